@@ -1,0 +1,140 @@
+"""Annals' settings: one typed field for each environment variable, checked when it is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+EXACT = {"DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS"}
+KAFKA_PREFIX = "ANNALS_KAFKA_"
+
+
+class SettingError(ValueError):
+    """A setting that cannot be used. The message names it and says what would be right."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings. The environment variable of a field is ANNALS_ and its name in capitals;
+    DATABASE_URL and KAFKA_BOOTSTRAP_SERVERS go without the prefix."""
+
+    database_url: Annotated[
+        str | None,
+        Meta(description="PostgreSQL to use, as a libpq URI; several hosts are allowed. "
+             "Unset: an embedded PostgreSQL under ANNALS_HOME."),
+    ] = None
+    kafka_bootstrap_servers: Annotated[
+        str | None,
+        Meta(description="Kafka brokers, `host:port,host:port`. "
+             "Unset: an embedded broker under ANNALS_HOME."),
+    ] = None
+    home: Annotated[
+        Path, Meta(description="Where embedded servers and generated secrets keep their files.")
+    ] = Path(".annals")
+    secret_key: Annotated[
+        Annotated[str, Meta(min_length=32)] | None,
+        Meta(description="Signs sessions and page tokens; the same for every web "
+             "process. Unset: made once and kept in ANNALS_HOME."),
+    ] = None
+    demo: Annotated[
+        bool,
+        Meta(description="Demo logins and HTTP Basic. On by itself only with the embedded "
+             "PostgreSQL; with a DATABASE_URL it must be set on purpose."),
+    ] = False
+    retention_days: Annotated[
+        int, Meta(ge=1, le=3650, description="How many days of versions are kept.")
+    ] = 90
+    ahead_days: Annotated[
+        int,
+        Meta(ge=1, le=60, description="How many days ahead partitions are made; a version dated "
+             "later than that is quarantined."),
+    ] = 14
+    allowed_hosts: Annotated[
+        tuple[str, ...], Meta(description="Host names that the web answers to, comma-separated.")
+    ] = ("localhost", "127.0.0.1", "[::1]")
+    https: Annotated[
+        bool, Meta(description="The web is reached over HTTPS: secure cookies, HSTS.")
+    ] = False
+    log_level: Annotated[
+        str, Meta(pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="The least level logged.")
+    ] = "INFO"
+
+
+def variable(field: str) -> str:
+    """The environment variable of a field of Settings."""
+    name = field.upper()
+    return name if name in EXACT else f"ANNALS_{name}"
+
+
+def read(environ: Mapping[str, str]) -> Settings:
+    """Settings from the environment. An empty value counts as unset.
+
+    Raises SettingError for a wrong value, and for an ANNALS_ name that does not exist (a typing
+    error there would otherwise go unnoticed). ANNALS_KAFKA_* and ANNALS_TEST_* are not read here.
+    """
+    hints = get_type_hints(Settings)
+    fields = {variable(name): name for name in hints}
+    for name in environ:
+        if name.startswith("ANNALS_") and name not in fields and not _elsewhere(name):
+            raise SettingError(
+                f"{name} is not a setting of Annals; see docs/settings.md for those that are."
+            )
+    values: dict[str, object] = {}
+    for name, field in fields.items():
+        text = environ.get(name, "").strip()
+        if text:
+            values[field] = _split(text) if hints[field] == tuple[str, ...] else text
+    try:
+        settings = msgspec.convert(values, Settings, strict=False, dec_hook=_path)
+    except msgspec.ValidationError as error:
+        raise SettingError(_sentence(error)) from None
+    return settings
+
+
+def kafka(environ: Mapping[str, str]) -> dict[str, str]:
+    """librdkafka settings from ANNALS_KAFKA_*: ANNALS_KAFKA_SASL_MECHANISM is sasl.mechanism."""
+    return {
+        name.removeprefix(KAFKA_PREFIX).lower().replace("_", "."): value
+        for name, value in environ.items()
+        if name.startswith(KAFKA_PREFIX) and value
+    }
+
+
+def _elsewhere(name: str) -> bool:
+    return name.startswith((KAFKA_PREFIX, "ANNALS_TEST_"))
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _path(kind: type, value: object) -> object:
+    if kind is Path and isinstance(value, str):
+        return Path(value).expanduser()
+    raise TypeError(kind)
+
+
+def _sentence(error: msgspec.ValidationError) -> str:
+    reason, _, where = str(error).partition(" - at `$.")
+    field = where.rstrip("`").partition("[")[0]
+    return f"{variable(field)} is wrong: {reason[0].lower()}{reason[1:]}. See docs/settings.md."
+
+
+def secret_key(settings: Settings) -> str:
+    """The given secret key, or the one kept in ANNALS_HOME, made at the first call (mode 0600)."""
+    if settings.secret_key:
+        return settings.secret_key
+    import secrets
+
+    settings.home.mkdir(parents=True, exist_ok=True)
+    path = settings.home / "secret_key"
+    try:
+        with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+            file.write(secrets.token_urlsafe(48))
+    except FileExistsError:
+        pass
+    return path.read_text()

@@ -1,0 +1,35 @@
+"""What happens before Django starts: settings are checked, embedded servers found or started."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from annals import env
+
+WITHOUT_DATABASE = frozenset(
+    {"help", "embedded", "compilemessages", "makemessages", "collectstatic", "simulate", "version"}
+)
+WITH_KAFKA = frozenset({"consume", "simulate", "ledger", "quarantine", "bench"})
+
+
+def prepare(arguments: Sequence[str]) -> None:
+    """Refuse a wrong setting with one sentence, then put the embedded servers' addresses into
+    the environment where DATABASE_URL or KAFKA_BOOTSTRAP_SERVERS is unset and the command needs it.
+
+    arguments: the command line after the program's name. Exits with 2 on a wrong setting.
+    """
+    try:
+        settings = env.read(os.environ)
+    except env.SettingError as error:
+        sys.exit(f"annals: {error}")
+    command = next((word for word in arguments if not word.startswith("-")), "help")
+    if {"-h", "--help"} & set(arguments):
+        return
+    from annals import embedded
+
+    if settings.database_url is None:
+        os.environ.setdefault("ANNALS_DEMO", "true")
+        if command not in WITHOUT_DATABASE:
+            os.environ["DATABASE_URL"] = embedded.database_url(settings.home)
+    if settings.kafka_bootstrap_servers is None and command in WITH_KAFKA:
+        os.environ["KAFKA_BOOTSTRAP_SERVERS"] = embedded.bootstrap_servers(settings.home)

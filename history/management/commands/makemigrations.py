@@ -1,0 +1,22 @@
+"""makemigrations that knows partitioned models, and never adds a default partition.
+
+A default partition blocks the creation of days that it has rows of (docs/decisions/0003).
+"""
+
+from typing import Any
+
+from django.db.migrations import Migration
+from psqlextra.backend.migrations.operations import PostgresAddDefaultPartition
+from psqlextra.management.commands import pgmakemigrations
+
+
+class Command(pgmakemigrations.Command):
+    def write_migration_files(self, changes: dict[str, list[Migration]], *args: Any) -> None:
+        for migrations in changes.values():
+            for migration in migrations:
+                migration.operations = [
+                    operation
+                    for operation in migration.operations
+                    if not isinstance(operation, PostgresAddDefaultPartition)
+                ]
+        super().write_migration_files(changes, *args)

@@ -1,0 +1,38 @@
+"""The contract of the *_aud tables: one record is one version of one entity."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import msgspec
+
+ID_LENGTH = 32
+CLIENT_ID_LENGTH = 64
+AUTHOR_LENGTH = 64
+MAX_VERSION = 2_147_483_647
+
+
+class ChangeType(IntEnum):
+    """What a version did to its entity, as the type column stores it."""
+
+    CREATE = 0
+    UPDATE = 1
+    DELETE = 2
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One version of one entity, checked, ready to be stored.
+
+    updated_at: microseconds since 1970-01-01 UTC. data: the snapshot as raw JSON text in UTF-8.
+    product_instance_id: None for the application itself, never None for its children.
+    """
+
+    entity: str
+    id: str
+    version: int
+    type: int
+    updated_at: int
+    client_id: str
+    author: str | None
+    product_instance_id: str | None
+    data: bytes

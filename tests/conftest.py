@@ -1,0 +1,39 @@
+"""One temporary PostgreSQL for the whole test run, started before Django reads its settings.
+
+With ANNALS_TEST_DATABASE_URL the tests use that server instead (they make databases of their own).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+HOME = Path(tempfile.mkdtemp(prefix="annals-test-"))
+
+
+def _prepare() -> None:
+    os.environ["ANNALS_HOME"] = str(HOME)
+    os.environ["ANNALS_DEMO"] = "true"
+    os.environ["DJANGO_SETTINGS_MODULE"] = "annals.settings"
+    given = os.environ.get("ANNALS_TEST_DATABASE_URL")
+    if given:
+        os.environ["DATABASE_URL"] = given
+        atexit.register(shutil.rmtree, HOME, ignore_errors=True)
+        return
+    from annals.embedded.postgres import Postgres
+
+    server = Postgres(HOME / "postgres", settings={"fsync": "off", "max_locks_per_transaction": 256})
+    server.start()
+    os.environ["DATABASE_URL"] = server.url()
+
+    def clean() -> None:
+        server.stop("immediate")
+        shutil.rmtree(HOME, ignore_errors=True)
+
+    atexit.register(clean)
+
+
+_prepare()
