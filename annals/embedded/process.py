@@ -1,0 +1,135 @@
+"""Detached server processes: spawning, recognising again, ending; ports and locks.
+
+A server outlives the command that started it, so nothing here relies on being its parent.
+"""
+
+import fcntl
+import os
+import pwd
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+HOST = "127.0.0.1"
+
+# Popen complains when it is collected before the process ended; ours are meant to go on.
+_children: dict[int, "subprocess.Popen[bytes]"] = {}
+
+
+class EmbeddedError(RuntimeError):
+    """An embedded server could not be made, started or ended; the text says which and why."""
+
+
+def spawn(
+    argv: Sequence[str | Path],
+    log: Path,
+    cwd: Path,
+    env: Mapping[str, str],
+    account: pwd.struct_passwd | None = None,
+) -> int:
+    """Start `argv` in a session of its own, output appended to `log`, and return its pid.
+
+    Ctrl-C in the terminal does not reach it. `account`: the user to run as (root only).
+    """
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            [str(part) for part in argv],
+            cwd=cwd,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            user=account.pw_uid if account else None,
+            group=account.pw_gid if account else None,
+            extra_groups=[] if account else None,
+        )
+    _children[child.pid] = child
+    return child.pid
+
+
+def alive(pid: int, marker: str) -> bool:
+    """Whether `pid` runs and has `marker` in its command line.
+
+    The marker keeps a number that the system has given to somebody else since from being taken
+    for our server. A zombie (a dead server whose new parent does not collect) is not alive.
+    """
+    child = _children.get(pid)
+    if child is not None and child.poll() is not None:
+        del _children[pid]
+        return False
+    try:
+        return marker in " ".join(psutil.Process(pid).cmdline())
+    except psutil.Error:
+        return False
+
+
+def end(pid: int, marker: str, sign: signal.Signals, timeout: float) -> bool:
+    """Send `sign` and wait at most `timeout` seconds; whether the process is gone."""
+    if not alive(pid, marker):
+        return True
+    try:
+        os.kill(pid, sign)
+    except ProcessLookupError:
+        return True
+    return wait(lambda: not alive(pid, marker), timeout)
+
+
+def wait(condition: Callable[[], bool], timeout: float) -> bool:
+    """Ask `condition` every few milliseconds until it holds; False after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def free_port(wanted: int | None = None) -> int:
+    """A free TCP port on the loopback address: `wanted` where it is free."""
+    for port in (wanted, 0):
+        if port is None:
+            continue
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            bound: int = probe.getsockname()[1]
+            return bound
+    raise EmbeddedError(f"no free TCP port on {HOST}")
+
+
+def accepts(port: int) -> bool:
+    """Whether something accepts TCP connections on the loopback `port`."""
+    try:
+        with socket.create_connection((HOST, port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold the lock file `path`: of two processes that start a server at once, one waits."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def tail(path: Path, offset: int = 0, lines: int = 15) -> str:
+    """The last `lines` of a log after byte `offset`, for an error message."""
+    if not path.exists():
+        return ""
+    with path.open("rb") as handle:
+        handle.seek(offset)
+        text = handle.read().decode("utf-8", "replace")
+    return "\n".join(text.splitlines()[-lines:])
