@@ -1,0 +1,35 @@
+"""`manage.py embedded`: shows, starts and stops the servers that Annals brings along."""
+
+import os
+from argparse import ArgumentParser
+
+from django.core.management.base import BaseCommand
+
+from annals import embedded, env
+
+
+class Command(BaseCommand):
+    help = "Show, start or stop the embedded PostgreSQL and the embedded broker."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("action", choices=["status", "start", "stop"])
+
+    def handle(self, *, action: str, **_: object) -> None:
+        home = env.read(os.environ).home
+        servers: dict[str, embedded.Postgres | embedded.Broker] = {
+            "postgres": embedded.postgres(home),
+            "broker": embedded.broker(home),
+        }
+        if action == "start":
+            for server in servers.values():
+                server.start()
+        for name, server in servers.items():
+            if action == "stop":
+                stopped = server.stop()
+                self.stdout.write(f"{name}: {'stopped' if stopped else 'was not running'}")
+            elif server.running():
+                place = f"port {server.port()}, pid {server.pid()}, {server.home}"
+                self.stdout.write(f"{name}: running, {place}")
+            else:
+                self.stdout.write(f"{name}: not running, {server.home}")
