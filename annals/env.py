@@ -24,34 +24,46 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     database_url: Annotated[
         str | None,
-        Meta(description="PostgreSQL to use, as a libpq URI; several hosts are allowed. "
-             "Unset: an embedded PostgreSQL under ANNALS_HOME."),
+        Meta(
+            description="PostgreSQL to use, as a libpq URI; several hosts are allowed. "
+            "Unset: an embedded PostgreSQL under ANNALS_HOME."
+        ),
     ] = None
     kafka_bootstrap_servers: Annotated[
         str | None,
-        Meta(description="Kafka brokers, `host:port,host:port`. "
-             "Unset: an embedded broker under ANNALS_HOME."),
+        Meta(
+            description="Kafka brokers, `host:port,host:port`. "
+            "Unset: an embedded broker under ANNALS_HOME."
+        ),
     ] = None
     home: Annotated[
         Path, Meta(description="Where embedded servers and generated secrets keep their files.")
     ] = Path(".annals")
     secret_key: Annotated[
         Annotated[str, Meta(min_length=32)] | None,
-        Meta(description="Signs sessions and page tokens; the same for every web "
-             "process. Unset: made once and kept in ANNALS_HOME."),
+        Meta(
+            description="Signs sessions and page tokens; the same for every web "
+            "process. Unset: made once and kept in ANNALS_HOME."
+        ),
     ] = None
     demo: Annotated[
         bool,
-        Meta(description="Demo logins and HTTP Basic. On by itself only with the embedded "
-             "PostgreSQL; with a DATABASE_URL it must be set on purpose."),
+        Meta(
+            description="Demo logins and HTTP Basic. On by itself only with the embedded "
+            "PostgreSQL; with a DATABASE_URL it must be set on purpose."
+        ),
     ] = False
     retention_days: Annotated[
         int, Meta(ge=1, le=3650, description="How many days of versions are kept.")
     ] = 90
     ahead_days: Annotated[
         int,
-        Meta(ge=1, le=60, description="How many days ahead partitions are made; a version dated "
-             "later than that is quarantined."),
+        Meta(
+            ge=1,
+            le=60,
+            description="How many days ahead partitions are made; a version dated "
+            "later than that is quarantined.",
+        ),
     ] = 14
     allowed_hosts: Annotated[
         tuple[str, ...], Meta(description="Host names that the web answers to, comma-separated.")
@@ -62,6 +74,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: Annotated[
         str, Meta(pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="The least level logged.")
     ] = "INFO"
+    log_format: Annotated[
+        str,
+        Meta(
+            pattern="^(console|json)$",
+            description="`console`: lines for people; "
+            "`json`: one JSON object a line, for a log collector.",
+        ),
+    ] = "console"
+    metrics_token: Annotated[
+        Annotated[str, Meta(min_length=16)] | None,
+        Meta(
+            description="Opens `/metrics` to whoever sends it as Bearer token. "
+            "Unset: `/metrics` is closed, except in the demo."
+        ),
+    ] = None
 
 
 def variable(field: str) -> str:
@@ -133,7 +160,7 @@ def secret_key(settings: Settings) -> str:
     settings.home.mkdir(parents=True, exist_ok=True)
     path = settings.home / "secret_key"
     try:
-        with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
             file.write(secrets.token_urlsafe(48))
     except FileExistsError:
         pass

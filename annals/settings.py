@@ -9,7 +9,7 @@ from typing import Any
 from django.utils.translation import gettext_lazy as _
 from psycopg.conninfo import conninfo_to_dict
 
-from annals import env
+from annals import env, logs
 
 ROOT = Path(__file__).resolve().parent.parent
 ANNALS = env.read(os.environ)
@@ -40,6 +40,8 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "annals.health.Probes",
+    "annals.requests.RequestLog",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -71,7 +73,9 @@ def _database(url: str) -> dict[str, Any]:
     """Django's form of a libpq URI. libpq itself parses it, so several hosts,
     target_session_attrs, sslmode and every other parameter work as documented there."""
     parts = conninfo_to_dict(url)
-    names = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
+    names = {"dbname": "NAME"} | {
+        name: name.upper() for name in ("user", "password", "host", "port")
+    }
     return {
         "ENGINE": "psqlextra.backend",
         **{django: parts.pop(libpq, "") for libpq, django in names.items()},
@@ -134,12 +138,4 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAdminUser"],
 }
 
-LOGGING: dict[str, Any] = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {
-        "console": {"format": "{asctime} {levelname:<7} {name}: {message}", "style": "{"},
-    },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "console"}},
-    "root": {"handlers": ["stderr"], "level": ANNALS.log_level},
-}
+LOGGING = logs.configuration(ANNALS.log_level, ANNALS.log_format)

@@ -1,0 +1,84 @@
+"""Makes .venv at the root and installs one pinned requirements file, only when it changed.
+
+Runs on a bare Python, before anything is installed: standard library only.
+"""
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+INCLUDES = {"requirements-dev.txt": ["requirements.txt"]}
+PIP = ("-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check")
+
+
+def fingerprint(name: str) -> str:
+    """A digest of all that the content of the environment follows from."""
+    digest = hashlib.sha256(str(PYTHON).encode())
+    for file in (name, *INCLUDES.get(name, [])):
+        digest.update((ROOT / file).read_bytes())
+    return digest.hexdigest()
+
+
+def stamp(name: str) -> Path:
+    """The file that tells which fingerprint is installed; it goes when .venv goes."""
+    return VENV / f"{name}.sha256"
+
+
+def installed(name: str) -> bool:
+    return stamp(name).is_file() and stamp(name).read_text() == fingerprint(name)
+
+
+def runs() -> bool:
+    """Whether .venv has a Python that starts, new enough (not after the system's was replaced)."""
+    code = "import sys, pip; sys.exit(sys.version_info < (3, 11))"
+    try:
+        return (
+            subprocess.run([PYTHON, "-c", code], check=False, capture_output=True).returncode == 0
+        )
+    except OSError:
+        return False
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def make() -> None:
+    """Make .venv anew; exits with a sentence where this Python cannot."""
+    say(f"Making {VENV.name} with Python {sys.version.split()[0]}")
+    done = subprocess.run(
+        [sys.executable, "-m", "venv", "--clear", VENV], check=False, capture_output=True, text=True
+    )
+    if done.returncode:
+        version = "{}.{}".format(*sys.version_info)
+        say(done.stdout.strip() or done.stderr.strip())
+        sys.exit(
+            f"Python {version} cannot make a virtual environment. "
+            f"Debian, Ubuntu: apt install python3-venv (or python{version}-venv)"
+        )
+
+
+def main(name: str) -> None:
+    with Path(__file__).open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of two scripts at once, one waits
+        if runs() and installed(name):
+            return
+        if not runs():
+            make()
+        say(f"Installing {name}")
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        done = subprocess.run([PYTHON, *PIP, "-r", ROOT / name], check=False, env=environment)
+        if done.returncode:
+            sys.exit(f"Installing {name} failed; pip's words are above. Nothing was started.")
+        for each in (name, *INCLUDES.get(name, [])):
+            stamp(each).write_text(fingerprint(each))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
