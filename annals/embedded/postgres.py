@@ -162,7 +162,8 @@ class Postgres:
     def _launch(self, timeout: float) -> None:
         """Start the process; again, for a while, where remains of a killed one are in the way."""
         for _ in range(50):
-            port = process.free_port(self.port() if (self.home / "port").exists() else None)
+            known = self.port() if (self.home / "port").exists() else None
+            [port] = process.free_ports([known])
             (self.home / "port").write_text(str(port))
             cluster.write_settings(self.data, {**self.settings, "port": port})
             cluster.disown(self.data)

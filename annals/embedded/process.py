@@ -6,17 +6,25 @@ A server outlives the command that started it, so nothing here relies on being i
 import fcntl
 import os
 import pwd
+import random
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
 
 HOST = "127.0.0.1"
+
+# Below the range from which the system takes the local end of connections. In that range a client
+# that tries again and again to reach a stopped server ends up connected to itself, on its port.
+PORTS = range(20_000, 32_000)
+
+# Parents of the kernel's own threads, which have no command line either.
+KERNEL = (0, 2)
 
 # Popen complains when it is collected before the process ended; ours are meant to go on.
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
@@ -58,14 +66,22 @@ def alive(pid: int, marker: str) -> bool:
     """Whether `pid` runs and has `marker` in its command line.
 
     The marker keeps a number that the system has given to somebody else since from being taken
-    for our server. A zombie (a dead server whose new parent does not collect) is not alive.
+    for our server. A zombie (a dead server whose new parent does not collect it) is not alive; a
+    killed one is as long as threads of it are left, for so long it holds its ports.
     """
     child = _children.get(pid)
     if child is not None and child.poll() is not None:
         del _children[pid]
         return False
     try:
-        return marker in " ".join(psutil.Process(pid).cmdline())
+        found = psutil.Process(pid)
+        try:
+            line = " ".join(found.cmdline())
+        except psutil.ZombieProcess:
+            return found.num_threads() > 1
+        if line:
+            return marker in line
+        return found.ppid() not in KERNEL
     except psutil.Error:
         return False
 
@@ -91,19 +107,23 @@ def wait(condition: Callable[[], bool], timeout: float) -> bool:
     return True
 
 
-def free_port(wanted: int | None = None) -> int:
-    """A free TCP port on the loopback address: `wanted` where it is free."""
-    for port in (wanted, 0):
-        if port is None:
+def free_ports(wanted: Sequence[int | None]) -> list[int]:
+    """Free TCP ports on the loopback address, different from each other, in the order asked:
+    the wanted one where it is free, any other where it is not or None."""
+    with ExitStack() as held:
+        return [_bind(held, port) for port in wanted]
+
+
+def _bind(held: ExitStack, wanted: int | None) -> int:
+    """The port of a socket bound to `wanted` or any other port, open until `held` closes."""
+    for port in ([] if wanted is None else [wanted]) + random.sample(PORTS, 100):
+        probe = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
             continue
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-            bound: int = probe.getsockname()[1]
-            return bound
+        return port
     raise EmbeddedError(f"no free TCP port on {HOST}")
 
 

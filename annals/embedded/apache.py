@@ -1,0 +1,159 @@
+"""One node of Apache Kafka (KRaft, no ZooKeeper) on the loopback address, on Java 17 or later.
+
+The broker that counts: for tests, and for trying Annals against the real thing before a cluster
+is at hand (`scripts/kafka`). Its data, unlike the embedded broker's, stays over a restart.
+"""
+
+import os
+import secrets
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from annals.embedded import certificates, jars, process
+from annals.embedded.cluster import keep
+from annals.embedded.daemon import Daemon
+from annals.embedded.process import EmbeddedError
+
+USER = "annals"
+MECHANISM = "SCRAM-SHA-512"
+
+# Each listener is called by its security protocol.
+OPEN = ("PLAINTEXT", "CONTROLLER")
+SECURED = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+JAVA_OPTIONS = (
+    "-Xms256m",
+    "-Xmx512m",
+    # The fastest to start and the smallest; with one small node it is not the bottleneck.
+    "-XX:+UseSerialGC",
+    "-Djava.net.preferIPv4Stack=true",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+)
+
+SETTINGS: Mapping[str, str | int] = {
+    "process.roles": "broker,controller",
+    "node.id": 1,
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "offsets.topic.replication.factor": 1,
+    "offsets.topic.num.partitions": 4,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "share.coordinator.state.topic.replication.factor": 1,
+    "share.coordinator.state.topic.min.isr": 1,
+    # A node on its own waits for nobody.
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 1000,
+    "broker.session.timeout.ms": 3000,
+    "broker.heartbeat.interval.ms": 500,
+    "message.max.bytes": 8 * 1024 * 1024,
+    # 128 MB by default, a quarter of the heap.
+    "log.cleaner.dedupe.buffer.size": 8 * 1024 * 1024,
+}
+
+
+class Apache(Daemon):
+    """The node in the directory `home`, formatted at the first start.
+
+    `secured`: listeners for TLS and SASL/SCRAM-SHA-512 besides the open one, with a certificate
+    authority (`ca.pem`) and a password (`password`) of its own. `settings`: lines of
+    server.properties over SETTINGS.
+    """
+
+    def __init__(
+        self,
+        home: str | Path,
+        secured: bool = False,
+        settings: Mapping[str, str | int] | None = None,
+    ) -> None:
+        super().__init__(home)
+        self.secured = secured
+        self.listeners = (*OPEN, *(SECURED if secured else ()))
+        self.settings = {**SETTINGS, **(settings or {})}
+        self.properties = self.home / "server.properties"
+
+    @property
+    def marker(self) -> str:
+        return f"kafka.Kafka {self.properties}"
+
+    def command(self, ports: Mapping[str, int]) -> Sequence[str | Path]:
+        classpath = f"{jars.fetch()}/*"
+        keep(self.properties, self._render(ports))
+        if not (self.home / "data" / "meta.properties").exists():
+            self._format(classpath)
+        return (java(), *JAVA_OPTIONS, "-cp", classpath, "kafka.Kafka", self.properties)
+
+    def client(self, protocol: str = "PLAINTEXT") -> dict[str, str]:
+        """librdkafka settings that reach this node over a listener. To be asked after `start`."""
+        settings = {
+            "bootstrap.servers": self.bootstrap_servers(protocol),
+            "security.protocol": protocol,
+        }
+        if protocol.endswith("SSL"):
+            settings["ssl.ca.location"] = str(self.home / "ca.pem")
+        if protocol.startswith("SASL"):
+            settings |= {
+                "sasl.mechanism": MECHANISM,
+                "sasl.username": USER,
+                "sasl.password": (self.home / "password").read_text(),
+            }
+        return settings
+
+    def _render(self, ports: Mapping[str, int]) -> str:
+        """server.properties for these ports."""
+        at = {name: f"{process.HOST}:{port}" for name, port in ports.items()}
+        protocols = {name: "PLAINTEXT" if name == "CONTROLLER" else name for name in ports}
+        settings: dict[str, str | int] = {
+            **self.settings,
+            "listeners": ",".join(f"{name}://{address}" for name, address in at.items()),
+            "listener.security.protocol.map": ",".join(map(":".join, protocols.items())),
+            "controller.quorum.voters": f"1@{at['CONTROLLER']}",
+            "log.dirs": str(self.home / "data"),
+        }
+        if self.secured:
+            store = self.home / "server.pem"
+            if not store.exists():
+                certificates.make(self.home)
+            settings |= {
+                "sasl.enabled.mechanisms": MECHANISM,
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": str(store),
+            }
+            for name in ("sasl_plaintext", "sasl_ssl"):
+                settings[f"listener.name.{name}.{MECHANISM.lower()}.sasl.jaas.config"] = (
+                    "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+                )
+        return "".join(f"{name}={value}\n" for name, value in sorted(settings.items()))
+
+    def _format(self, classpath: str) -> None:
+        """Make the node's storage, with the password of the SASL user in it."""
+        shutil.rmtree(self.home / "data", ignore_errors=True)
+        user = []
+        if self.secured:
+            password = keep(self.home / "password", secrets.token_urlsafe(24)).read_text()
+            user = ["--add-scram", f"{MECHANISM}=[name={USER},password={password}]"]
+        done = subprocess.run(
+            [
+                *(java(), *JAVA_OPTIONS, "-cp", classpath, "kafka.tools.StorageTool", "format"),
+                *("--cluster-id", secrets.token_urlsafe(16).replace("-", "A")),
+                *("--config", str(self.properties), *user),
+            ],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise EmbeddedError(f"Kafka's storage tool failed:\n{done.stdout}{done.stderr}")
+
+
+def java() -> str:
+    """The Java program: of JAVA_HOME where that is set, else the one on the PATH."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin" if home else None)
+    if found is None:
+        raise EmbeddedError("Apache Kafka runs on Java 17 or later: install it (java)")
+    return found
