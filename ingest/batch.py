@@ -1,0 +1,134 @@
+"""What goes into the database in one transaction: rows, rejects, and how far each partition came."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from history.entities import BY_NAME
+from history.record import Record
+from ingest.decode import Expired, Reason, Rejected, decode
+from ingest.message import Message, TopicPartition
+from ingest.pack import row
+from history.window import Window
+
+GIANT_BYTES = 128 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a batch is full."""
+
+    rows: int
+    bytes: int
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """A good record, packed, with the message that it came from."""
+
+    record: Record
+    packed: bytes
+    message: Message
+
+
+class Reject(msgspec.Struct, frozen=True, gc=False):
+    """A message for the quarantine."""
+
+    message: Message
+    reason: Reason
+    detail: str
+
+
+class Gap(msgspec.Struct, frozen=True, gc=False):
+    """Offsets [start, end) that the broker did not deliver. lost: it deleted them before they
+    were read; otherwise nothing was ever there to read (transaction markers, compaction)."""
+
+    start: int
+    end: int
+    lost: bool
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far one partition came within a batch: offsets [start, next) were read."""
+
+    start: int
+    next: int
+    read: int = 0
+    expired: int = 0
+    newest_timestamp: int = -1
+    gaps: list[Gap] = field(default_factory=list)
+
+
+class Batch:
+    """Collects messages until it is full. Offsets of each partition are contiguous, gaps named.
+
+    Giant messages travel in batches of their own, so that thousands of small ones do not wait
+    for one COPY of a giant.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._giant = False
+        self.bytes = 0
+        self.messages = 0
+        self.rows: dict[str, list[Row]] = {}
+        self.rejects: list[Reject] = []
+        self.progress: dict[TopicPartition, Progress] = {}
+
+    def takes(self, message: Message) -> bool:
+        """Whether the message still fits. An empty batch takes any message."""
+        if not self.messages:
+            return True
+        size = message.size
+        return (
+            self.messages < self._limits.rows
+            and self.bytes + size <= self._limits.bytes
+            and (size > GIANT_BYTES) is self._giant
+        )
+
+    def add(
+        self,
+        message: Message,
+        source: TopicPartition,
+        expected: int,
+        window: Window,
+        gaps: tuple[Gap, ...] = (),
+    ) -> Reject | None:
+        """Take one message; expected: the offset that should come next in its partition; gaps:
+        what lies between that and the message's own, without holes.
+
+        Returns the reject if the message breaks the contract.
+        """
+        size = message.size
+        if not self.messages:
+            self._giant = size > GIANT_BYTES
+        self.messages += 1
+        self.bytes += size
+        progress = self.progress.get(source)
+        if progress is None:
+            progress = self.progress[source] = Progress(expected, expected)
+        progress.gaps.extend(gaps)
+        progress.next = message.offset + 1
+        progress.read += 1
+        progress.newest_timestamp = max(progress.newest_timestamp, message.timestamp)
+        try:
+            record = decode(message, window)
+        except Rejected as error:
+            reject = Reject(message, error.reason, error.detail)
+            self.rejects.append(reject)
+            return reject
+        except Expired:
+            progress.expired += 1
+            return None
+        rows = self.rows.get(record.entity)
+        if rows is None:
+            rows = self.rows[record.entity] = []
+        rows.append(Row(record, row(record), message))
+        return None
+
+    def entities(self) -> list[str]:
+        """Names of the kinds of entities with rows here, in the order of their declaration (so
+        that two writers lock tables in the same order)."""
+        return [name for name in BY_NAME if name in self.rows]

@@ -1,0 +1,184 @@
+"""One message into a record, or into a named reason why not. Pure: no input or output.
+
+The snapshot is never parsed here beyond a check of its syntax: it stays the bytes that came.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+from history.entities import BY_TOPIC
+from history.record import (
+    AUTHOR_LENGTH,
+    CLIENT_ID_LENGTH,
+    ID_LENGTH,
+    MAX_VERSION,
+    ChangeType,
+    Record,
+)
+from history.window import Window
+from ingest.message import Message
+
+MAX_NESTING = 500
+
+
+class Reason(StrEnum):
+    """Why a message is in quarantine."""
+
+    EMPTY = "empty_value"
+    NOT_JSON = "not_json"
+    BAD_FIELD = "bad_field"
+    BAD_TYPE = "bad_type"
+    BAD_TIME = "bad_updated_at"
+    BAD_DATA = "bad_data"
+    NO_APPLICATION = "no_product_instance_id"
+    TOO_DEEP = "nested_too_deep"
+    FUTURE = "in_the_future"
+    UNKNOWN_TOPIC = "unknown_topic"
+    BAD_TEXT = "text_not_storable"
+    BAD_NUMBER = "number_out_of_range"
+    NOT_STORABLE = "not_storable"
+    DIVERGENT = "divergent_duplicate"
+
+
+class Rejected(Exception):
+    """The message breaks the contract. detail: a sentence without contents of the document."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+
+
+class Expired(Exception):
+    """The version is older than what is kept."""
+
+
+class Envelope(msgspec.Struct, gc=False, rename="camel"):
+    """The message's fields; unknown ones are ignored."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=ID_LENGTH)]
+    version: Annotated[int, Meta(ge=0, le=MAX_VERSION)]
+    updated_at: str
+    client_id: Annotated[str, Meta(min_length=1, max_length=CLIENT_ID_LENGTH)]
+    data: Raw | UnsetType = UNSET
+    type: int | str | None = None
+    rev_type: int | str | None = None
+    author: Annotated[str, Meta(max_length=AUTHOR_LENGTH)] | None = None
+    product_instance_id: Annotated[str, Meta(max_length=ID_LENGTH)] | None = None
+
+
+_DECODER = msgspec.json.Decoder(Envelope)
+_TYPES: dict[int | str | None, int] = {
+    spelling: int(kind)
+    for kind in ChangeType
+    for spelling in (kind.name, int(kind), str(int(kind)))
+}
+_TIME = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d([.,]\d{1,9})?)?(Z|[+-]\d\d(:?\d\d)?)?", re.ASCII
+)
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - compared with naive UTC
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def decode(message: Message, window: Window) -> Record:
+    """The record that a message carries.
+
+    Raises Rejected with the first rule that the message breaks, and Expired where it breaks none
+    but is older than the window. Never raises anything else, whatever the bytes.
+    """
+    entity = BY_TOPIC.get(message.topic)
+    if entity is None:
+        raise Rejected(Reason.UNKNOWN_TOPIC, f"no entity is declared for topic {message.topic}")
+    envelope = _envelope(message.value)
+    kind = _TYPES.get(envelope.rev_type if envelope.type is None else envelope.type)
+    if kind is None:
+        raise Rejected(Reason.BAD_TYPE, "type is not CREATE, UPDATE, DELETE, 0, 1 or 2")
+    application = None
+    if not entity.root:
+        application = envelope.product_instance_id
+        if not application:
+            raise Rejected(Reason.NO_APPLICATION, "productInstanceId is missing or empty")
+    updated_at = moment(envelope.updated_at)
+    record = Record(
+        entity.name,
+        envelope.id,
+        envelope.version,
+        kind,
+        updated_at,
+        envelope.client_id,
+        envelope.author or None,
+        application,
+        _snapshot(envelope.data, kind),
+    )
+    if "\0" in record.id or "\0" in record.client_id or "\0" in (application or "") + (
+        record.author or ""
+    ):
+        raise Rejected(Reason.BAD_TEXT, "a NUL character in id, clientId, author or productInstanceId")
+    if updated_at >= window.end:
+        raise Rejected(Reason.FUTURE, f"updatedAt is after {window.newest}, the newest day kept")
+    if updated_at < window.start:
+        raise Expired
+    return record
+
+
+def moment(text: str) -> int:
+    """Microseconds since the epoch of an ISO 8601 time, UTC where it names no offset.
+
+    Digits beyond the sixth of a second's fraction are cut off. Raises Rejected.
+    """
+    if _TIME.fullmatch(text) is None:
+        raise Rejected(Reason.BAD_TIME, "updatedAt is not an ISO 8601 date and time")
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise Rejected(Reason.BAD_TIME, f"updatedAt is no real time: {error}") from None
+    offset = parsed.utcoffset()
+    microseconds = (parsed.replace(tzinfo=None) - _EPOCH) // _MICROSECOND
+    return microseconds if offset is None else microseconds - offset // _MICROSECOND
+
+
+def _envelope(value: bytes | None) -> Envelope:
+    if not value:
+        raise Rejected(Reason.EMPTY, "the message has no value")
+    try:
+        return _DECODER.decode(value)
+    except msgspec.ValidationError as error:
+        raise Rejected(Reason.BAD_FIELD, str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Rejected(Reason.NOT_JSON, str(error)) from None
+    except RecursionError:
+        raise Rejected(Reason.TOO_DEEP, f"nested deeper than {MAX_NESTING} levels") from None
+
+
+def _snapshot(raw: Raw | UnsetType, kind: int) -> bytes:
+    data = b"" if raw is UNSET else bytes(raw)
+    if data[:1] == b"{":
+        if data.count(b"{") + data.count(b"[") > MAX_NESTING and _depth(data) > MAX_NESTING:
+            raise Rejected(Reason.TOO_DEEP, f"nested deeper than {MAX_NESTING} levels")
+        return data
+    if data == b"null" and kind == ChangeType.DELETE:
+        return data
+    raise Rejected(Reason.BAD_DATA, "data is not an object (null is allowed for DELETE only)")
+
+
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+
+
+def _depth(data: bytes) -> int:
+    """The deepest nesting of well-formed JSON text."""
+    depth = deepest = 0
+    for match in _BRACKETS.finditer(data):
+        token = match.group()
+        if token in (b"[", b"{"):
+            depth += 1
+            deepest = max(deepest, depth)
+        elif token in (b"]", b"}"):
+            depth -= 1
+    return deepest

@@ -1,0 +1,31 @@
+"""A Kafka message as the rest of Annals sees it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class TopicPartition(msgspec.Struct, frozen=True, order=True):
+    """One partition of a topic as it exists now. topic_id tells it from an earlier topic of the
+    same name; empty where the broker does not know topic ids."""
+
+    topic: str
+    topic_id: str
+    partition: int
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """One message, byte for byte. timestamp: milliseconds since the epoch, or -1 if unknown."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of key and value."""
+        return len(self.key or b"") + len(self.value or b"")

@@ -1,0 +1,105 @@
+"""What ingest keeps of itself: the ledger of offsets, their gaps, and the quarantine."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+class Ledger(models.Model):
+    """How far one topic partition was read, and what became of every message.
+
+    next_offset - first_offset = read + skipped + lost, and
+    read = stored + repeated + expired + quarantined, always: all move in one transaction.
+    """
+
+    pk = models.CompositePrimaryKey("topic", "topic_id", "partition")
+    topic = models.CharField(max_length=249)
+    topic_id = models.CharField(max_length=64)
+    partition = models.IntegerField()
+    first_offset = models.BigIntegerField()
+    next_offset = models.BigIntegerField()
+    high_watermark = models.BigIntegerField(null=True)
+    read = models.BigIntegerField(default=0)
+    stored = models.BigIntegerField(default=0)
+    repeated = models.BigIntegerField(default=0)
+    expired = models.BigIntegerField(default=0)
+    quarantined = models.BigIntegerField(default=0)
+    skipped = models.BigIntegerField(default=0)
+    lost = models.BigIntegerField(default=0)
+    epoch = models.BigIntegerField(default=0)
+    newest_timestamp = models.DateTimeField(null=True)
+    halted_at = models.DateTimeField(null=True)
+    halted_why = models.CharField(max_length=200, default="", blank=True)
+    resume_until = models.BigIntegerField(null=True)
+    updated_at = models.DateTimeField()
+    checked_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "ingest_ledger"
+        verbose_name = _("ledger row")
+        verbose_name_plural = _("ledger")
+        permissions = [("view_completeness", "Can view the completeness of the store")]
+
+
+class Gap(models.Model):
+    """Offsets [start_offset, end_offset) that the broker did not deliver."""
+
+    topic = models.CharField(max_length=249)
+    topic_id = models.CharField(max_length=64)
+    partition = models.IntegerField()
+    start_offset = models.BigIntegerField()
+    end_offset = models.BigIntegerField()
+    lost = models.BooleanField()
+    noticed_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "ingest_gap"
+        verbose_name = _("offset gap")
+        verbose_name_plural = _("offset gaps")
+
+
+class Quarantined(models.Model):
+    """A message that could not be stored, byte for byte, and what was tried with it since."""
+
+    class Status(models.TextChoices):
+        NEW = "new", _("new")
+        RETRYING = "retrying", _("retrying")
+        FAILED = "failed", _("failed")
+        RESOLVED = "resolved", _("resolved")
+        DISCARDED = "discarded", _("discarded")
+
+    id = models.BigAutoField(primary_key=True)
+    topic = models.CharField(_("topic"), max_length=249)
+    topic_id = models.CharField(max_length=64)
+    partition = models.IntegerField(_("partition"))
+    offset = models.BigIntegerField(_("offset"))
+    timestamp = models.DateTimeField(_("time of the message"), null=True)
+    key = models.BinaryField(null=True)
+    value = models.BinaryField(null=True)
+    headers = models.JSONField(default=list)
+    reason = models.CharField(_("reason"), max_length=40)
+    detail = models.TextField(_("detail"))
+    status = models.CharField(_("status"), max_length=10, choices=Status, default=Status.NEW)
+    attempts = models.IntegerField(_("attempts"), default=0)
+    first_seen = models.DateTimeField(_("first seen"))
+    next_attempt = models.DateTimeField(_("next attempt"), null=True)
+    settled_at = models.DateTimeField(_("settled at"), null=True)
+    outcome = models.CharField(_("outcome"), max_length=200, default="", blank=True)
+
+    class Meta:
+        db_table = "ingest_quarantine"
+        verbose_name = _("quarantined message")
+        verbose_name_plural = _("quarantine")
+        constraints = [
+            models.UniqueConstraint(
+                fields=["topic", "topic_id", "partition", "offset"], name="ingest_quarantine_place"
+            )
+        ]
+        indexes = [
+            models.Index(fields=["status", "reason"], name="ingest_quarantine_status"),
+            models.Index(fields=["first_seen"], name="ingest_quarantine_seen"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]@{self.offset}"
