@@ -1,0 +1,19 @@
+"""The one place where two snapshots are compared."""
+
+from history.diff.change import MISSING, Change, Diff, Kind, Maybe, Operation
+from history.diff.identity import DEFAULT, Identity
+from history.diff.walk import changes, compare, patch
+
+__all__ = [
+    "DEFAULT",
+    "MISSING",
+    "Change",
+    "Diff",
+    "Identity",
+    "Kind",
+    "Maybe",
+    "Operation",
+    "changes",
+    "compare",
+    "patch",
+]

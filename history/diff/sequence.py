@@ -1,0 +1,63 @@
+"""Longest common and longest increasing subsequences, in bounded n log n time."""
+
+from bisect import bisect_left
+from collections.abc import Hashable, Sequence
+
+Pairs = list[tuple[int, int]]
+
+
+def increasing(pairs: Pairs) -> Pairs:
+    """A longest chain of the pairs in which both numbers grow strictly.
+
+    The pairs must come with the first number ascending and, where it repeats, the second one
+    descending.
+    """
+    ends: list[int] = []  # the smallest second number that ends a chain of each length
+    last: list[int] = []  # the pair that number belongs to
+    before: list[int] = []  # for each pair the one before it in its chain
+    for position, (_, second) in enumerate(pairs):
+        length = bisect_left(ends, second)
+        before.append(last[length - 1] if length else -1)
+        if length == len(ends):
+            ends.append(second)
+            last.append(position)
+        else:
+            ends[length] = second
+            last[length] = position
+    chain: Pairs = []
+    position = last[-1] if last else -1
+    while position >= 0:
+        chain.append(pairs[position])
+        position = before[position]
+    chain.reverse()
+    return chain
+
+
+def common(old: Sequence[Hashable], new: Sequence[Hashable]) -> Pairs:
+    """Index pairs of a longest common subsequence, ascending (Hunt and Szymanski).
+
+    Where values repeat so often that there would be more than about 8 n candidate pairs, the
+    n-th occurrence is paired with the n-th only, and the result is common but maybe not longest.
+    """
+    places: dict[Hashable, list[int]] = {}
+    for index, value in enumerate(new):
+        places.setdefault(value, []).append(index)
+    limit = max(4096, 8 * (len(old) + len(new)))
+    candidates: Pairs = []
+    for index, value in enumerate(old):
+        found = places.get(value)
+        if found:
+            candidates += [(index, place) for place in reversed(found)]
+            if len(candidates) > limit:
+                return increasing(_by_occurrence(old, places))
+    return increasing(candidates)
+
+
+def _by_occurrence(old: Sequence[Hashable], places: dict[Hashable, list[int]]) -> Pairs:
+    rest = {value: iter(found) for value, found in places.items()}
+    pairs: Pairs = []
+    for index, value in enumerate(old):
+        place = next(rest[value], -1) if value in rest else -1
+        if place >= 0:
+            pairs.append((index, place))
+    return pairs
