@@ -93,6 +93,12 @@ def _database(url: str) -> dict[str, Any]:
 DATABASES = {"default": _database(ANNALS.database_url or "postgresql:///annals")}
 POSTGRES_EXTRA_AUTO_EXTENSION_SET_UP = False
 
+# librdkafka's settings, for the consumer and for the simulator's producer.
+KAFKA = {
+    "bootstrap.servers": ANNALS.kafka_bootstrap_servers or "",
+    **env.kafka(os.environ),
+}
+
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("MinimumLengthValidator", "CommonPasswordValidator", "NumericPasswordValidator")
