@@ -1,0 +1,1 @@
+"""The partitions of the *_aud tables: what exists, what should, and making it so."""

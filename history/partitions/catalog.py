@@ -1,0 +1,118 @@
+"""What partitions exist, read from PostgreSQL's catalog in one query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from history.days import MARK, State, partition_name
+
+# Bounds are printed in the session's time zone and read back in the same session, so the zone does
+# not matter. A marked table with a day's name that hangs on nothing is a partition that was
+# detached and not dropped yet.
+QUERY = """
+WITH parent AS (
+    SELECT c.oid, c.relname, c.relnamespace
+    FROM unnest(%(tables)s::text[]) AS name JOIN pg_class c ON c.oid = to_regclass(name)
+), child AS (
+    SELECT parent.relname AS parent, i.inhrelid AS oid, i.inhdetachpending AS pending
+    FROM parent JOIN pg_inherits i ON i.inhparent = parent.oid
+    UNION ALL
+    SELECT parent.relname, c.oid, NULL
+    FROM parent JOIN pg_class c
+      ON c.relnamespace = parent.relnamespace AND c.relkind = 'r' AND NOT c.relispartition
+     AND c.relname ~ ('^' || parent.relname || '_[0-9]{8}$')
+)
+SELECT child.parent, c.relname, child.pending, obj_description(c.oid, 'pg_class'),
+       bound[1]::timestamptz, bound[2]::timestamptz,
+       greatest(c.reltuples, pg_stat_get_live_tuples(c.oid), 0)::bigint,
+       coalesce(pg_total_relation_size(c.oid), 0)
+FROM child JOIN pg_class c ON c.oid = child.oid
+CROSS JOIN LATERAL (SELECT regexp_match(
+    pg_get_expr(c.relpartbound, c.oid), $$^FOR VALUES FROM \\('([^']+)'\\) TO \\('([^']+)'\\)$$
+)) AS range(bound)
+ORDER BY child.parent, c.relname
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition as it stands.
+
+    start, end: its bounds, UTC, the second one excluded; both None for a default partition and for
+    a detached one. rows: an estimate. bytes: on disk, with indexes and TOAST.
+    """
+
+    table: str
+    name: str
+    start: datetime | None
+    end: datetime | None
+    state: State
+    marked: bool
+    rows: int
+    bytes: int
+
+    @property
+    def day(self) -> date | None:
+        """The UTC day that it holds; None for one that is not named or not bound as a day of ours,
+        or is not marked as made by us: that one is nothing to touch."""
+        try:
+            day = (
+                datetime.strptime(self.name.removeprefix(f"{self.table}_"), "%Y%m%d")
+                .replace(tzinfo=UTC)
+                .date()
+            )
+        except ValueError:
+            return None
+        midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
+        bound = self.start is None or (self.start, self.end) == (
+            midnight,
+            midnight + timedelta(days=1),
+        )
+        attached = self.state is not State.DETACHED
+        named = self.name == partition_name(self.table, day)
+        if named and self.marked and bound and attached == (self.start is not None):
+            return day
+        return None
+
+    def covers(self, day: date) -> bool:
+        """Whether a row of that day would go into this partition, or its bounds be in the way."""
+        if self.start is None or self.end is None:
+            return False
+        midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
+        return self.start < midnight + timedelta(days=1) and midnight < self.end
+
+
+def read(connection: BaseDatabaseWrapper, tables: Iterable[str]) -> list[Partition]:
+    """The partitions of the tables, ordered by table and name; a missing table has none."""
+    with connection.cursor() as cursor:
+        cursor.execute(QUERY, {"tables": list(tables)})
+        return [_partition(row) for row in cursor.fetchall()]
+
+
+def missing_tables(connection: BaseDatabaseWrapper, tables: Sequence[str]) -> list[str]:
+    """Those of the tables that are not there: migrate was not run."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL",
+            [list(tables)],
+        )
+        return [name for (name,) in cursor.fetchall()]
+
+
+def _partition(row: tuple[str, str, bool | None, str, datetime, datetime, int, int]) -> Partition:
+    table, name, pending, comment, start, end, rows, size = row
+    state = {None: State.DETACHED, True: State.PENDING, False: State.ATTACHED}[pending]
+    return Partition(
+        table,
+        name,
+        start.astimezone(UTC) if start else None,
+        end.astimezone(UTC) if end else None,
+        state,
+        comment == MARK,
+        rows,
+        size,
+    )

@@ -1,0 +1,99 @@
+"""Carrying out the plan: one run at a time in the whole database, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import date
+
+import psycopg
+from django.db import connections
+
+from history.days import ADVISORY_SPACE
+from history.partitions.plan import DayPlan, Holds, Report, plan
+from history.partitions.strategy import DayPartition
+from history.window import Window
+
+# The advisory locks of days are (ADVISORY_SPACE, hash); this one is of the one-number kind.
+RUN_LOCK = ADVISORY_SPACE << 32
+
+
+class AlreadyRunningError(RuntimeError):
+    """Another maintain is at work on this database."""
+
+
+@dataclass
+class Outcome:
+    """What a run did. busy: partitions whose locks could not be had, left for the next run.
+    broken: partition and error of what failed for any other reason."""
+
+    created: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    held: list[str] = field(default_factory=list)
+    busy: list[str] = field(default_factory=list)
+    broken: list[tuple[str, str]] = field(default_factory=list)
+    freed: int = 0  # bytes
+
+    @property
+    def exit_code(self) -> int:
+        """0 done, 1 not everything was possible now and the next run tries again, 2 broken."""
+        if self.broken:
+            return 2
+        return 1 if self.busy else 0
+
+    def as_object(self) -> dict[str, object]:
+        """For JSON."""
+        return {**asdict(self), "exitCode": self.exit_code}
+
+    def note(self, action: str, part: DayPartition, error: Exception | None) -> None:
+        """Take down what came of one day."""
+        if isinstance(error, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
+            self.busy.append(part.full_name)
+        elif error is not None:
+            self.broken.append((part.full_name, str(error).splitlines()[0]))
+        elif action == "created":
+            self.created.append(part.full_name)
+        else:
+            self.dropped.append(part.full_name)
+            self.freed += part.found.bytes if part.found else 0
+
+
+def maintain(
+    window: Window,
+    today: date,
+    holds: Holds | None = None,
+    report: Report = lambda *_: None,
+    begin: Callable[[list[DayPlan]], None] = lambda _: None,
+    using: str = "default",
+) -> Outcome:
+    """Make and drop what the plan says. begin is told the plan before the first step, report every
+    step. Raises AlreadyRunningError while another run is at work."""
+    outcome = Outcome()
+
+    def note(action: str, part: DayPartition, error: Exception | None) -> None:
+        outcome.note(action, part, error)
+        report(action, part, error)
+
+    with _alone(using):
+        plans = plan(window, today, holds, using)
+        begin(plans)
+        for table in plans:
+            table.apply(using, note)
+    return outcome
+
+
+@contextmanager
+def _alone(using: str) -> Iterator[None]:
+    """Hold the lock of the run. The session's own: a server that loses us frees it."""
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [RUN_LOCK])
+        if cursor.fetchone() != (True,):
+            raise AlreadyRunningError("another `partitions maintain` is at work on this database")
+    try:
+        yield
+    finally:
+        connection = connections[using]
+        if connection.is_usable():
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [RUN_LOCK])

@@ -1,0 +1,157 @@
+"""What would be made, dropped and kept, and why: psqlextra's plan, for days."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from itertools import groupby
+from typing import cast
+
+import psycopg
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from psqlextra.partitioning import (
+    PostgresModelPartitioningPlan,
+    PostgresPartitioningConfig,
+    PostgresPartitioningError,
+    PostgresPartitioningManager,
+)
+
+from history import days
+from history.entities import ENTITIES
+from history.models import VERSION_MODELS
+from history.partitions import catalog
+from history.partitions.catalog import Partition
+from history.partitions.strategy import DayPartition, DayStrategy
+from history.window import Window
+
+# (table, day) -> why that day must not be dropped yet
+Holds = Mapping[tuple[str, date], str]
+# what was done ("created" or "dropped"), the day, what went wrong
+Report = Callable[[str, DayPartition, Exception | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One partition in a plan. action: create, drop or keep. start, end: UTC, None where it has no
+    bounds. rows: an estimate. bytes: on disk, with indexes and TOAST."""
+
+    action: str
+    table: str
+    name: str
+    start: datetime | None
+    end: datetime | None
+    reason: str
+    rows: int = 0
+    bytes: int = 0
+
+
+@dataclass
+class DayPlan(PostgresModelPartitioningPlan):
+    """The plan of one table. creations: most urgent first. deletions: oldest first."""
+
+    creations: list[DayPartition] = field(default_factory=list)  # type: ignore[assignment]
+    deletions: list[DayPartition] = field(default_factory=list)  # type: ignore[assignment]
+    kept: list[tuple[Partition, str]] = field(default_factory=list)
+
+    def lines(self) -> Iterator[Line]:
+        """Everything in the plan: what is dropped, kept, created, each by name."""
+        for part in self.deletions:
+            yield _line("drop", part)
+        for found, reason in self.kept:
+            yield Line(
+                action="keep",
+                table=found.table,
+                name=found.name,
+                start=found.start,
+                end=found.end,
+                reason=reason,
+                rows=found.rows,
+                bytes=found.bytes,
+            )
+        for part in sorted(self.creations, key=lambda part: part.day):
+            yield _line("create", part)
+
+    def apply(self, using: str | None = None, report: Report = lambda *_: None) -> None:
+        """Make and drop, each day by itself, and report each. One that fails stops no other, save
+        that an open transaction that holds up one drop holds up the table's later ones too."""
+        connection = connections[using or "default"]
+        connection.ensure_connection()
+        editor = connection.schema_editor(atomic=False)
+        for part in self.creations:
+            report("created", part, _attempt(connection, part.create, self, editor))
+        for part in self.deletions:
+            error = _attempt(connection, part.delete, self, editor)
+            report("dropped", part, error)
+            if isinstance(error, psycopg.errors.LockNotAvailable):
+                break
+
+
+class DayManager(PostgresPartitioningManager):
+    """Plans each table by its strategy alone, which knows what exists."""
+
+    def _plan_for_config(
+        self,
+        config: PostgresPartitioningConfig,
+        skip_create: bool = False,
+        skip_delete: bool = False,
+        using: str | None = None,  # noqa: ARG002 - the strategy has read that database already
+    ) -> DayPlan:
+        strategy = cast(DayStrategy, config.strategy)
+        return DayPlan(
+            config,
+            [] if skip_create else list(strategy.to_create()),
+            [] if skip_delete else list(strategy.to_delete()),
+            list(strategy.to_keep()),
+        )
+
+
+def plan(
+    window: Window, today: date, holds: Holds | None = None, using: str = "default"
+) -> list[DayPlan]:
+    """The plan of every table, in the order of the entities.
+
+    Raises PostgresPartitioningError where a table is missing.
+    """
+    tables = [entity.table for entity in ENTITIES]
+    connection = connections[using]
+    if missing := catalog.missing_tables(connection, tables):
+        raise PostgresPartitioningError(f"no table {', '.join(missing)}: run manage.py migrate")
+    found = catalog.read(connection, tables)
+    existing = {table: list(group) for table, group in groupby(found, lambda part: part.table)}
+    configs = []
+    for entity in ENTITIES:
+        held = {day: why for (table, day), why in (holds or {}).items() if table == entity.table}
+        parts = existing.get(entity.table, [])
+        strategy = DayStrategy(entity.table, window, today, parts, held)
+        configs.append(PostgresPartitioningConfig(VERSION_MODELS[entity.name], strategy))
+    return cast(list[DayPlan], DayManager(configs).plan(using=using).model_plans)
+
+
+def _attempt(
+    connection: BaseDatabaseWrapper, act: Callable[..., None], plan: DayPlan, editor: object
+) -> Exception | None:
+    """What went wrong with one day, if anything did; a lost connection is raised."""
+    try:
+        act(plan.config.model, editor)
+    except (psycopg.Error, days.ForeignTableError) as error:
+        if connection.connection is None or connection.connection.closed:
+            raise
+        return error
+    return None
+
+
+def _line(action: str, part: DayPartition) -> Line:
+    start = datetime(part.day.year, part.day.month, part.day.day, tzinfo=UTC)
+    found = part.found
+    return Line(
+        action=action,
+        table=part.table,
+        name=part.full_name,
+        start=start,
+        end=start + timedelta(days=1),
+        reason=part.reason,
+        rows=found.rows if found else 0,
+        bytes=found.bytes if found else 0,
+    )

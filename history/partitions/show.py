@@ -1,0 +1,121 @@
+"""Partitions and plans as a table for people and as plain objects for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any
+
+from rich.table import Table
+
+from history.partitions.catalog import Partition
+from history.partitions.plan import Line
+
+COLOURS = {"create": "green", "drop": "red", "keep": ""}
+
+
+def size(count: int) -> str:
+    """Bytes for people: `1.5 GiB`."""
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def partitions(parts: Iterable[Partition]) -> Table:
+    """One line a partition."""
+    table = _table("partition", "from (UTC)", "to (UTC)", "~rows", "bytes", "state", "ours")
+    for part in parts:
+        table.add_row(
+            part.name,
+            _moment(part.start),
+            _moment(part.end),
+            f"{part.rows:,}",
+            size(part.bytes),
+            part.state.value,
+            "yes" if part.day else "no",
+        )
+    return table
+
+
+def plan(lines: Iterable[Line], each: bool = False) -> Table:
+    """One line a partition, or one for neighbours that share action and reason."""
+    table = _table(
+        "table", "action", "partitions", "from (UTC)", "to (UTC)", "~rows", "bytes", "why"
+    )
+    for count, line in [(1, line) for line in lines] if each else _merged(lines):
+        table.add_row(
+            line.table,
+            f"[{COLOURS[line.action]}]{line.action}[/]" if COLOURS[line.action] else line.action,
+            line.name if count == 1 else f"{count} days",
+            _moment(line.start),
+            _moment(line.end),
+            f"{line.rows:,}",
+            size(line.bytes),
+            line.reason,
+        )
+    return table
+
+
+def partition_object(part: Partition) -> dict[str, Any]:
+    """A partition for JSON. Moments are ISO 8601 in UTC; rows is an estimate."""
+    return {
+        "table": part.table,
+        "name": part.name,
+        "day": part.day.isoformat() if part.day else None,
+        "from": part.start.isoformat() if part.start else None,
+        "to": part.end.isoformat() if part.end else None,
+        "rows": part.rows,
+        "bytes": part.bytes,
+        "state": part.state.value,
+        "marked": part.marked,
+    }
+
+
+def line_object(line: Line) -> dict[str, Any]:
+    """A line of a plan for JSON."""
+    return {
+        "action": line.action,
+        "table": line.table,
+        "name": line.name,
+        "from": line.start.isoformat() if line.start else None,
+        "to": line.end.isoformat() if line.end else None,
+        "rows": line.rows,
+        "bytes": line.bytes,
+        "reason": line.reason,
+    }
+
+
+def _merged(lines: Iterable[Line]) -> Iterator[tuple[int, Line]]:
+    """Runs of lines with the same table, action and reason, with the number of partitions."""
+    for _, group in groupby(lines, lambda line: (line.table, line.action, line.reason)):
+        run = list(group)
+        yield (
+            len(run),
+            replace(
+                run[0],
+                end=run[-1].end,
+                rows=sum(line.rows for line in run),
+                bytes=sum(line.bytes for line in run),
+            ),
+        )
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if column in ("~rows", "bytes") else "left")
+    return table
+
+
+def _moment(moment: datetime | None) -> str:
+    """A day where it is a midnight, else the minute too."""
+    if moment is None:
+        return "-"
+    moment = moment.astimezone(UTC)
+    midnight = (moment.hour, moment.minute, moment.second, moment.microsecond) == (0, 0, 0, 0)
+    return f"{moment:%Y-%m-%d}" if midnight else f"{moment:%Y-%m-%d %H:%M:%S}"

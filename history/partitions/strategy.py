@@ -1,0 +1,128 @@
+"""Which days a table should have: psqlextra's partition and strategy, for UTC days.
+
+Their own versions name months in words, bind without a zone, lock the whole table, and stop at the
+first missing day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from datetime import date
+from typing import Any
+
+from psqlextra.backend.schema import PostgresSchemaEditor
+from psqlextra.models import PostgresPartitionedModel
+from psqlextra.partitioning import PostgresRangePartition, PostgresRangePartitioningStrategy
+
+from history import days
+from history.partitions.catalog import Partition
+from history.window import Window
+
+
+class DayPartition(PostgresRangePartition):
+    """One UTC day of one table, to be made or to be dropped, and why.
+
+    found: what stands there now; None where nothing does.
+    """
+
+    def __init__(self, table: str, day: date, reason: str, found: Partition | None = None) -> None:
+        super().__init__(*days.bounds(day))
+        self.table = table
+        self.day = day
+        self.reason = reason
+        self.found = found
+
+    def name(self) -> str:
+        return f"{self.day:%Y%m%d}"
+
+    @property
+    def full_name(self) -> str:
+        return days.partition_name(self.table, self.day)
+
+    def deconstruct(self) -> dict[str, Any]:
+        return {**super().deconstruct(), "reason": self.reason}
+
+    def create(
+        self,
+        model: type[PostgresPartitionedModel],
+        schema_editor: PostgresSchemaEditor,
+        comment: str | None = None,  # noqa: ARG002 - psqlextra's signature; days marks by itself
+    ) -> None:
+        days.create(schema_editor.connection.connection, model._meta.db_table, self.day)
+
+    def delete(
+        self, model: type[PostgresPartitionedModel], schema_editor: PostgresSchemaEditor
+    ) -> None:
+        days.retire(schema_editor.connection.connection, model._meta.db_table, self.day)
+
+
+class DayStrategy(PostgresRangePartitioningStrategy):
+    """The days of a window are made, those before it dropped, by what really exists.
+
+    today: the UTC day it is. existing: the table's partitions. holds: days that must not be dropped
+    yet, with the reason.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        window: Window,
+        today: date,
+        existing: Sequence[Partition],
+        holds: Mapping[date, str] | None = None,
+    ) -> None:
+        self.table = table
+        self.window = window
+        self.today = today
+        self.existing = existing
+        self.holds = holds or {}
+
+    def to_create(self) -> Generator[DayPartition, None, None]:
+        """The missing days, the most urgent first: today and ahead, then backwards from today."""
+        today = self.today
+        inside = list(self.window.days())
+        split = inside.index(today)
+        loose = {part.day: part for part in self.existing if part.state is not days.State.ATTACHED}
+        attached = [part for part in self.existing if part.state is days.State.ATTACHED]
+        taken = {part.day for part in attached}
+        foreign = [part for part in attached if part.day is None]
+        for day in [*inside[split:], *reversed(inside[:split])]:
+            if day in taken or any(part.covers(day) for part in foreign):
+                continue
+            if day in loose:
+                reason = "inside the window again; attached with its rows"
+            elif day >= today:
+                reason = "today" if day == today else "ahead"
+            else:
+                reason = "missing"
+            yield DayPartition(self.table, day, reason, loose.get(day))
+
+    def to_delete(self) -> Generator[DayPartition, None, None]:
+        """Our partitions before the window that nothing holds, oldest first."""
+        for part in self.existing:
+            if part.day and part.day < self.window.oldest and part.day not in self.holds:
+                reason = f"before {self.window.oldest}, the oldest day kept"
+                if part.state is days.State.PENDING:
+                    reason += "; its detach was cut short"
+                elif part.state is days.State.DETACHED:
+                    reason += "; detached already"
+                yield DayPartition(self.table, part.day, reason, part)
+
+    def to_keep(self) -> Iterator[tuple[Partition, str]]:
+        """What stays, and why, in the order of the names."""
+        for part in self.existing:
+            if part.day is None:
+                yield part, _why_not_ours(part)
+            elif part.day < self.window.oldest:
+                if part.day in self.holds:
+                    yield part, f"held: {self.holds[part.day]}"
+            elif part.day > self.window.newest:
+                yield part, f"after {self.window.newest}, the newest day made ahead"
+            elif part.state is days.State.ATTACHED:
+                yield part, "inside the window"
+
+
+def _why_not_ours(part: Partition) -> str:
+    if not part.marked:
+        return "not made by Annals, never dropped"
+    return "marked, but not a whole UTC day by name and bounds; never dropped"
