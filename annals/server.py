@@ -1,0 +1,38 @@
+"""How gunicorn serves Annals: `gunicorn --config python:annals.server annals.wsgi`.
+
+Threads, not asyncio: every request waits for PostgreSQL, and Django's database layer is
+synchronous. Options on gunicorn's command line come on top of these.
+"""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+worker_class = "gthread"
+workers = 2
+threads = 8
+timeout = 60
+graceful_timeout = 10
+keepalive = 5
+control_socket_disable = True
+errorlog = "-"
+accesslog = None  # annals.requests writes a line for each request, without the query string
+
+# Set before prometheus_client is imported: workers keep their figures in files here, and whichever
+# worker answers /metrics adds them up.
+METRICS = Path(tempfile.mkdtemp(prefix="annals-metrics-"))
+os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(METRICS)
+
+
+def child_exit(_server: Any, worker: Any) -> None:
+    """Drop the gauges of a worker that is gone; its counters stay, so that sums never fall."""
+    from prometheus_client.multiprocess import mark_process_dead
+
+    mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
+
+
+def on_exit(_server: Any) -> None:
+    """Runs in the master when it ends."""
+    shutil.rmtree(METRICS, ignore_errors=True)
