@@ -13,13 +13,18 @@ class Entity:
     """One kind of entity: its name in topics and addresses, and its title for people.
 
     The root kind is the application itself; every other kind names its application in
-    productInstanceId.
+    productInstanceId. `search` are the business keys by which it is found: a name, and a JSON
+    pointer into the snapshot. `list_keys` are the fields that tell the items of a list apart
+    when two snapshots are compared, and `list_places` those for lists at given places.
     """
 
     name: str
     title: str
     title_ru: str
     root: bool = False
+    search: tuple[tuple[str, str], ...] = ()
+    list_keys: tuple[str, ...] = ("pid", "id")
+    list_places: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def table(self) -> str:
@@ -36,8 +41,14 @@ class Entity:
 
 
 ENTITIES = (
-    Entity("product-instance", "Application", "Заявка", root=True),
-    Entity("participant-role", "Participant", "Участник"),
+    Entity(
+        "product-instance",
+        "Application",
+        "Заявка",
+        root=True,
+        search=(("realtyCrmId", "/realtyCrmId"), ("submissionId", "/encumbrance/submissionId")),
+    ),
+    Entity("participant-role", "Participant", "Участник", search=(("clientId", "/clientId"),)),
     Entity("product-task", "Task", "Задача"),
     Entity("realty-info", "Realty", "Недвижимость"),
     Entity("product-car", "Car", "Автомобиль"),

@@ -1,4 +1,5 @@
-"""The tables: one partitioned model per kind of entity, made from its declaration, and people."""
+"""The tables: one partitioned model per kind of entity, made from its declaration, and the small
+ones that explain them: people, field labels, search keys."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from psqlextra.types import PostgresPartitioningMethod
 
 from history.entities import ENTITIES, Entity
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
+from history.searchkeys import SEARCH_VALUE_LENGTH
 
 
 def _version_model(entity: Entity) -> type[PostgresPartitionedModel]:
@@ -69,3 +71,74 @@ class Person(models.Model):
 
     def __str__(self) -> str:
         return self.full_name
+
+
+class FieldLabel(models.Model):
+    """What people call a field of a snapshot, and how its values are to be read."""
+
+    class Kind(models.TextChoices):
+        TEXT = "text", _("text")
+        MONEY = "money", _("money")
+        PERCENT = "percent", _("percent")
+        DATE = "date", _("date")
+        ENUM = "enum", _("words from a list")
+        TECHNICAL = "technical", _("technical")
+
+    entity = models.CharField(
+        _("kind of entity"),
+        max_length=40,
+        blank=True,
+        help_text=_("Empty: every kind."),
+    )
+    path = models.CharField(
+        _("path"),
+        max_length=300,
+        help_text=_("/rate, /documents/*/number; * stands for any item of a list or any key."),
+    )
+    russian = models.CharField(_("in Russian"), max_length=200)
+    english = models.CharField(_("in English"), max_length=200, blank=True)
+    kind = models.CharField(_("kind"), max_length=10, choices=Kind, default=Kind.TEXT)
+    words = models.JSONField(
+        _("words"),
+        default=dict,
+        blank=True,
+        help_text=_('For words from a list: {"NEW": {"ru": "Новая", "en": "New"}}.'),
+    )
+
+    class Meta:
+        verbose_name = _("field label")
+        verbose_name_plural = _("field labels")
+        ordering = ["entity", "path"]
+        constraints = [
+            models.UniqueConstraint(fields=["entity", "path"], name="field_label_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.entity or '*'} {self.path}"
+
+
+class SearchKey(models.Model):
+    """Which entities carry a business key. Ingest keeps it (docs/decisions/0031-search-keys.md)."""
+
+    pk = models.CompositePrimaryKey("value", "name", "entity", "id")
+    value = models.CharField(max_length=SEARCH_VALUE_LENGTH)
+    name = models.CharField(max_length=40)
+    entity = models.CharField(max_length=40)
+    id = models.CharField(max_length=ID_LENGTH)
+    product_instance_id = models.CharField(max_length=ID_LENGTH)
+    day = models.DateField()  # of the newest version seen with it: retention goes by this
+
+    class Meta:
+        db_table = "search_key"
+
+
+class Access(models.Model):
+    """No table: a place for the permissions of what belongs to no single model."""
+
+    class Meta:
+        managed = False
+        default_permissions = ()
+        permissions = [
+            ("view_history", _("Can read histories")),
+            ("view_completeness", _("Can see how complete the store is")),
+        ]

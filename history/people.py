@@ -1,0 +1,114 @@
+"""Who stands behind the logins in the author column."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, TextIO
+
+from django.db import transaction
+
+from history.models import Person
+from history.record import AUTHOR_LENGTH
+
+COLUMNS = ("login", "full_name", "kind")
+NAME_LENGTH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """A login with its full name. An unknown login is its own name."""
+
+    login: str
+    name: str
+    kind: Literal["person", "service", "unknown"]
+
+
+def authors(logins: Iterable[str | None]) -> dict[str, Author]:
+    """Each of these logins with who it is; one query, none for no logins. None is passed over."""
+    wanted = {login for login in logins if login is not None}
+    found = {login: Author(login, login, "unknown") for login in wanted}
+    if wanted:
+        known = Person.objects.filter(login__in=wanted).values_list(*COLUMNS)
+        found.update((login, Author(login, name, kind)) for login, name, kind in known)
+    return found
+
+
+class PeopleFileError(ValueError):
+    """A file of people that cannot be imported; the message has a line for everything wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import did, in logins."""
+
+    added: int
+    changed: int
+    unchanged: int
+
+
+def load(file: TextIO) -> Imported:
+    """Add and change people from CSV with a header line `login,full_name,kind`.
+
+    All of it or nothing: PeopleFileError names every line that is wrong. Nobody is removed, since
+    a person who left is still the author of what they changed.
+    """
+    given = _parse(file)
+    with transaction.atomic():
+        known = Person.objects.select_for_update().in_bulk(given)
+        added = [person for login, person in given.items() if login not in known]
+        changed = [
+            person
+            for login, person in given.items()
+            if login in known
+            and (known[login].full_name, known[login].kind) != (person.full_name, person.kind)
+        ]
+        Person.objects.bulk_create(added, batch_size=1000)
+        Person.objects.bulk_update(changed, ["full_name", "kind"], batch_size=1000)
+    return Imported(len(added), len(changed), len(given) - len(added) - len(changed))
+
+
+def _parse(file: TextIO) -> dict[str, Person]:
+    reader = csv.DictReader(file)
+    header = tuple(name.strip() for name in reader.fieldnames or ())
+    if sorted(header) != sorted(COLUMNS):
+        found = ",".join(header) or "nothing"
+        raise PeopleFileError(f"line 1: the header must be {','.join(COLUMNS)}; it is {found}")
+    reader.fieldnames = list(header)
+    people: dict[str, Person] = {}
+    lines: dict[str, int] = {}
+    wrong: list[str] = []
+    for row in reader:
+        line = reader.line_num
+        problems = list(_problems(row))
+        login = (row["login"] or "").strip()
+        if login in lines:
+            problems.append(f"login {login} stands already in line {lines[login]}")
+        wrong.extend(f"line {line}: {problem}" for problem in problems)
+        lines.setdefault(login, line)
+        if not problems:
+            kind = (row["kind"] or "").strip()
+            people[login] = Person(login=login, full_name=row["full_name"].strip(), kind=kind)
+    if wrong:
+        raise PeopleFileError("\n".join(wrong))
+    return people
+
+
+def _problems(row: dict[str, str | None]) -> Iterator[str]:
+    if None in row or None in row.values():  # DictReader's marks for a wrong number of values
+        yield f"must have {len(COLUMNS)} values"
+        return
+    login, name, kind = ((row[column] or "").strip() for column in COLUMNS)
+    if not login:
+        yield "login is empty"
+    elif len(login) > AUTHOR_LENGTH:
+        yield f"login is longer than {AUTHOR_LENGTH} characters"
+    if not name:
+        yield "full_name is empty"
+    elif len(name) > NAME_LENGTH:
+        yield f"full_name is longer than {NAME_LENGTH} characters"
+    if "\0" in login + name:
+        yield "has a NUL character"
+    if kind not in Person.Kind.values:
+        yield f"kind is {kind or 'empty'}; it must be {' or '.join(Person.Kind.values)}"
