@@ -59,7 +59,7 @@ def _create_participant(document: Document, turn: Turn) -> None:
         document,
         turn,
         {
-            "birthDate": f"{rng.randint(1960, 2003)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28)}",
+            "birthDate": f"{rng.randint(1960, 2003)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}",
             "createdAt": turn.at,
             "phones": [{"pid": new_id(rng), "type": "MOBILE", "number": phone(rng)}],
             "maritalStatus": rng.choice(("MARRIED", "SINGLE", "DIVORCED", None)),

@@ -178,7 +178,8 @@ def _insurance(document: Document, turn: Turn) -> Actor | None:
         insurance["paidAt"] = turn.at[:10]
     else:
         insurance["life"] = not insurance["life"]
-        insurance["premium"] += Decimal(turn.rng.randrange(-90_000, 90_000)).scaleb(-2)
+        step = Decimal(turn.rng.randrange(-90_000, 90_000)).scaleb(-2)
+        insurance["premium"] = max(insurance["premium"] + step, Decimal("500.00"))
     document.snapshot["insurance"] = insurance
     return None
 

@@ -1,0 +1,91 @@
+"""Produces to Kafka as a careful service does: idempotent, acknowledged by all, compressed."""
+
+from collections.abc import Iterable, Mapping
+from time import monotonic
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import Producer as Client
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+_SETTINGS: Final[Mapping[str, str | int | float | bool]] = {
+    "client.id": "annals-simulate",
+    "enable.idempotence": True,
+    "acks": "all",
+    "compression.type": "lz4",
+    "linger.ms": 5,
+    "queue.buffering.max.messages": 100_000,
+    "queue.buffering.max.kbytes": 65_536,
+}
+_TIMEOUT: Final = 20.0
+
+
+class ProducerError(Exception):
+    """The broker cannot be reached or refuses."""
+
+
+class Producer:
+    """Sends without waiting; counts what the broker confirmed and what it refused.
+
+    settings: librdkafka's, with `bootstrap.servers`; they win over those made here.
+    """
+
+    def __init__(self, settings: Mapping[str, str | int | float | bool]) -> None:
+        self._settings: dict[str, str | int | float | bool] = dict(settings)
+        self._client = Client({**_SETTINGS, **settings})
+        self.sent = 0
+        self.delivered = 0
+        self.failed = 0
+        self.first_error: str | None = None
+
+    def send(self, topic: str, key: bytes, value: bytes) -> None:
+        """Hand a message over; waits only while the local queue is full."""
+        while True:
+            try:
+                self._client.produce(topic, value, key, on_delivery=self._confirm)
+                break
+            except BufferError:
+                self._client.poll(0.1)
+        self.sent += 1
+        self._client.poll(0)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass while confirmations are taken in."""
+        until = monotonic() + seconds
+        while (left := until - monotonic()) > 0:
+            self._client.poll(left)
+
+    def flush(self, seconds: float = 60.0) -> int:
+        """Wait for the confirmations that are missing; gives how many still are."""
+        return self._client.flush(seconds)
+
+    def create_topics(self, names: Iterable[str], partitions: int) -> list[str]:
+        """Make those of the topics that are missing, with the broker's replication; gives them.
+
+        Raises ProducerError.
+        """
+        admin = AdminClient(self._settings)
+        try:
+            there = admin.list_topics(timeout=_TIMEOUT).topics
+        except KafkaException as error:
+            raise ProducerError(f"no answer from the broker: {error.args[0].str()}") from None
+        missing = [name for name in names if name not in there]
+        if not missing:
+            return []
+        wanted = [NewTopic(name, partitions, -1) for name in missing]
+        for future in admin.create_topics(wanted, operation_timeout=_TIMEOUT).values():
+            try:
+                future.result(_TIMEOUT)
+            except KafkaException as error:
+                # Somebody else may make the same topic at this moment.
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise ProducerError(f"topics not made: {error.args[0].str()}") from None
+        return missing
+
+    def _confirm(self, error: KafkaError | None, _: Message) -> None:
+        if error is None:
+            self.delivered += 1
+            return
+        self.failed += 1
+        self.first_error = self.first_error or error.str()
