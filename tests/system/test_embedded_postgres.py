@@ -1,0 +1,220 @@
+"""The embedded PostgreSQL: real servers in directories of their own."""
+
+import os
+import re
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from annals.embedded.postgres import Postgres
+from annals.embedded.process import EmbeddedError
+
+FAST = {"fsync": "off", "shared_buffers": "16MB", "max_connections": 20}
+
+START = """
+import sys
+from annals.embedded.postgres import Postgres
+server = Postgres(sys.argv[1], {"fsync": "off", "shared_buffers": "16MB"})
+print(server.start(), server.pid(), server.url())
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Postgres]:
+    server = Postgres(tmp_path / "postgres", FAST)
+    server.start()
+    yield server
+    server.stop("immediate")
+
+
+def ask(server: Postgres, query: str) -> tuple[object, ...] | None:
+    with psycopg.connect(server.url()) as connection:
+        return connection.execute(query.encode()).fetchone()
+
+
+def remember(server: Postgres, value: int) -> None:
+    with psycopg.connect(server.url()) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS memory (value integer)")
+        connection.execute("INSERT INTO memory VALUES (%s)", [value])
+
+
+def test_it_is_set_up_as_annals_needs_it(server: Postgres) -> None:
+    assert ask(server, "SELECT current_setting('data_checksums')") == ("on",)
+    assert ask(server, "SELECT current_setting('TimeZone')") == ("UTC",)
+    assert ask(server, "SELECT current_setting('server_encoding')") == ("UTF8",)
+    assert ask(server, "SELECT current_setting('unix_socket_directories')") == ("",)
+    assert ask(server, "SELECT current_setting('fsync')") == ("off",)
+    assert ask(server, "SELECT datlocale FROM pg_database WHERE datname = current_database()") == (
+        "C.UTF-8",
+    )
+
+
+def test_only_the_password_opens_it(server: Postgres) -> None:
+    assert stat.S_IMODE((server.home / "password").stat().st_mode) == 0o600
+    wrong = re.sub(r":[^:@]+@", ":guess@", server.url())
+    with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+        psycopg.connect(wrong)
+    with pytest.raises(psycopg.OperationalError, match="no password supplied"):
+        psycopg.connect(re.sub(r":[^:@]+@", "@", server.url()), passfile="/dev/null")
+
+
+def test_starting_a_running_one_finds_it(server: Postgres) -> None:
+    again = Postgres(server.home, FAST)
+    assert again.running()
+    assert again.start() is False
+    assert (again.pid(), again.url()) == (server.pid(), server.url())
+
+
+@pytest.mark.parametrize("mode", ["smart", "fast", "immediate"])
+def test_a_restart_keeps_data_port_and_password(server: Postgres, mode: str) -> None:
+    url = server.url()
+    remember(server, 7)
+    assert server.stop(mode) is True
+    assert not server.running()
+    assert server.stop(mode) is False
+    assert server.start() is True
+    assert server.url() == url
+    assert ask(server, "SELECT value FROM memory") == (7,)
+
+
+def test_it_comes_back_after_sigkill_under_open_connections(server: Postgres) -> None:
+    for value in range(3):
+        remember(server, value)
+        with psycopg.connect(server.url()) as connection:
+            connection.execute("INSERT INTO memory VALUES (99)")
+            server.kill()
+            assert not server.running()
+            assert server.start() is True
+            with pytest.raises(psycopg.OperationalError):
+                connection.execute("SELECT 1")
+    assert ask(server, "SELECT sum(value), count(*) FROM memory") == (3, 3)
+
+
+def test_a_pid_file_that_names_somebody_elses_process_is_stale(server: Postgres) -> None:
+    """After a reboot the number can be anybody's, also of a process of the same user."""
+    owner = server.data.stat()
+    other = subprocess.Popen(
+        ["sleep", "60"],
+        user=owner.st_uid if os.geteuid() == 0 else None,
+        group=owner.st_gid if os.geteuid() == 0 else None,
+    )
+    try:
+        server.kill()
+        file = server.data / "postmaster.pid"
+        _, *rest = file.read_text().split("\n")
+        file.write_text("\n".join([str(other.pid), *rest]))
+        assert server.pid() is None
+        assert server.stop() is False
+        assert server.start() is True
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_two_processes_starting_it_at_once_share_one(tmp_path: Path) -> None:
+    home = tmp_path / "postgres"
+    command = [sys.executable, "-c", START, str(home)]
+    starters = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    said = [starter.communicate(timeout=60)[0].split() for starter in starters]
+    server = Postgres(home, FAST)
+    try:
+        assert sorted(line[0] for line in said) == ["False", "False", "True"]
+        assert {(line[1], line[2]) for line in said} == {(str(server.pid()), server.url())}
+        assert ask(server, "SELECT 1") == (1,)
+    finally:
+        server.stop("immediate")
+
+
+def test_an_initialisation_cut_short_is_begun_again(tmp_path: Path) -> None:
+    server = Postgres(tmp_path / "postgres", FAST)
+    half = tmp_path / "postgres" / "data.new"
+    half.mkdir(parents=True)
+    (half / "PG_VERSION").write_text("18\n")
+    try:
+        assert server.start() is True
+        assert ask(server, "SELECT 1") == (1,)
+    finally:
+        server.stop("immediate")
+
+
+def test_a_port_taken_meanwhile_is_replaced(server: Postgres, tmp_path: Path) -> None:
+    port = server.port()
+    server.stop()
+    thief = Postgres(tmp_path / "thief", FAST)
+    thief.home.mkdir()
+    (thief.home / "port").write_text(str(port))
+    thief.start()
+    try:
+        assert thief.port() == port
+        assert server.start() is True
+        assert server.port() != port
+        assert ask(server, "SELECT 1") == (1,)
+    finally:
+        thief.stop("immediate")
+
+
+def test_a_home_too_long_for_a_unix_socket_is_fine(tmp_path: Path) -> None:
+    server = Postgres(tmp_path / ("long" * 30) / "postgres", FAST)
+    try:
+        assert server.start() is True
+        assert ask(server, "SELECT 1") == (1,)
+    finally:
+        server.stop("immediate")
+
+
+def test_a_start_that_fails_says_why(tmp_path: Path) -> None:
+    server = Postgres(tmp_path / "postgres", {**FAST, "shared_buffers": "much"})
+    with pytest.raises(EmbeddedError, match="shared_buffers"):
+        server.start()
+    assert server.pid() is None
+
+
+def test_data_of_another_major_version_is_refused_by_name(server: Postgres) -> None:
+    server.stop()
+    (server.data / "PG_VERSION").write_text("12\n")
+    with pytest.raises(EmbeddedError, match="made by PostgreSQL 12"):
+        server.start()
+
+
+def test_settings_change_while_it_runs(server: Postgres) -> None:
+    server.configure({"work_mem": "9MB"})
+    deadline = time.monotonic() + 10
+    while ask(server, "SELECT current_setting('work_mem')") != ("9MB",):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_synchronous_standby_takes_over_with_all_that_was_committed(
+    server: Postgres, tmp_path: Path
+) -> None:
+    standby = server.standby(tmp_path / "standby", "second", FAST)
+    try:
+        assert standby.start() is True
+        server.configure({"synchronous_standby_names": "second"})
+        deadline = time.monotonic() + 10
+        while ask(server, "SELECT sync_state FROM pg_stat_replication") != ("sync",):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        remember(server, 41)
+        assert ask(standby, "SELECT pg_is_in_recovery()") == (True,)
+        server.kill()
+        standby.promote()
+        remember(standby, 42)
+        assert ask(standby, "SELECT min(value), max(value) FROM memory") == (41, 42)
+    finally:
+        standby.stop("immediate")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root needs another user for the server")
+def test_root_runs_it_as_somebody_else(server: Postgres) -> None:
+    pid = server.pid()
+    assert pid is not None
+    assert Path(f"/proc/{pid}").stat().st_uid != 0
+    assert server.data.stat().st_uid == Path(f"/proc/{pid}").stat().st_uid
