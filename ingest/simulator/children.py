@@ -1,6 +1,7 @@
 """The children of an application: participants, realty, cars and tasks."""
 
 from collections.abc import Mapping
+from datetime import date
 from decimal import Decimal
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ _CARS: Final = (
     ("УАЗ", "Патриот"),
     ("Москвич", "3"),
 )
+_BORN: Final = (date(1960, 1, 1).toordinal(), date(2005, 12, 31).toordinal())
 
 
 def _fill(document: Document, turn: Turn, optional: Mapping[str, Any]) -> None:
@@ -59,7 +61,7 @@ def _create_participant(document: Document, turn: Turn) -> None:
         document,
         turn,
         {
-            "birthDate": f"{rng.randint(1960, 2003)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}",
+            "birthDate": date.fromordinal(rng.randint(*_BORN)).isoformat(),
             "createdAt": turn.at,
             "phones": [{"pid": new_id(rng), "type": "MOBILE", "number": phone(rng)}],
             "maritalStatus": rng.choice(("MARRIED", "SINGLE", "DIVORCED", None)),

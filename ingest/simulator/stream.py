@@ -26,7 +26,7 @@ from ingest.simulator.snapshot import new_id
 
 MEAN_MESSAGES: Final = 11.6  # of an application with its children; a test holds it
 _NANOSECONDS: Final = 1_000_000_000
-_TWINS = 0.012  # the share of versions that have the moment of the version before them
+_TWINS = 0.015  # the chance that a version has the moment of the version before it
 
 
 @dataclass(slots=True)
@@ -36,16 +36,16 @@ class Application:
     rng: Random
     turns: list[Document]
     told: int = 0
+    twin: bool = False  # the next message has the moment of this one
 
     def tell(self, now: int) -> Message:
         document = self.turns[self.told]
+        message = document.tell(self.rng, document.last_moment if self.twin else now)
         self.told += 1
-        return document.tell(self.rng, now)
-
-    def twin_follows(self) -> bool:
-        """The same document again, at the same moment?"""
-        following = self.turns[self.told - 1 : self.told + 1]
-        return len(following) == 2 and following[0] is following[1] and self.rng.random() < _TWINS
+        self.twin = (
+            not self.over and self.turns[self.told] is document and self.rng.random() < _TWINS
+        )
+        return message
 
     @property
     def over(self) -> bool:
@@ -141,5 +141,5 @@ def stream(
         due, place, application = heappop(waiting)
         yield application.tell(now + tick * number + int(rng.random() * tick * 0.8))
         if not application.over:
-            pause = 0.0 if application.twin_follows() else 2 * rng.random() * side_by_side
+            pause = 0.0 if application.twin else 2 * rng.random() * side_by_side
             heappush(waiting, (due + pause, place, application))

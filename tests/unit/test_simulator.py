@@ -1,0 +1,253 @@
+"""The simulated stream: the contract's messages, the asked sizes and lives, and real changes."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice, pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from history.entities import BY_NAME, BY_TOPIC, ENTITIES, ROOT
+from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH, ChangeType
+from ingest.simulator.document import Message
+from ingest.simulator.people import NEWCOMERS, PEOPLE
+from ingest.simulator.shape import (
+    ASKED_MEAN,
+    ASKED_PRODUCT_SHARE,
+    ASKED_SIZES,
+    ASKED_VERSIONS,
+    LEAST_BYTES,
+    MOST_BYTES,
+)
+from ingest.simulator.stream import MEAN_MESSAGES, count_messages, stream
+from ingest.simulator.tally import Tally
+
+START = datetime(2026, 3, 29, 23, 59, 50, tzinfo=UTC)
+APPLICATIONS = 4_400
+
+
+class Envelope(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The contract's message, its types strict."""
+
+    id: str
+    version: int
+    type: str
+    updated_at: str
+    client_id: str
+    data: dict[str, Any] | None
+    author: str | None = None
+    product_instance_id: str | None = None
+
+
+@pytest.fixture(scope="module")
+def messages() -> Sequence[Message]:
+    return list(stream(20, START, applications=APPLICATIONS))
+
+
+@pytest.fixture(scope="module")
+def tally(messages: Sequence[Message]) -> Tally:
+    tally = Tally()
+    for message in messages:
+        tally.add(message)
+    return tally
+
+
+@pytest.fixture(scope="module")
+def documents(messages: Sequence[Message]) -> dict[bytes, list[Message]]:
+    found = defaultdict(list)
+    for message in messages:
+        found[message.key].append(message)
+    return found
+
+
+def test_sizes_are_those_asked(tally: Tally) -> None:
+    produced = tally.size_quantiles()
+    for quantile, tolerance in {0.25: 0.03, 0.5: 0.03, 0.75: 0.03, 0.9: 0.04, 0.95: 0.05}.items():
+        assert produced[quantile] == pytest.approx(ASKED_SIZES[quantile], rel=tolerance), quantile
+    assert produced[0.99] == pytest.approx(ASKED_SIZES[0.99], rel=0.1)
+    assert tally.mean == pytest.approx(ASKED_MEAN, rel=0.03)
+    assert LEAST_BYTES <= min(tally.sizes) < 1.1 * LEAST_BYTES
+    assert 0.7 * MOST_BYTES < max(tally.sizes) <= MOST_BYTES
+
+
+def test_versions_of_a_document_are_those_asked(tally: Tally) -> None:
+    assert tally.complete == tally.documents
+    assert tally.version_quantiles() == dict(ASKED_VERSIONS)
+
+
+def test_a_short_run_has_the_asked_distribution_too() -> None:
+    tally = Tally()
+    for message in stream(3, START, applications=400):
+        tally.add(message)
+    assert tally.size_quantiles()[0.5] == pytest.approx(ASKED_SIZES[0.5], rel=0.05)
+    assert tally.mean == pytest.approx(ASKED_MEAN, rel=0.08)
+    assert tally.version_quantiles()[0.5] == ASKED_VERSIONS[0.5]
+
+
+def test_shares(tally: Tally) -> None:
+    assert tally.share(ROOT.name) == pytest.approx(ASKED_PRODUCT_SHARE, abs=0.015)
+    assert set(tally.entities) == {entity.name for entity in ENTITIES}
+    assert min(tally.entities.values()) > 200
+    assert tally.types[ChangeType.DELETE] > 100
+    assert tally.types[ChangeType.CREATE] == tally.documents
+
+
+def test_every_message_keeps_the_contract(messages: Sequence[Message]) -> None:
+    decode = msgspec.json.Decoder(Envelope).decode
+    for message in messages:
+        told = decode(message.value)
+        assert message.key == told.id.encode()
+        assert 1 <= len(told.id) <= ID_LENGTH
+        assert 1 <= len(told.client_id) <= CLIENT_ID_LENGTH
+        assert told.author is None or 1 <= len(told.author) <= AUTHOR_LENGTH
+        assert told.data is not None or told.type == "DELETE"
+        assert (told.product_instance_id is None) == (message.entity == ROOT.name)
+        assert BY_TOPIC[message.topic] is BY_NAME[message.entity]
+        moment = datetime.fromisoformat(told.updated_at[:26]).replace(tzinfo=UTC)
+        assert moment == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(
+            microseconds=message.updated_at
+        )
+        assert (told.version, ChangeType[told.type]) == (message.version, message.type)
+        assert (told.client_id, told.author) == (message.client_id, message.author)
+        assert told.product_instance_id in (None, message.product_instance_id)
+
+
+def test_moments_have_up_to_nine_digits_and_no_offset(messages: Sequence[Message]) -> None:
+    moments = [msgspec.json.decode(message.value)["updatedAt"] for message in messages[:5_000]]
+    digits = Counter(len(moment.partition(".")[2]) for moment in moments)
+    assert {3, 6, 9} <= set(digits) <= {0, 3, 6, 9}
+    assert digits[9] > len(moments) / 2
+
+
+def test_versions_grow_by_one_in_time_from_create_to_the_end(
+    documents: dict[bytes, list[Message]],
+) -> None:
+    twins = 0
+    for told in documents.values():
+        assert [message.version for message in told] == list(range(len(told)))
+        assert told[0].type is ChangeType.CREATE
+        assert [message.complete for message in told] == [*[False] * (len(told) - 1), True]
+        assert all(message.type is ChangeType.UPDATE for message in told[1:-1])
+        for one, following in pairwise(told):
+            assert one.updated_at <= following.updated_at
+            twins += one.updated_at == following.updated_at
+    assert 0.001 < twins / sum(map(len, documents.values())) < 0.03
+
+
+def test_children_name_an_application_that_is_there(messages: Sequence[Message]) -> None:
+    there: set[str] = set()
+    for message in messages:
+        if message.entity != ROOT.name:
+            assert message.product_instance_id in there
+        elif message.type is ChangeType.CREATE:
+            there.add(message.product_instance_id)
+        elif message.type is ChangeType.DELETE:
+            there.remove(message.product_instance_id)
+    assert len(there) > 0.9 * APPLICATIONS
+
+
+def test_changes_are_real(documents: dict[bytes, list[Message]]) -> None:
+    """Nearly every version changes a business field, and the ones asked for do change."""
+    changed: Counter[str] = Counter()
+    idle = versions = 0
+    technical = {"modifiedAt", "modifiedBy", "etag", "hash"}
+    for told in islice(documents.values(), 2_000):
+        snapshots = [msgspec.json.decode(message.value)["data"] for message in told]
+        for before, after in pairwise(snapshots):
+            if after is None:
+                continue
+            fields = {name for name in before | after if before.get(name) != after.get(name)}
+            assert {"modifiedAt", "etag"} & fields
+            assert ("hash" in fields) == bool(fields - technical)
+            changed.update(fields)
+            versions += 1
+            idle += not fields - technical
+    assert 0 < idle < 0.08 * versions
+    wanted = "status rate amount documents comments closedAt encumbrance assignee income vin"
+    assert set(wanted.split()) <= set(changed)
+
+
+def test_money_comes_as_text_and_as_exact_numbers(messages: Sequence[Message]) -> None:
+    told = next(m for m in messages if m.entity == ROOT.name and m.version == 0)
+    data = msgspec.json.decode(told.value, type=dict[str, msgspec.Raw])["data"]
+    fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    assert bytes(fields["amount"]).endswith(b'.0"')
+    assert len(bytes(fields["baseRate"]).partition(b".")[2]) == 2
+    assert len(bytes(fields["monthlyPayment"]).partition(b".")[2]) == 2
+
+
+def test_lists_hold_objects_with_distinct_pids(messages: Sequence[Message]) -> None:
+    moved = 0
+    order: dict[bytes, list[str]] = {}
+    for message in messages[:20_000]:
+        data = msgspec.json.decode(message.value)["data"] or {}
+        for items in (value for value in data.values() if isinstance(value, list)):
+            pids = [item["pid"] for item in items]
+            assert len(set(pids)) == len(pids)
+        if "documents" in data:
+            now = [paper["pid"] for paper in data["documents"]]
+            before = order.get(message.key, now)
+            moved += [pid for pid in before if pid in now] != [pid for pid in now if pid in before]
+            order[message.key] = now
+    assert moved > 10
+
+
+def test_authors_are_people_of_the_list_but_for_newcomers(messages: Sequence[Message]) -> None:
+    known = {person.login for person in PEOPLE if person.kind == "person"}
+    services = {person.login for person in PEOPLE if person.kind == "service"}
+    authors = Counter(message.author for message in messages)
+    assert known < set(authors)
+    assert set(authors) == known | {None} | set(NEWCOMERS)
+    assert 0.05 < authors[None] / len(messages) < 0.5
+    assert {message.client_id for message in messages} <= services
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(), applications=st.integers(0, 30), together=st.integers(1, 300))
+def test_the_same_seed_and_start_give_the_same_bytes(
+    seed: int, applications: int, together: int
+) -> None:
+    first = list(stream(seed, START, applications=applications, side_by_side=together))
+    again = list(stream(seed, START, applications=applications, side_by_side=together))
+    assert first == again
+    assert len(first) == count_messages(seed, applications)
+    assert sum(m.type is ChangeType.CREATE and m.entity == ROOT.name for m in first) == applications
+    assert all(LEAST_BYTES <= len(message.value) <= MOST_BYTES for message in first)
+
+
+def test_another_seed_gives_other_documents() -> None:
+    first, other = (
+        {message.key for message in stream(seed, START, applications=50)} for seed in (1, 2)
+    )
+    assert not first & other
+
+
+def test_an_endless_stream_goes_on_and_keeps_its_step() -> None:
+    step = timedelta(seconds=7)
+    told = list(islice(stream(5, START, step=step, side_by_side=20), 3_000))
+    begin = START.timestamp() * 1e6
+    for number, message in enumerate(told):
+        assert message.updated_at <= begin + (number + 1) * 7e6
+    assert told[-1].updated_at > begin + 2_900 * 7e6
+    applications = sum(m.type is ChangeType.CREATE and m.entity == ROOT.name for m in told)
+    assert applications == pytest.approx(len(told) / MEAN_MESSAGES, rel=0.2)
+
+
+def test_applications_live_side_by_side() -> None:
+    told = list(islice(stream(5, START, side_by_side=50), 5_000))[2_000:3_000]
+    switches = sum(one.key != other.key for one, other in pairwise(told))
+    assert switches > 0.9 * len(told)
+    assert len({message.product_instance_id for message in told}) > 50
+
+
+def test_the_mean_of_an_application_is_as_the_plan_takes_it() -> None:
+    assert count_messages(8, 3_000) / 3_000 == pytest.approx(MEAN_MESSAGES, rel=0.03)
+
+
+def test_a_naive_start_is_refused() -> None:
+    with pytest.raises(ValueError, match="time zone"):
+        next(stream(1, datetime(2026, 1, 1), applications=1))  # noqa: DTZ001
