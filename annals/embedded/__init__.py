@@ -6,22 +6,29 @@ from pathlib import Path
 from annals.embedded.broker import Broker
 from annals.embedded.postgres import Postgres
 
-__all__ = ["Broker", "Postgres", "bootstrap_servers", "broker", "database_url", "postgres"]
+__all__ = [
+    "Broker",
+    "Postgres",
+    "bootstrap_servers",
+    "broker_server",
+    "database_server",
+    "database_url",
+]
 
 
-def postgres(home: str | Path) -> Postgres:
+def database_server(home: str | Path) -> Postgres:
     """The PostgreSQL of that ANNALS_HOME, running or not."""
     return Postgres(Path(home) / "postgres")
 
 
-def broker(home: str | Path) -> Broker:
+def broker_server(home: str | Path) -> Broker:
     """The broker of that ANNALS_HOME, running or not."""
     return Broker(Path(home) / "broker")
 
 
 def database_url(home: str | Path) -> str:
     """The URI of the embedded PostgreSQL, started (and left running) where it was not running."""
-    server = postgres(home)
+    server = database_server(home)
     if server.start():
         _tell(f"started embedded PostgreSQL on port {server.port()} in {server.home}")
     return server.url()
@@ -29,7 +36,7 @@ def database_url(home: str | Path) -> str:
 
 def bootstrap_servers(home: str | Path) -> str:
     """The address of the embedded broker, started (and left running) where it was not running."""
-    server = broker(home)
+    server = broker_server(home)
     if server.start():
         _tell(f"started embedded broker on port {server.port()} in {server.home}")
     return server.bootstrap_servers()

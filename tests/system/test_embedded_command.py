@@ -17,8 +17,8 @@ Manage = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
-    embedded.postgres(tmp_path).stop("immediate")
-    embedded.broker(tmp_path).stop()
+    embedded.database_server(tmp_path).stop("immediate")
+    embedded.broker_server(tmp_path).stop()
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def manage(home: Path) -> Manage:
 def test_status_start_stop(manage: Manage, home: Path) -> None:
     assert manage("embedded", "status").stdout.count("not running") == 2
     started = manage("embedded", "start").stdout
-    postgres, broker = embedded.postgres(home), embedded.broker(home)
+    postgres, broker = embedded.database_server(home), embedded.broker_server(home)
     assert f"postgres: running, port {postgres.port()}, pid {postgres.pid()}" in started
     assert f"broker: running, port {broker.port()}, pid {broker.pid()}" in started
     assert manage("embedded", "start").stdout == started
@@ -55,18 +55,18 @@ def test_a_command_starts_what_it_needs_once_and_leaves_it_running(
 ) -> None:
     command = ("shell", "--no-imports", "-c", "from django.db import connection as c; c.connect()")
     first = manage(*command)
-    server = embedded.postgres(home)
+    server = embedded.database_server(home)
     assert f"started embedded PostgreSQL on port {server.port()}" in first.stderr
     pid = server.pid()
     assert pid is not None
     assert "started" not in manage(*command).stderr
     assert server.pid() == pid
-    assert not embedded.broker(home).running()
+    assert not embedded.broker_server(home).running()
 
 
 def test_addresses_are_of_running_servers(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     address = embedded.bootstrap_servers(home)
-    assert embedded.broker(home).running()
+    assert embedded.broker_server(home).running()
     assert "started embedded broker" in capsys.readouterr().err
     assert embedded.bootstrap_servers(home) == address
     assert capsys.readouterr().err == ""

@@ -12,10 +12,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from annals.embedded.postgres import Postgres
+from annals.embedded.postgres import Mode, Postgres, Settings
 from annals.embedded.process import EmbeddedError
 
-FAST = {"fsync": "off", "shared_buffers": "16MB", "max_connections": 20}
+FAST: Settings = {"fsync": "off", "shared_buffers": "16MB", "max_connections": 20}
 
 START = """
 import sys
@@ -72,7 +72,7 @@ def test_starting_a_running_one_finds_it(server: Postgres) -> None:
 
 
 @pytest.mark.parametrize("mode", ["smart", "fast", "immediate"])
-def test_a_restart_keeps_data_port_and_password(server: Postgres, mode: str) -> None:
+def test_a_restart_keeps_data_port_and_password(server: Postgres, mode: Mode) -> None:
     url = server.url()
     remember(server, 7)
     assert server.stop(mode) is True

@@ -18,8 +18,8 @@ class Command(BaseCommand):
     def handle(self, *, action: str, **_: object) -> None:
         home = env.read(os.environ).home
         servers: dict[str, embedded.Postgres | embedded.Broker] = {
-            "postgres": embedded.postgres(home),
-            "broker": embedded.broker(home),
+            "postgres": embedded.database_server(home),
+            "broker": embedded.broker_server(home),
         }
         if action == "start":
             for server in servers.values():
