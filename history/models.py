@@ -138,7 +138,4 @@ class Access(models.Model):
     class Meta:
         managed = False
         default_permissions = ()
-        permissions = [
-            ("view_history", _("Can read histories")),
-            ("view_completeness", _("Can see how complete the store is")),
-        ]
+        permissions = [("view_history", _("Can read histories"))]

@@ -18,7 +18,8 @@ class Command(BaseCommand):
         action = actions.add_parser("import", help="add and change people; nobody is removed")
         action.add_argument("file", type=Path, metavar="FILE.csv", help="UTF-8, with a header line")
 
-    def handle(self, *args: Any, file: Path, **options: Any) -> None:
+    def handle(self, **options: Any) -> None:
+        file: Path = options["file"]
         try:
             with file.open(encoding="utf-8-sig", newline="") as opened:
                 done = people.load(opened)
