@@ -1,0 +1,182 @@
+"""What people call the fields of a snapshot: the catalogue, kept in the database."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from django.db import transaction
+
+from history.entities import BY_NAME
+from history.models import FieldLabel
+
+SHIPPED = Path(__file__).with_name("labels.json")
+FRESH_SECONDS = 5.0
+ANY = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A field's name in both languages and how to read its values.
+
+    kind: one of FieldLabel.Kind. words: for "enum", a value's names by language,
+    {"NEW": {"ru": "Новая", "en": "New"}}.
+    """
+
+    russian: str
+    english: str
+    kind: str
+    words: Mapping[str, Mapping[str, str]]
+
+    @property
+    def technical(self) -> bool:
+        return self.kind == FieldLabel.Kind.TECHNICAL
+
+    def text(self, language: str) -> str:
+        """The name in this language, in the other one where there is none. language: ru, en-gb."""
+        pair = (self.english, self.russian)
+        first, second = reversed(pair) if language.startswith("ru") else pair
+        return first or second
+
+
+@dataclass(slots=True)
+class _Place:
+    """A node of the tree of path patterns."""
+
+    label: Label | None = None
+    below: dict[str, _Place] = field(default_factory=dict)
+
+
+class Catalogue:
+    """All labels, for looking up by place. An exact segment beats `*`, nearer the root first; a
+    label for one kind of entity beats one for every kind."""
+
+    def __init__(self, entries: Iterable[FieldLabel] = ()) -> None:
+        self._trees: dict[str, _Place] = {}
+        for entry in entries:
+            place = self._trees.setdefault(entry.entity, _Place())
+            for segment in entry.path.split("/")[1:]:
+                place = place.below.setdefault(segment, _Place())
+            place.label = Label(entry.russian, entry.english, entry.kind, entry.words)
+
+    def find(self, entity: str, path: str) -> Label | None:
+        """The label of the value at an RFC 6901 pointer (or key path) of a kind's snapshots."""
+        segments = path.split("/")[1:]
+        for tree in (self._trees.get(entity), self._trees.get("")):
+            label = _descend(tree, segments) if tree else None
+            if label:
+                return label
+        return None
+
+
+def _descend(place: _Place, segments: list[str]) -> Label | None:
+    if not segments:
+        return place.label
+    for step in (segments[0], ANY):
+        below = place.below.get(step)
+        label = _descend(below, segments[1:]) if below else None
+        if label:
+            return label
+    return None
+
+
+class _Kept:
+    """The catalogue as it was read last. Other processes' edits show after FRESH_SECONDS."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._read_at = -FRESH_SECONDS
+        self._catalogue = Catalogue()
+
+    def get(self) -> Catalogue:
+        if time.monotonic() - self._read_at >= FRESH_SECONDS:
+            with self._lock:
+                if time.monotonic() - self._read_at >= FRESH_SECONDS:
+                    self._catalogue = Catalogue(FieldLabel.objects.all())
+                    self._read_at = time.monotonic()
+        return self._catalogue
+
+    def forget(self) -> None:
+        self._read_at = -FRESH_SECONDS
+
+
+_kept = _Kept()
+
+
+def catalogue() -> Catalogue:
+    """The labels as they are now, or were a few seconds ago."""
+    return _kept.get()
+
+
+def forget(**_: object) -> None:
+    """Read the catalogue anew at the next use. A signal receiver too."""
+    _kept.forget()
+
+
+class LabelsFileError(ValueError):
+    """A file of labels that cannot be loaded; the message says where it is wrong."""
+
+
+class _Entry(msgspec.Struct, forbid_unknown_fields=True):
+    path: str
+    russian: str
+    english: str = ""
+    entity: str = ""
+    kind: str = FieldLabel.Kind.TEXT
+    words: dict[str, dict[str, str]] = {}
+
+
+def read(text: bytes) -> list[FieldLabel]:
+    """The labels in a file: a JSON list of objects with path, russian, english, entity, kind,
+    words. Raises LabelsFileError."""
+    try:
+        entries = msgspec.json.decode(text, type=list[_Entry])
+    except msgspec.MsgspecError as error:
+        raise LabelsFileError(str(error)) from None
+    found: dict[tuple[str, str], FieldLabel] = {}
+    for number, entry in enumerate(entries, 1):
+        for problem in problems(entry.entity, entry.path, entry.kind):
+            raise LabelsFileError(f"entry {number} ({entry.path}): {problem}")
+        if (entry.entity, entry.path) in found:
+            raise LabelsFileError(f"entry {number} ({entry.path}): stands there twice")
+        values: dict[str, Any] = msgspec.structs.asdict(entry)
+        found[entry.entity, entry.path] = FieldLabel(**values)
+    return list(found.values())
+
+
+def problems(entity: str, path: str, kind: str) -> list[str]:
+    """Sentences about what cannot be in a label; the admin's form asks this too."""
+    found = []
+    if entity and entity not in BY_NAME:
+        found.append(f"there is no kind of entity {entity}")
+    if not path.startswith("/"):
+        found.append("a path begins with a slash")
+    if kind not in FieldLabel.Kind.values:
+        found.append(f"kind must be one of {', '.join(FieldLabel.Kind.values)}")
+    return found
+
+
+def load(text: bytes) -> int:
+    """Add or change the labels of a file, all or nothing; the others stay. How many there were."""
+    entries = read(text)
+    with transaction.atomic():
+        FieldLabel.objects.bulk_create(
+            entries,
+            update_conflicts=True,
+            unique_fields=["entity", "path"],
+            update_fields=["russian", "english", "kind", "words"],
+            batch_size=500,
+        )
+    forget()
+    return len(entries)
+
+
+def load_shipped(**_: object) -> None:
+    """Fill an empty catalogue with the labels that come with Annals. A post_migrate receiver."""
+    if not FieldLabel.objects.exists():
+        load(SHIPPED.read_bytes())
