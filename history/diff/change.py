@@ -14,7 +14,7 @@ Kind = Literal["added", "removed", "changed", "moved"]
 Operation = dict[str, Any]
 
 
-class Change(msgspec.Struct, frozen=True, rename="camel"):
+class Change(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """One difference as a person sees it.
 
     `path` is an RFC 6901 pointer into the new snapshot, for "removed" into the old one.

@@ -4,6 +4,7 @@ from decimal import Decimal
 
 import msgspec
 
+from history.diff.change import Maybe
 from history.exactjson import Json
 
 # Equal in Python does not mean the same here: 1.0 and 1.00, [1] and [true].
@@ -15,7 +16,7 @@ encode = msgspec.json.Encoder(decimal_format="number").encode
 _canonical = msgspec.json.Encoder(decimal_format="number", order="deterministic").encode
 
 
-def same(old: Json, new: Json) -> bool:
+def same(old: Maybe, new: Maybe) -> bool:
     """Whether both are the same JSON text; False may also mean another order of object keys.
 
     Python's == rejects unequal parts early and at C speed, but takes true for 1 and 1.0 for 1.00:
