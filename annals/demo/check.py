@@ -1,0 +1,121 @@
+"""`scripts/demo --check`: everything once, on a small load, and whether it is right."""
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from annals.demo import patch, produced
+from annals.demo.client import Client
+from annals.demo.produced import Produced
+from annals.demo.supervisor import Supervisor
+from annals.embedded import process
+
+LOAD = ("--messages", "2000", "--days", "20", "--seed", "7", "--json")
+REPEATS = 25
+PAGE_SIZE = 7  # small, so that most timelines have several pages
+
+
+class CheckError(AssertionError):
+    """Something is not as it should be; the text says what."""
+
+
+def run(manage: str, prepare: Callable[[Supervisor], None], began: float) -> int:
+    """Exit code: 0 where everything is right. Leaves no process and no file behind.
+
+    began: time.monotonic() when the demo was called. Raises what Supervisor raises.
+    """
+    home = Path(tempfile.mkdtemp(prefix="annals-check-"))
+    problem = None
+    try:
+        with Supervisor(home) as demo:
+            try:
+                prepare(demo)
+                _check(demo, manage)
+            except CheckError as error:
+                problem = error
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+    print(f"{f'WRONG: {problem}' if problem else 'All right.'} {time.monotonic() - began:.0f} s")
+    return 1 if problem else 0
+
+
+def _check(demo: Supervisor, manage: str) -> None:
+    load = demo.run("simulate", manage, "simulate", *LOAD)
+    showcase = json.loads(load.said().splitlines()[-1])["showcase"]
+    produced.spoil(REPEATS)
+    expected = produced.read()
+    _say(
+        "produced",
+        f"{expected.messages:,} messages: {expected.versions:,} versions of "
+        f"{len(expected.documents):,} documents, {expected.repeated} repeats, {expected.bad} bad",
+    )
+    _consumed(demo, manage, expected)
+    (port,) = process.free_ports([None])
+    demo.web(port)
+    client = Client(f"http://{process.HOST}:{port}", "support", "support")
+    _served(client, expected)
+    page = client.screen(f"/admin/applications/{showcase}/")
+    _same("the application's screen", showcase in page and "support" in page, True)
+    _say("screens", f"/admin/applications/{showcase}/ shows it to support")
+
+
+def _consumed(demo: Supervisor, manage: str, expected: Produced) -> None:
+    demo.run("consume", manage, "consume", "--until-idle", "2", "--json")
+    ledger = demo.run("ledger", manage, "ledger", "--json")
+    totals = json.loads(ledger.said().splitlines()[-1])["totals"]
+    _same("read", totals["read"], expected.messages)
+    _same("stored", totals["stored"], expected.versions)
+    _same("repeated", totals["repeated"], expected.repeated)
+    _same("quarantined", totals["quarantined"], expected.bad)
+    _say(
+        "stored",
+        f"{totals['stored']:,} versions; {totals['repeated']} repeats counted, "
+        f"{totals['quarantined']} in quarantine; the ledger adds up",
+    )
+
+
+def _served(client: Client, expected: Produced) -> None:
+    """Every timeline, paged to its end: what was produced, and diffs that lead to it."""
+    versions = diffs = 0
+    for (entity, identifier), messages in expected.documents.items():
+        where = f"{entity} {identifier}"
+        shown = {each["version"]: each for each in client.timeline(entity, identifier, PAGE_SIZE)}
+        _same(f"{where}: versions", sorted(shown), sorted(messages))
+        for number, version in shown.items():
+            place = f"{where} version {number}"
+            for name in ("entity", "author", "clientId", "type"):
+                said = messages[number].get("data" if name == "entity" else name)
+                _same(f"{place}: {name}", version[name], said)
+            previous = version["previousVersion"]
+            if previous is not None:
+                reached = patch.apply(shown[previous]["entity"], version["diff"])
+                _same(f"{place}: diff applied to {previous}", reached, version["entity"])
+                diffs += 1
+            versions += 1
+    _say(
+        "served",
+        f"{versions:,} versions, each as it was produced; {diffs:,} diffs, each giving "
+        "the version from the one before",
+    )
+
+
+def _same(what: str, found: Any, wanted: Any) -> None:
+    if _exact(found) != _exact(wanted):
+        raise CheckError(f"{what} is {found!r}, not {wanted!r}")
+
+
+def _exact(value: Any) -> Any:
+    """A form in which JSON's true and 1 differ, which Python takes for the same."""
+    if isinstance(value, dict):
+        return {key: _exact(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_exact(each) for each in value]
+    return (isinstance(value, bool), value)
+
+
+def _say(what: str, text: str) -> None:
+    print(f"{what:<10}{text}", flush=True)

@@ -1,0 +1,60 @@
+"""Annals as its users see it: the API under HTTP Basic, the screens after a log-in by form."""
+
+import base64
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from http.cookiejar import CookieJar
+from typing import Any
+
+from history import exactjson
+
+TIMEOUT_S = 30
+
+
+class Client:
+    """A login at one address (`http://host:port`). Calls raise urllib.error.HTTPError."""
+
+    def __init__(self, address: str, login: str, password: str) -> None:
+        self.address, self.login, self.password = address, login, password
+        self._cookies = CookieJar()
+        self._opener = urllib.request.build_opener(
+            urllib.request.HTTPCookieProcessor(self._cookies)
+        )
+
+    def get(self, path: str, **parameters: str | int) -> Any:
+        """The `data` of a successful API answer, numbers exact."""
+        query = urllib.parse.urlencode(parameters)
+        secret = base64.b64encode(f"{self.login}:{self.password}".encode()).decode()
+        request = urllib.request.Request(  # noqa: S310 (our own address)
+            f"{self.address}/api/v1/{path}?{query}", headers={"Authorization": f"Basic {secret}"}
+        )
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310
+            answer: Any = exactjson.loads(response.read())
+        return answer["data"]
+
+    def timeline(self, entity: str, identifier: str, page_size: int) -> Iterator[dict[str, Any]]:
+        """All versions of one entity, newest first, page by page."""
+        more: dict[str, str] = {}
+        path = f"history/{entity}/{urllib.parse.quote(identifier, safe='')}"
+        while True:
+            page = self.get(path, pageSize=page_size, **more)
+            yield from page["history"]
+            if "nextPageToken" not in page:
+                return
+            more = {"pageToken": page["nextPageToken"]}
+
+    def screen(self, path: str) -> str:
+        """The HTML of a screen, after logging in the first time."""
+        page = self._open(path)
+        if 'name="password"' not in page:
+            return page
+        token = next(cookie.value for cookie in self._cookies if cookie.name == "csrftoken")
+        form = {"username": self.login, "password": self.password, "next": path}
+        return self._open("/admin/login/", {**form, "csrfmiddlewaretoken": token or ""})
+
+    def _open(self, path: str, form: dict[str, str] | None = None) -> str:
+        data = urllib.parse.urlencode(form).encode() if form else None
+        with self._opener.open(self.address + path, data, TIMEOUT_S) as response:
+            text: str = response.read().decode()
+        return text
