@@ -50,7 +50,8 @@ def listed(client: AdminClient) -> list[str]:
 
 def topic_id(broker: Daemon, name: str) -> str:
     """The id that the broker gave to the topic when it was made, as text."""
-    described = admin(broker).describe_topics(TopicCollection([name]))[name].result(20)
+    client = admin(broker)
+    described = client.describe_topics(TopicCollection([name]))[name].result(20)
     return str(described.topic_id)
 
 

@@ -1,13 +1,14 @@
 """Apache Kafka itself: restarts keep its data; TLS and SASL let in whom they should."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from annals.embedded import jars
+from annals.embedded import certificates, jars
 from annals.embedded.apache import SECURED, Apache
 from annals.embedded.daemon import Client
 from tests.kafka import brokers
@@ -69,19 +70,30 @@ def test_a_client_with_authority_and_password_gets_in(apache: Apache, protocol: 
 
 
 @pytest.mark.parametrize(
-    "protocol, without",
+    "protocol, wrong, reason",
     [
-        ("SSL", {"ssl.ca.location": "/etc/ssl/certs"}),
-        ("SASL_PLAINTEXT", {"sasl.password": "guess"}),
-        ("SASL_PLAINTEXT", {"sasl.username": "somebody"}),
-        ("SASL_SSL", {"sasl.password": "guess"}),
-        ("SASL_SSL", {"ssl.ca.location": "/etc/ssl/certs"}),
+        ("SSL", "ssl.ca.location", KafkaError._SSL),
+        ("SASL_PLAINTEXT", "sasl.password", KafkaError._AUTHENTICATION),
+        ("SASL_PLAINTEXT", "sasl.username", KafkaError._AUTHENTICATION),
+        ("SASL_SSL", "sasl.password", KafkaError._AUTHENTICATION),
+        ("SASL_SSL", "ssl.ca.location", KafkaError._SSL),
     ],
 )
-def test_a_client_without_does_not(apache: Apache, protocol: str, without: Client) -> None:
-    client = AdminClient({**apache.client(protocol), **without}, logger=None)
+def test_a_client_without_does_not(
+    apache: Apache, tmp_path: Path, protocol: str, wrong: str, reason: int
+) -> None:
+    stranger, _ = certificates.make(tmp_path)
+    said: list[int] = []
+    settings: dict[str, Any] = {
+        **apache.client(protocol),
+        wrong: str(stranger) if wrong == "ssl.ca.location" else "somebody",
+        "error_cb": lambda error: said.append(error.code()),
+    }
+    client = AdminClient(settings)
     with pytest.raises(KafkaException):
-        client.list_topics(timeout=2)
+        client.list_topics(timeout=1)
+    client.poll(1)
+    assert reason in said
 
 
 def test_secrets_are_not_shown_and_not_readable(apache: Apache) -> None:
