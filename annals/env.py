@@ -82,6 +82,39 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "`json`: one JSON object a line, for a log collector.",
         ),
     ] = "console"
+    consumer_group: Annotated[
+        str, Meta(min_length=1, description="Kafka consumer group of `manage.py consume`.")
+    ] = "annals"
+    batch_rows: Annotated[
+        int, Meta(ge=1, le=100_000, description="Most messages written in one transaction.")
+    ] = 5_000
+    batch_bytes: Annotated[
+        int,
+        Meta(
+            ge=65_536,
+            le=268_435_456,
+            description="Most bytes of messages written in one transaction; a larger message goes "
+            "alone. Two batches are in memory at a time.",
+        ),
+    ] = 8_388_608
+    max_bad_in_a_row: Annotated[
+        int,
+        Meta(
+            ge=1, description="Reading a topic partition halts after so many bad messages in a row."
+        ),
+    ] = 1_000
+    max_bad_ratio: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=1,
+            description="Reading a topic partition halts when so much of the last "
+            "ANNALS_BAD_WINDOW_MESSAGES is bad.",
+        ),
+    ] = 0.5
+    bad_window_messages: Annotated[
+        int, Meta(ge=10, description="How many messages ANNALS_MAX_BAD_RATIO looks back.")
+    ] = 2_000
     metrics_token: Annotated[
         Annotated[str, Meta(min_length=16)] | None,
         Meta(

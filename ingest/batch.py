@@ -1,4 +1,4 @@
-"""What goes into the database in one transaction: rows, rejects, and how far each partition came."""
+"""What one transaction writes: rows, rejects, and how far each partition came."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import msgspec
 
 from history.entities import BY_NAME
 from history.record import Record
+from history.window import Window
 from ingest.decode import Expired, Reason, Rejected, decode
 from ingest.message import Message, TopicPartition
 from ingest.pack import row
-from history.window import Window
 
 GIANT_BYTES = 128 * 1024
 

@@ -117,10 +117,14 @@ def decode(message: Message, window: Window) -> Record:
         application,
         _snapshot(envelope.data, kind),
     )
-    if "\0" in record.id or "\0" in record.client_id or "\0" in (application or "") + (
-        record.author or ""
+    if (
+        "\0" in record.id
+        or "\0" in record.client_id
+        or "\0" in (application or "") + (record.author or "")
     ):
-        raise Rejected(Reason.BAD_TEXT, "a NUL character in id, clientId, author or productInstanceId")
+        raise Rejected(
+            Reason.BAD_TEXT, "a NUL character in id, clientId, author or productInstanceId"
+        )
     if updated_at >= window.end:
         raise Rejected(Reason.FUTURE, f"updatedAt is after {window.newest}, the newest day kept")
     if updated_at < window.start:

@@ -121,8 +121,8 @@ def advance(connection: Connection, moves: Sequence[Advance]) -> None:
     if gaps:
         with connection.cursor() as many:
             many.executemany(
-                "INSERT INTO ingest_gap (topic, topic_id, partition, start_offset, end_offset, lost,"
-                " noticed_at) VALUES (%s, %s, %s, %s, %s, %s, now())",
+                "INSERT INTO ingest_gap (topic, topic_id, partition, start_offset, end_offset,"
+                " lost, noticed_at) VALUES (%s, %s, %s, %s, %s, %s, now())",
                 [
                     (source.topic, source.topic_id, source.partition, gap.start, gap.end, gap.lost)
                     for source, gap in gaps
@@ -130,14 +130,14 @@ def advance(connection: Connection, moves: Sequence[Advance]) -> None:
             )
 
 
-def holds(connection: Connection, moves: Sequence[Advance]) -> bool:
-    """Whether the ledger already stands where these moves lead, under the same claims: a commit
-    whose answer was lost did happen."""
-    for move in moves:
+def holds(connection: Connection, ends: Mapping[Claim, int]) -> bool:
+    """Whether the ledger stands at these offsets, under the same claims: a commit whose answer
+    was lost did happen."""
+    for held, end in ends.items():
         row = connection.execute(
             "SELECT 1 FROM ingest_ledger WHERE topic = %s AND topic_id = %s AND partition = %s"
             " AND epoch = %s AND next_offset = %s",
-            (*_place(move.claim), move.next),
+            (*_place(held), end),
         ).fetchone()
         if row is None:
             return False

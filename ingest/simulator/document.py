@@ -139,13 +139,14 @@ class Document:
 _AROUND: Final = 287
 _AROUND_CHILD: Final = 332
 _REASONS = ("Удалено, запись ошибочна", "Заявка удалена: клиент отозвал согласие на обработку")
-_FRACTIONS = (1, 1, 1, 1, 1, 1, 1, 1, 1_000, 1_000, 1_000_000)
+_GRAINS = (1, 1, 1, 1, 1, 1, 1, 1, 1_000, 1_000, 1_000_000)
 
 
 def _as_clocks_tell(rng: Random, now: int) -> int:
     """Most clocks upstream give nanoseconds, some microseconds, a few milliseconds."""
-    grain = _FRACTIONS[int(rng.random() * len(_FRACTIONS))]
-    return now - now % grain
+    coarse = now - now % _GRAINS[int(rng.random() * len(_GRAINS))]
+    # A moment without a fraction would make the least message shorter than the asked one.
+    return coarse if coarse % 1_000_000_000 else now
 
 
 def _someone(rng: Random, staff: tuple[str, ...]) -> Actor:

@@ -33,12 +33,10 @@ def _second(seconds: int) -> str:
 
 
 def moment(nanoseconds: int) -> str:
-    """ISO 8601 without an offset; 0, 3, 6 or 9 fractional digits, as Java prints a local time."""
+    """ISO 8601 without an offset; 3, 6 or 9 fractional digits, as Java prints a local time."""
     seconds, fraction = divmod(nanoseconds, 1_000_000_000)
-    if not fraction:
-        return _second(seconds)
     digits = f"{fraction:09d}"
-    while digits.endswith("000"):
+    while digits.endswith("000") and len(digits) > 3:
         digits = digits[:-3]
     return f"{_second(seconds)}.{digits}"
 

@@ -9,6 +9,7 @@ from history.entities import ROOT
 from history.record import ChangeType
 from ingest.simulator.document import Message
 from ingest.simulator.shape import ASKED_SIZES, ASKED_VERSIONS
+from ingest.simulator.snapshot import moment
 
 _CANDIDATES: Final = 2_000
 
@@ -82,6 +83,8 @@ class Tally:
         """For a line of JSON: plain values, quantiles by name (`p50`)."""
         return {
             "messages": self.messages,
+            "oldest": None if self.oldest is None else moment(self.oldest * 1000),
+            "newest": None if self.newest is None else moment(self.newest * 1000),
             "bytes": self.bytes,
             "meanBytes": round(self.mean, 1),
             "sizes": {named(quantile): size for quantile, size in self.size_quantiles().items()},

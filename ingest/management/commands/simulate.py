@@ -85,10 +85,13 @@ class Command(BaseCommand):
             summary = {
                 "seed": todo.seed,
                 "start": todo.start.isoformat(),
+                "step": todo.step.total_seconds(),
+                "sideBySide": todo.side_by_side,
                 "seconds": round(took, 2),
+                "delivered": producer.delivered,
+                "failed": lost,
             }
-            counts = {"delivered": producer.delivered, "failed": lost}
-            self.stdout.write(json.dumps(summary | counts | tally.summary()))
+            self.stdout.write(json.dumps(summary | tally.summary()))
         else:
             rate = producer.delivered / took if took else 0.0
             self.stdout.write(

@@ -1,0 +1,50 @@
+"""When too much is bad, reading a topic partition stops: quarantine is not a drain.
+
+Policy is frozen, state is one window a partition; nothing here knows of time or of Kafka.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How much may be bad: `consecutive` in a row, or `ratio` of the last `window` messages."""
+
+    consecutive: int
+    ratio: float
+    window: int
+
+
+@dataclass(slots=True)
+class Breaker:
+    """The last messages of one partition, good and bad."""
+
+    tolerance: Tolerance
+    _recent: deque[bool] = field(default_factory=deque)
+    _bad: int = 0
+    _row: int = 0
+
+    def note(self, bad: bool) -> None:
+        """Count one message."""
+        self._recent.append(bad)
+        self._bad += bad
+        self._row = self._row + 1 if bad else 0
+        if len(self._recent) > self.tolerance.window:
+            self._bad -= self._recent.popleft()
+
+    def tripped(self) -> str | None:
+        """Why reading must stop; None while it may go on."""
+        if self._row >= self.tolerance.consecutive:
+            return f"{self._row} bad messages in a row"
+        full = len(self._recent) >= self.tolerance.window
+        if full and self._bad >= self.tolerance.ratio * self.tolerance.window:
+            return f"{self._bad} of the last {self.tolerance.window} messages are bad"
+        return None
+
+    def reset(self) -> None:
+        """Forget everything, as after the cause is gone."""
+        self._recent.clear()
+        self._bad = self._row = 0

@@ -1,0 +1,145 @@
+"""What the ledger says of completeness, and where it does not add up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count
+
+from ingest.models import Ledger, Quarantined
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One topic partition. current: False for a topic that was deleted and made again since.
+    high_watermark: the offset after the last at the broker, None where not known."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    current: bool
+    first_offset: int
+    next_offset: int
+    high_watermark: int | None
+    read: int
+    stored: int
+    repeated: int
+    expired: int
+    quarantined: int
+    skipped: int
+    lost: int
+    in_quarantine: int
+    newest_timestamp: datetime | None
+    checked_at: datetime
+    halted_at: datetime | None
+    halted_why: str
+
+    @property
+    def lag(self) -> int | None:
+        """Messages at the broker that were not read yet."""
+        if not self.current:
+            return 0
+        if self.high_watermark is None:
+            return None
+        return max(0, self.high_watermark - self.next_offset)
+
+    @property
+    def state(self) -> str:
+        if self.halted_at is not None:
+            return f"halted: {self.halted_why}"
+        return "reading" if self.current else "topic made again since"
+
+    def with_high_watermark(self, offset: int | None) -> Entry:
+        """The same with a newer answer of the broker, where there is one."""
+        return self if offset is None else replace(self, high_watermark=offset)
+
+
+def entries() -> list[Entry]:
+    """The ledger, by topic and partition, topics made again in the order of their making."""
+    held = {
+        (row["topic"], row["topic_id"], row["partition"]): row["count"]
+        for row in Quarantined.objects.exclude(status=Quarantined.Status.RESOLVED)
+        .values("topic", "topic_id", "partition")
+        .annotate(count=Count("id"))
+    }
+    rows = list(Ledger.objects.order_by("topic", "partition", "checked_at"))
+    newest = {(row.topic, row.partition): row.topic_id for row in rows}
+    return [
+        Entry(
+            current=newest[row.topic, row.partition] == row.topic_id,
+            in_quarantine=held.get((row.topic, row.topic_id, row.partition), 0),
+            **{
+                name: getattr(row, name)
+                for name in Entry.__slots__
+                if name not in ("current", "in_quarantine")
+            },
+        )
+        for row in rows
+    ]
+
+
+def faults(found: Sequence[Entry]) -> list[str]:
+    """A sentence for each place where the sums do not add up or messages were lost."""
+    sentences = []
+    for entry in found:
+        where = f"{entry.topic}[{entry.partition}]"
+        settled = entry.stored + entry.repeated + entry.expired + entry.quarantined
+        if entry.read != settled:
+            sentences.append(
+                f"{where}: {entry.read} read, but stored, repeated, expired and quarantined"
+                f" are {settled}"
+            )
+        span = entry.next_offset - entry.first_offset
+        passed = entry.read + entry.skipped + entry.lost
+        if span != passed:
+            sentences.append(
+                f"{where}: offsets {entry.first_offset} to {entry.next_offset - 1} are {span},"
+                f" but {passed} are accounted for"
+            )
+        if entry.lost:
+            sentences.append(
+                f"{where}: {entry.lost} messages were deleted by the broker before they were read"
+            )
+        if entry.quarantined != entry.in_quarantine:
+            sentences.append(
+                f"{where}: the ledger counts {entry.quarantined} quarantined,"
+                f" the quarantine holds {entry.in_quarantine}"
+            )
+    return sentences
+
+
+def as_json(found: Sequence[Entry], broken: Sequence[str]) -> dict[str, Any]:
+    """The same for machines: partitions, sums over all of them, and the faults."""
+    names = ("read", "stored", "repeated", "expired", "quarantined", "skipped", "lost")
+    return {
+        "ok": not broken,
+        "faults": list(broken),
+        "totals": {
+            **{name: sum(getattr(entry, name) for entry in found) for name in names},
+            "lag": sum(entry.lag or 0 for entry in found),
+        },
+        "partitions": [
+            {
+                "topic": entry.topic,
+                "partition": entry.partition,
+                "topicId": entry.topic_id,
+                "current": entry.current,
+                "firstOffset": entry.first_offset,
+                "nextOffset": entry.next_offset,
+                **{name: getattr(entry, name) for name in names},
+                "lag": entry.lag,
+                "newestMessageAt": _iso(entry.newest_timestamp),
+                "checkedAt": _iso(entry.checked_at),
+                "haltedAt": _iso(entry.halted_at),
+                "haltedWhy": entry.halted_why,
+            }
+            for entry in found
+        ],
+    }
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()

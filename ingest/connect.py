@@ -1,0 +1,40 @@
+"""How ingest gets its own connection to the database: Django's are for requests."""
+
+from __future__ import annotations
+
+import psycopg
+from django.conf import settings
+from django.db import connection as django_connection
+from psycopg.conninfo import make_conninfo
+
+from ingest.ledger import Connection
+
+# A frozen or cut-off consumer must not hold its rows' locks for longer than this.
+TRANSACTION_TIMEOUT = "60s"
+
+
+def connect(purpose: str = "annals-consume") -> Connection:
+    """A new connection in autocommit mode, in UTC, planned for looking up few rows in many days.
+
+    Raises psycopg.OperationalError where the database does not answer within seconds.
+    """
+    conninfo = make_conninfo(
+        settings.ANNALS.database_url or "",
+        dbname=django_connection.settings_dict["NAME"],
+        application_name=purpose,
+        connect_timeout=5,
+    )
+    connection = psycopg.connect(conninfo, autocommit=True)
+    timeout = (
+        "transaction_timeout" if connection.info.server_version >= 170000 else "statement_timeout"
+    )
+    for name, value in {
+        "timezone": "UTC",
+        timeout: TRANSACTION_TIMEOUT,
+        # Repeats are looked up by primary key in the days that can hold them. A plan that reads
+        # whole days instead, chosen on stale statistics, would be a hundred times slower.
+        "enable_hashjoin": "off",
+        "enable_mergejoin": "off",
+    }.items():
+        connection.execute("SELECT set_config(%s, %s, false)", (name, value))
+    return connection

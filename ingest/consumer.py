@@ -1,0 +1,340 @@
+"""The consumer's loop: polls and decodes on one thread while another writes.
+
+There is no linger time. While the database works on one batch the next one fills, and it goes the
+moment the first is done: quiet means batches of one, busy means full ones.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Event
+from typing import TypeVar
+
+from history.window import Window
+from ingest import metrics
+from ingest.batch import Batch, Gap, Limits
+from ingest.breaker import Tolerance
+from ingest.kafka import Place, Source, Unreachable
+from ingest.ledger import Connection, Fenced
+from ingest.message import Message, TopicPartition
+from ingest.persist import Abandoned, Persistence
+from ingest.positions import Held, Positions, place_of
+from ingest.upkeep import Probe, Upkeep
+from ingest.writer import Written
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+WHILE_WRITING_SECONDS = 0.002
+WHILE_IDLE_SECONDS = 0.2
+# How long to wait for the writer before reading is paused.
+PATIENCE_SECONDS = 0.5
+# How long a fenced consumer listens for the rebalance that explains it before it claims anew.
+AFTER_FENCED_SECONDS = 3.0
+HAND_OVER_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a consumer is told. window gives the days to keep at the moment it is called;
+    until_idle: return after so many seconds without a message."""
+
+    limits: Limits
+    tolerance: Tolerance
+    window: Callable[[], Window]
+    until_idle: float | None = None
+
+
+@dataclass(slots=True)
+class Totals:
+    """What one run did, in messages."""
+
+    read: int = 0
+    stored: int = 0
+    repeated: int = 0
+    expired: int = 0
+    quarantined: int = 0
+    batches: int = 0
+    largest_batch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """The batch that is being written."""
+
+    batch: Batch
+    written: Future[Written]
+
+
+class Consumer:
+    """One member of the group. run() returns after stop(), or once idle for policy.until_idle."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        open_source: Callable[
+            [Callable[[list[Place]], None], Callable[[], None], Callable[[], None]], Source
+        ],
+        persistence: Persistence,
+        probe: Probe,
+    ) -> None:
+        self._policy = policy
+        self._persistence = persistence
+        self._database = ThreadPoolExecutor(1, "database")
+        self._upkeep = Upkeep(probe, self._note)
+        self._positions = Positions()
+        self._filling = Batch(policy.limits)
+        self._flight: _Flight | None = None
+        self._landed: dict[Place, int] = {}
+        self._window = policy.window()
+        self._last_message = time.monotonic()
+        self._stop = Event()
+        self.totals = Totals()
+        self._source = open_source(self._on_assigned, self._on_revoked, self._on_lost)
+
+    def stop(self) -> None:
+        """Finish what is in hand, and return from run(). Safe in a signal handler."""
+        self._stop.set()
+
+    def run(self) -> Totals:
+        """Consume until told to stop. Outages of broker or database only make it wait."""
+        try:
+            while not self._stop.is_set() and not self._idle_long_enough():
+                self._turn()
+            self._hand_over()
+        finally:
+            self._persistence.abandon()
+            self._upkeep.close()
+            self._source.close()
+            self._database.shutdown(wait=True)
+            self._persistence.close()
+        return self.totals
+
+    def _turn(self) -> None:
+        """One round: note what was written, launch what is ready, read what has come."""
+        self._land()
+        if self._flight is None:
+            if self._filling.messages:
+                self._launch()
+            elif self._positions.claim_due:
+                self._claim()
+            else:
+                why = self._upkeep.turn(self._source, self._positions, self._window)
+                if why is not None:
+                    self._start_again(why)
+        timeout = WHILE_IDLE_SECONDS if self._flight is None else WHILE_WRITING_SECONDS
+        messages = self._source.poll(self._policy.limits.rows, timeout)
+        generation = self._positions.generation
+        for message in messages:
+            if self._positions.generation != generation:
+                return  # what is held has changed: the rest will be read again
+            self._take(message)
+
+    def _take(self, message: Message) -> None:
+        """Put one message into a batch, waiting for the writer where both batches are full."""
+        place = (message.topic, message.partition)
+        held = self._positions.held.get(place)
+        if held is None or held.halted is not None:
+            return
+        if message.offset < held.expected:
+            self._start_again(f"{place[0]}[{place[1]}] went back to offset {message.offset}")
+            return
+        self._last_message = time.monotonic()
+        while not self._filling.takes(message):
+            if not self._make_room():
+                return
+        gaps = () if message.offset == held.expected else self._gaps(place, held, message.offset)
+        source = held.claim.source
+        reject = self._filling.add(message, source, held.expected, self._window, gaps)
+        held.expected, held.fresh = message.offset + 1, False
+        self._judge(place, held, message.offset, bad=reject is not None)
+
+    def _judge(self, place: Place, held: Held, offset: int, bad: bool) -> None:
+        """Stop reading a partition that brings too much that is bad."""
+        if offset < held.claim.resume_until:
+            return
+        held.breaker.note(bad)
+        why = held.breaker.tripped() if bad else None
+        if why is not None and held.halted is None:
+            logger.error("%s[%d] is halted at offset %d: %s", *place, held.expected, why)
+            held.halted = why
+            self._source.pause([place])
+            self._upkeep.halt(held, why)
+
+    def _gaps(self, place: Place, held: Held, offset: int) -> tuple[Gap, ...]:
+        """What lies between the expected offset and the one that came."""
+        start = held.expected
+        try:
+            low, _ = self._source.watermarks(place)
+        except Unreachable:
+            low = offset if held.fresh else start
+        there_from = min(max(low, start), offset)
+        if there_from > start:
+            logger.error(
+                "%s[%d]: the broker deleted offsets %d to %d before they were read",
+                *(*place, start, there_from - 1),
+            )
+        gaps = (Gap(start, there_from, True), Gap(there_from, offset, False))
+        return tuple(gap for gap in gaps if gap.end > gap.start)
+
+    def _launch(self) -> None:
+        """Give the filled batch to the database's thread, and begin another."""
+        batch, self._filling = self._filling, Batch(self._policy.limits)
+        self._window = self._policy.window()
+        held = [self._positions.held[place_of(source)] for source in batch.progress]
+        claims = {each.claim.source: each.claim for each in held}
+        high = {source: self._source.high_watermark(place_of(source)) for source in claims}
+        self._persistence.proceed()
+        written = self._database.submit(self._persistence.write, batch, claims, high)
+        self._flight = _Flight(batch, written)
+
+    def _land(self) -> None:
+        """Take note of a written batch, if one is."""
+        flight = self._flight
+        if flight is None or not flight.written.done():
+            return
+        self._flight = None
+        try:
+            written = flight.written.result()
+        except Fenced:
+            self._start_again("another consumer moved the ledger", AFTER_FENCED_SECONDS)
+            return
+        except Abandoned:
+            return
+        self._count(flight.batch, written)
+        for reject in written.rejects:
+            place = (reject.message.topic, reject.message.partition)
+            if (held := self._positions.held.get(place)) is not None:
+                self._judge(place, held, reject.message.offset, bad=True)
+        ends = {place_of(source): done.next for source, done in flight.batch.progress.items()}
+        self._landed.update(ends)
+        self._source.commit(ends)
+
+    def _make_room(self) -> bool:
+        """Wait until the filling batch can go. False: what is held has changed meanwhile.
+
+        Where that takes long, reading is paused and polling goes on: the group keeps its member.
+        """
+        if self._flight is not None:
+            generation = self._positions.generation
+            if not _done(self._flight.written, PATIENCE_SECONDS):
+                self._wait_paused(self._flight.written)
+            self._land()
+            if self._positions.generation != generation or self._stop.is_set():
+                return False
+        self._launch()
+        return True
+
+    def _wait_paused(self, written: Future[Written]) -> None:
+        generation = self._positions.generation
+        places = self._positions.reading()
+        self._source.pause(places)
+        metrics.PAUSED.set(1)
+        while not _done(written, 0) and not self._stop.is_set():
+            if self._source.poll(1, WHILE_IDLE_SECONDS):
+                # A paused partition delivers nothing; should it, the ledger knows what was lost.
+                self._start_again("a message came while paused")
+            if self._positions.generation != generation:
+                break
+        else:
+            self._source.resume(places)
+        metrics.PAUSED.set(0)
+
+    def _count(self, batch: Batch, written: Written) -> None:
+        totals = self.totals
+        expired = sum(progress.expired for progress in batch.progress.values())
+        stored, repeated = sum(written.stored.values()), sum(written.repeated.values())
+        totals.read += batch.messages
+        totals.stored += stored
+        totals.repeated += repeated
+        totals.expired += expired
+        totals.quarantined += batch.messages - stored - repeated - expired
+        totals.batches += 1
+        totals.largest_batch = max(totals.largest_batch, batch.messages)
+        metrics.batch_written(batch, written)
+
+    def _claim(self) -> None:
+        """Ask the ledger from where to read each assigned partition, and start there."""
+        places = self._positions.assigned or []
+        generation = self._positions.generation
+        try:
+            ids = self._source.topic_ids({topic for topic, _ in places})
+            lows = {place: self._source.watermarks(place)[0] for place in places if place[0] in ids}
+        except Unreachable as error:
+            logger.warning("waiting for Kafka: %s", error)
+            self._positions.let_go(1.0)
+            return
+        wanted = {TopicPartition(topic, ids[topic], n): low for (topic, n), low in lows.items()}
+        self._persistence.proceed()
+        claims = self._database.submit(self._persistence.claim, wanted)
+        while not _done(claims, WHILE_WRITING_SECONDS):
+            self._source.poll(1, WHILE_WRITING_SECONDS)  # nothing is read now: only callbacks run
+            if self._positions.generation != generation or self._stop.is_set():
+                self._persistence.abandon()
+        if self._positions.generation != generation or self._stop.is_set():
+            return
+        self._positions.hold(claims.result(), self._policy.tolerance)
+        self._source.start(self._positions.expected())
+        self._source.pause(self._positions.halted())
+        self._last_message = time.monotonic()
+        metrics.PARTITIONS.set(len(self._positions.held))
+        logger.info("reading %d partitions", len(self._positions.held))
+
+    def _on_assigned(self, places: list[Place]) -> None:
+        self._filling = Batch(self._policy.limits)
+        self._positions.assign(places)
+
+    def _on_revoked(self) -> None:
+        """Still ours: write and commit what is in hand, unless the database is away."""
+        self._hand_over()
+        self._filling = Batch(self._policy.limits)
+        self._positions.revoke()
+
+    def _on_lost(self) -> None:
+        """Not ours any more: what is in hand would be refused."""
+        self._persistence.abandon()
+        self._filling = Batch(self._policy.limits)
+        self._positions.revoke()
+
+    def _hand_over(self) -> None:
+        """Write what is in hand within a few seconds, or leave it to whoever reads it next."""
+        for _ in range(2):
+            if self._flight is not None:
+                if not _done(self._flight.written, HAND_OVER_SECONDS):
+                    self._persistence.abandon()
+                    break
+                self._land()
+            if self._filling.messages:
+                self._launch()
+        self._source.commit(self._landed, wait=True)
+        self._landed = {}
+
+    def _start_again(self, why: str, after: float = 0.0) -> None:
+        """Drop what is in hand and claim anew; the ledger knows where to go on."""
+        logger.warning("starting again from the ledger: %s", why)
+        self._persistence.abandon()
+        self._filling = Batch(self._policy.limits)
+        self._source.start({})
+        self._positions.let_go(after)
+
+    def _note(self, job: Callable[[Connection], object]) -> None:
+        self._database.submit(self._persistence.note, job)
+
+    def _idle_long_enough(self) -> bool:
+        limit = self._policy.until_idle
+        if limit is None or self._flight is not None or self._filling.messages:
+            return False
+        return self._positions.settled and time.monotonic() - self._last_message >= limit
+
+
+def _done(future: Future[T], seconds: float) -> bool:
+    """Whether a future is done, waiting up to so many seconds for it."""
+    try:
+        future.exception(seconds)
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,270 @@
+"""The one door to Kafka for reading: partitions come and go, messages come out as our own type."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import confluent_kafka as ck
+from confluent_kafka.admin import AdminClient
+
+from ingest.message import Message
+
+logger = logging.getLogger(__name__)
+
+Place = tuple[str, int]
+
+# Our choices for every client, then for the consumer; what the environment gives goes before them.
+COMMON: dict[str, str | int | bool] = {"client.id": "annals"}
+READING: dict[str, str | int | bool] = {
+    "auto.offset.reset": "earliest",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "session.timeout.ms": 10_000,
+    "topic.metadata.refresh.interval.ms": 5_000,
+    "queued.max.messages.kbytes": 16_384,
+    "fetch.max.bytes": 8_388_608,
+    # The default of a second starves a fast reader each time the queue has been full.
+    "fetch.queue.backoff.ms": 5,
+}
+# These belong to the consumer: a given value would break what the ledger promises.
+OURS = frozenset(
+    {"group.id", "enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset"}
+)
+NO_TOPIC_ID = ("", "AAAAAAAAAAAAAAAAAAAAAA")
+TIMEOUT_SECONDS = 10.0
+
+
+class Unreachable(Exception):
+    """The brokers did not answer in time; asking again later is right."""
+
+
+class Source:
+    """The subscribed topics, as a member of a consumer group. Not for several threads.
+
+    on_assigned gets the partitions that are now ours: nothing is read of them before start().
+    on_revoked is called while they are still ours, on_lost when they are not any more; both from
+    within poll().
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        group: str,
+        topics: Sequence[str],
+        given: Mapping[str, str],
+        on_assigned: Callable[[list[Place]], None],
+        on_revoked: Callable[[], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        common = {**COMMON, "bootstrap.servers": bootstrap, **given}
+        mine = {name: value for name, value in READING.items() if name in OURS}
+        self._consumer = ck.Consumer(
+            {**READING, **common, **mine, "group.id": group, "error_cb": _on_error}, logger=logger
+        )
+        self._admin = AdminClient({**common, "error_cb": _on_error}, logger=logger)
+        self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
+        self._ids: dict[str, Future[Any]] = {}
+        self._consumer.subscribe(
+            list(topics),
+            on_assign=self._assigned,
+            on_revoke=self._revoked,
+            on_lost=self._gone,
+        )
+
+    def poll(self, limit: int, timeout: float) -> list[Message]:
+        """Up to `limit` messages: waits `timeout` seconds for the first, not for the rest."""
+        first = self._consumer.poll(timeout)
+        if first is None:
+            return []
+        rest = self._consumer.consume(limit - 1, 0) if limit > 1 else []
+        return [_message(raw) for raw in (first, *rest) if _sound(raw)]
+
+    def start(self, offsets: Mapping[Place, int]) -> None:
+        """Read these partitions from these offsets, and no others."""
+        self._consumer.assign([ck.TopicPartition(*place, at) for place, at in offsets.items()])
+
+    def seek(self, place: Place, offset: int) -> None:
+        """Read one partition, which start() named, from another offset."""
+        self._consumer.seek(ck.TopicPartition(*place, offset))
+
+    def pause(self, places: Iterable[Place]) -> None:
+        """Deliver nothing of these partitions until resume()."""
+        self._consumer.pause([ck.TopicPartition(*place) for place in places])
+
+    def resume(self, places: Iterable[Place]) -> None:
+        """End pause()."""
+        self._consumer.resume([ck.TopicPartition(*place) for place in places])
+
+    def commit(self, offsets: Mapping[Place, int], wait: bool = False) -> None:
+        """Tell the group how far we are, for tools that show lag. Failing harms nothing: the
+        ledger is what counts."""
+        if not offsets:
+            return
+        try:
+            self._consumer.commit(
+                offsets=[ck.TopicPartition(*place, at) for place, at in offsets.items()],
+                asynchronous=not wait,
+            )
+        except ck.KafkaException as error:
+            logger.warning("offsets not committed to Kafka: %s", error)
+
+    def watermarks(self, place: Place) -> tuple[int, int]:
+        """First offset that the broker has, and the one after its last. Asks the broker; raises
+        Unreachable."""
+        try:
+            low, high = self._consumer.get_watermark_offsets(
+                ck.TopicPartition(*place), timeout=TIMEOUT_SECONDS
+            )
+        except ck.KafkaException as error:
+            raise Unreachable(str(error)) from error
+        return int(low), int(high)
+
+    def high_watermark(self, place: Place) -> int:
+        """The offset after the partition's last, as the last fetch told it; 0: not known yet."""
+        _, high = self._consumer.get_watermark_offsets(ck.TopicPartition(*place), cached=True)
+        return max(0, int(high))
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The id of each topic that exists; empty where the broker knows no ids. Raises
+        Unreachable."""
+        return self._answers(self._ask(topics), TIMEOUT_SECONDS)
+
+    def ask_topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The answer to the question before this one, if it has come. Asks anew; never waits."""
+        if any(not future.done() for future in self._ids.values()):
+            return {}
+        try:
+            known = self._answers(self._ids, 0)
+        except Unreachable:
+            known = {}
+        self._ids = self._ask(topics)
+        return known
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._consumer.close()
+
+    def _ask(self, topics: Iterable[str]) -> dict[str, Future[Any]]:
+        names = sorted(set(topics))
+        if not names:
+            return {}
+        asked: dict[str, Future[Any]] = self._admin.describe_topics(
+            ck.TopicCollection(names), request_timeout=TIMEOUT_SECONDS
+        )
+        return asked
+
+    @staticmethod
+    def _answers(asked: Mapping[str, Future[Any]], timeout: float) -> dict[str, str]:
+        ids: dict[str, str] = {}
+        for topic, future in asked.items():
+            try:
+                text = str(future.result(timeout).topic_id)
+            except ck.KafkaException as error:
+                if error.args[0].code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                raise Unreachable(str(error)) from error
+            except TimeoutError as error:
+                raise Unreachable("the brokers did not describe the topics in time") from error
+            ids[topic] = "" if text in NO_TOPIC_ID else text
+        return ids
+
+    def _assigned(self, consumer: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
+        # Nothing may be read before the ledger says from where: take nothing for now.
+        consumer.assign([])
+        self._on_assigned([(each.topic, each.partition) for each in partitions])
+
+    def _revoked(self, consumer: ck.Consumer, _: list[ck.TopicPartition]) -> None:
+        self._on_revoked()
+        consumer.unassign()
+
+    def _gone(self, consumer: ck.Consumer, _: list[ck.TopicPartition]) -> None:
+        self._on_lost()
+        consumer.unassign()
+
+
+def peek(
+    bootstrap: str, given: Mapping[str, str], place: Place, offset: int, count: int
+) -> list[Message]:
+    """Up to `count` messages of a partition from an offset on, without touching the group."""
+    consumer = ck.Consumer(
+        {
+            **READING,
+            **COMMON,
+            "bootstrap.servers": bootstrap,
+            **given,
+            "group.id": "annals-peek",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "queued.max.messages.kbytes": 1_024,
+        },
+        logger=logger,
+    )
+    try:
+        consumer.assign([ck.TopicPartition(*place, offset)])
+        found: list[Message] = []
+        while len(found) < count:
+            raw = consumer.poll(TIMEOUT_SECONDS)
+            if raw is None or raw.error() is not None:
+                break
+            found.append(_message(raw))
+        return found
+    finally:
+        consumer.close()
+
+
+def ends(bootstrap: str, given: Mapping[str, str], places: Iterable[Place]) -> dict[Place, int]:
+    """The offset after the last of each partition, asked of the brokers now. Partitions that do
+    not exist are left out. Raises Unreachable."""
+    consumer = ck.Consumer(
+        {**COMMON, "bootstrap.servers": bootstrap, **given, "group.id": "annals-peek"},
+        logger=logger,
+    )
+    try:
+        metadata = consumer.list_topics(timeout=TIMEOUT_SECONDS)
+        known = {(t.topic, p) for t in metadata.topics.values() for p in t.partitions}
+        return {
+            place: int(
+                consumer.get_watermark_offsets(ck.TopicPartition(*place), timeout=TIMEOUT_SECONDS)[
+                    1
+                ]
+            )
+            for place in places
+            if place in known
+        }
+    except ck.KafkaException as error:
+        raise Unreachable(str(error)) from error
+    finally:
+        consumer.close()
+
+
+def _message(raw: ck.Message) -> Message:
+    kind, stamp = raw.timestamp()
+    headers = raw.headers()
+    return Message(
+        raw.topic(),
+        raw.partition(),
+        raw.offset(),
+        stamp if kind else -1,
+        raw.key(),
+        raw.value(),
+        tuple(headers) if headers else (),
+    )
+
+
+def _sound(raw: ck.Message) -> bool:
+    error = raw.error()
+    if error is None:
+        return True
+    if error.code() not in (
+        ck.KafkaError.UNKNOWN_TOPIC_OR_PART,  # not made yet, or deleted: read once it is there
+        ck.KafkaError._PARTITION_EOF,
+    ):
+        logger.warning("Kafka: %s", error.str())
+    return False
+
+
+def _on_error(error: ck.KafkaError) -> None:
+    logger.warning("Kafka: %s", error.str())

@@ -1,0 +1,108 @@
+"""`manage.py consume`: the way of messages from Kafka into the tables."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import time
+from argparse import ArgumentParser, ArgumentTypeError
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from prometheus_client import start_http_server
+
+from history.entities import BY_TOPIC
+from history.window import Window
+from ingest import kafka
+from ingest.batch import Limits
+from ingest.breaker import Tolerance
+from ingest.connect import connect
+from ingest.consumer import Consumer, Policy
+from ingest.persist import Persistence
+from ingest.upkeep import Probe
+from ingest.writer import Writer
+
+logger = logging.getLogger(__name__)
+
+
+class Command(BaseCommand):
+    help = "Consume the topics and store every version; stops cleanly on SIGTERM and Ctrl-C."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add = parser.add_argument
+        add("--topics", type=_topics, default=tuple(BY_TOPIC),
+            help="comma-separated; default: all, live and migration")  # fmt: skip
+        add("--group", default=settings.ANNALS.consumer_group,
+            help="consumer group (default: %(default)s)")  # fmt: skip
+        add("--until-idle", type=float, metavar="SECONDS",
+            help="exit once nothing came for so long and all is committed")  # fmt: skip
+        add("--json", action="store_true", help="a summary line on stdout at the end")
+        add("--metrics-port", type=int,
+            help="serve Prometheus metrics on this port (default: do not)")  # fmt: skip
+
+    def handle(self, **options: Any) -> None:
+        if options["metrics_port"] is not None:
+            start_http_server(options["metrics_port"])
+        consumer = build(options["topics"], options["group"], options["until_idle"])
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: consumer.stop())
+        began = time.monotonic()
+        totals = consumer.run()
+        summary = {**asdict(totals), "seconds": round(time.monotonic() - began, 3)}
+        if options["json"]:
+            self.stdout.write(json.dumps(summary))
+        else:
+            self.stderr.write(
+                "stopped: {read} read, {stored} stored, {repeated} repeated, {expired} expired, "
+                "{quarantined} quarantined in {batches} batches, {seconds} s".format(**summary)
+            )
+
+
+def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Consumer:
+    """A consumer as the settings say."""
+    annals = settings.ANNALS
+    tolerance = Tolerance(annals.max_bad_in_a_row, annals.max_bad_ratio, annals.bad_window_messages)
+    policy = Policy(
+        limits=Limits(annals.batch_rows, annals.batch_bytes),
+        tolerance=tolerance,
+        window=lambda: Window.at(datetime.now(UTC), annals.retention_days, annals.ahead_days),
+        until_idle=until_idle,
+    )
+    bootstrap, given = brokers()
+    return Consumer(
+        policy,
+        partial(kafka.Source, bootstrap, group, topics, given),
+        Persistence(Writer(connect)),
+        Probe(
+            partial(connect, "annals-probe"),
+            partial(kafka.peek, bootstrap, given),
+            partial(kafka.ends, bootstrap, given),
+            tolerance,
+        ),
+    )
+
+
+def brokers() -> tuple[str, dict[str, str]]:
+    """Where Kafka is, and the librdkafka settings given by the environment."""
+    given = dict(settings.KAFKA)
+    bootstrap = given.pop("bootstrap.servers", None)
+    if not bootstrap:
+        raise CommandError("Set KAFKA_BOOTSTRAP_SERVERS to the brokers, as host:port,host:port.")
+    return str(bootstrap), given
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    unknown = [name for name in names if name not in BY_TOPIC]
+    if unknown or not names:
+        known = "\n  ".join(BY_TOPIC)
+        raise ArgumentTypeError(
+            f"no entity is declared for {', '.join(unknown)}; known:\n  {known}"
+        )
+    return names

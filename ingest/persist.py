@@ -1,0 +1,117 @@
+"""Database work that outlives outages: it is repeated until it succeeds or is abandoned."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from threading import Event
+from typing import TypeVar
+
+import psycopg
+
+from history.days import ForeignTableError
+from ingest import ledger, metrics
+from ingest.batch import Batch
+from ingest.ledger import Claim, Connection, Fenced
+from ingest.message import TopicPartition
+from ingest.writer import Writer, Written, by_source
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 2.0
+
+
+class Abandoned(Exception):
+    """The work was given up between two tries; as far as known nothing of it was done."""
+
+
+class Persistence:
+    """All that the consumer does in the database, on one connection and one thread."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._abandoned = Event()
+
+    def abandon(self) -> None:
+        """Let work that waits for the database give up. Work that runs is not disturbed."""
+        self._abandoned.set()
+
+    def proceed(self) -> None:
+        """Take abandon() back, for work that comes now."""
+        self._abandoned.clear()
+
+    def write(
+        self,
+        batch: Batch,
+        claims: Mapping[TopicPartition, Claim],
+        high: Mapping[TopicPartition, int],
+    ) -> Written:
+        """Store a batch, waiting as long as the database cannot. Raises Fenced and Abandoned."""
+        return self._until_done(lambda retry: self._write_once(batch, claims, high, retry))
+
+    def claim(self, sources: Mapping[TopicPartition, int]) -> list[Claim]:
+        """Claim partitions; sources: each with the first offset that the broker has."""
+
+        def once(_: bool) -> list[Claim]:
+            connection = self._writer.connection
+            with connection.transaction():
+                # Always in one order: two consumers that claim at once must not lock crosswise.
+                return [ledger.claim(connection, each, sources[each]) for each in sorted(sources)]
+
+        return self._until_done(once)
+
+    def note(self, job: Callable[[Connection], object]) -> None:
+        """Write something down that may as well be written next time."""
+        try:
+            job(self._writer.connection)
+        except psycopg.Error as error:
+            logger.warning("not noted: %s", _first_line(error))
+            self._writer.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._writer.close()
+
+    def _write_once(
+        self,
+        batch: Batch,
+        claims: Mapping[TopicPartition, Claim],
+        high: Mapping[TopicPartition, int],
+        retry: bool,
+    ) -> Written:
+        with metrics.WRITE_SECONDS.time():
+            try:
+                return self._writer.write(batch, claims, high)
+            except Fenced:
+                ends = {
+                    claims[source]: progress.next for source, progress in batch.progress.items()
+                }
+                if retry and ledger.holds(self._writer.connection, ends):
+                    # The commit before the connection broke did succeed; the ledger has counted.
+                    rows = (row.message for rows in batch.rows.values() for row in rows)
+                    return Written(by_source(batch, rows), {})
+                raise
+
+    def _until_done(self, once: Callable[[bool], T]) -> T:
+        pause, retry = FIRST_PAUSE_SECONDS, False
+        while True:
+            try:
+                result = once(retry)
+            except (psycopg.Error, ForeignTableError) as error:
+                logger.warning("the database cannot serve, trying again: %s", _first_line(error))
+                metrics.DATABASE_UP.set(0)
+                metrics.RETRIES.inc()
+                self._writer.close()
+            else:
+                metrics.DATABASE_UP.set(1)
+                return result
+            if self._abandoned.wait(pause):
+                raise Abandoned
+            pause, retry = min(pause * 2, LONGEST_PAUSE_SECONDS), True
+
+
+def _first_line(error: Exception) -> str:
+    """What went wrong, without the DETAIL and CONTEXT lines: those quote the row."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

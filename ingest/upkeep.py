@@ -1,0 +1,133 @@
+"""What the consumer does on the side: notes lag, looks after halted partitions and topic ids."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+from history.window import Window
+from ingest import ledger, metrics
+from ingest.breaker import Tolerance
+from ingest.decode import Expired, Rejected, decode
+from ingest.kafka import Place, Source, Unreachable
+from ingest.ledger import Claim, Connection
+from ingest.message import Message
+from ingest.positions import Held, Positions
+
+logger = logging.getLogger(__name__)
+
+BEAT_SECONDS = 5.0
+PEEK_MESSAGES = 20
+
+Peek = Callable[[Place, int, int], list[Message]]
+Ends = Callable[[list[Place]], dict[Place, int]]
+
+
+def cause_gone(messages: list[Message], window: Window, tolerance: Tolerance) -> bool:
+    """Whether these messages are good enough to go on: some there, and fewer bad than tolerated."""
+    bad = 0
+    for message in messages:
+        try:
+            decode(message, window)
+        except Rejected:
+            bad += 1
+        except Expired:
+            pass
+    return bool(messages) and bad < tolerance.ratio * len(messages)
+
+
+class Probe:
+    """Finds out whether a halted partition may go on: somebody said so, or what comes next or
+    what came last is good again."""
+
+    def __init__(
+        self, connect: Callable[[], Connection], peek: Peek, ends: Ends, tolerance: Tolerance
+    ) -> None:
+        self._connect = connect
+        self._peek = peek
+        self._ends = ends
+        self._tolerance = tolerance
+
+    def __call__(self, place: Place, claim: Claim, expected: int, window: Window) -> int | None:
+        """The offset before which bad messages are accepted; None: not yet."""
+        try:
+            with self._connect() as connection:
+                allowed = ledger.resume_until(connection, claim)
+            if allowed > expected:
+                return allowed
+            end = self._ends([place]).get(place, expected)
+            for start in (expected, max(expected, end - PEEK_MESSAGES)):
+                if cause_gone(self._peek(place, start, PEEK_MESSAGES), window, self._tolerance):
+                    return end
+        except (Unreachable, OSError) as error:
+            logger.warning("%s[%d] stays halted: %s", *place, error)
+        return None
+
+
+class Upkeep:
+    """Called from the consumer's loop; never waits. `note` runs a job on the database's thread."""
+
+    def __init__(
+        self,
+        probe: Probe,
+        note: Callable[[Callable[[Connection], object]], object],
+    ) -> None:
+        self._probe = probe
+        self._note = note
+        self._background = ThreadPoolExecutor(1, "probe")
+        self._probes: dict[Place, Future[int | None]] = {}
+        self._due = 0.0
+
+    def turn(self, source: Source, positions: Positions, window: Window) -> str | None:
+        """One look, every few seconds. Returns why everything must be claimed anew, or None."""
+        if time.monotonic() < self._due or not positions.held:
+            return None
+        self._due = time.monotonic() + BEAT_SECONDS
+        highs = {place: source.high_watermark(place) for place in positions.held}
+        metrics.lag({p: high - positions.held[p].expected for p, high in highs.items()})
+        metrics.halted(positions.halted())
+        watermarks = {positions.held[place].claim: high for place, high in highs.items()}
+        self._note(partial(ledger.beat, watermarks=watermarks))
+        if self._look_after_halted(positions, window):
+            return "a halted partition goes on"
+        if self._topic_made_again(source, positions):
+            return "a topic was made again"
+        return None
+
+    def halt(self, held: Held, why: str) -> None:
+        """Write down that a partition's reading has stopped."""
+        self._note(partial(ledger.halt, claims=[held.claim], why=why))
+
+    def close(self) -> None:
+        """Leave probes behind."""
+        self._background.shutdown(wait=False, cancel_futures=True)
+
+    def _look_after_halted(self, positions: Positions, window: Window) -> bool:
+        released = False
+        for place, held in positions.halted().items():
+            future = self._probes.get(place)
+            if future is not None and future.done():
+                del self._probes[place]
+                until = future.result()
+                if until is not None:
+                    logger.warning(
+                        "%s[%d] goes on; bad messages before %d are quarantined", *place, until
+                    )
+                    self._note(partial(ledger.resume, held=held.claim, until=until))
+                    released = True
+            elif future is None:
+                self._probes[place] = self._background.submit(
+                    self._probe, place, held.claim, held.expected, window
+                )
+        return released
+
+    @staticmethod
+    def _topic_made_again(source: Source, positions: Positions) -> bool:
+        ids = source.ask_topic_ids({topic for topic, _ in positions.held})
+        return any(
+            ids.get(topic, held.claim.source.topic_id) != held.claim.source.topic_id
+            for (topic, _), held in positions.held.items()
+        )
