@@ -28,7 +28,7 @@ WITH parent AS (
 )
 SELECT child.parent, c.relname, child.pending, obj_description(c.oid, 'pg_class'),
        bound[1]::timestamptz, bound[2]::timestamptz,
-       greatest(c.reltuples, pg_stat_get_live_tuples(c.oid), 0)::bigint,
+       (CASE WHEN c.reltuples < 0 THEN pg_stat_get_live_tuples(c.oid) ELSE c.reltuples END)::bigint,
        coalesce(pg_total_relation_size(c.oid), 0)
 FROM child JOIN pg_class c ON c.oid = child.oid
 CROSS JOIN LATERAL (SELECT regexp_match(

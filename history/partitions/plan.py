@@ -55,6 +55,10 @@ class DayPlan(PostgresModelPartitioningPlan):
     deletions: list[DayPartition] = field(default_factory=list)  # type: ignore[assignment]
     kept: list[tuple[Partition, str]] = field(default_factory=list)
 
+    @property
+    def strategy(self) -> DayStrategy:
+        return cast(DayStrategy, self.config.strategy)
+
     def lines(self) -> Iterator[Line]:
         """Everything in the plan: what is dropped, kept, created, each by name."""
         for part in self.deletions:

@@ -1,0 +1,62 @@
+"""How the partitions stand, for metrics and readiness: from the catalog, so that a scrape sees what
+is so, not what the last maintain believed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from history.days import State
+from history.partitions.plan import DayPlan, Holds, plan
+from history.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One table. Counts are partitions; rows is an estimate; bytes include indexes and TOAST.
+
+    ahead: days after today that have their partition without a gap; -1 where today's is missing.
+    missing: days of the window without one. overdue: what maintain would drop. held: what it would
+    drop if nothing held it. pending: detaches that were cut short.
+    """
+
+    table: str
+    partitions: int
+    rows: int
+    bytes: int
+    ahead: int
+    missing: int
+    overdue: int
+    held: int
+    pending: int
+
+
+def status(
+    window: Window, today: date, holds: Holds | None = None, using: str = "default"
+) -> list[Status]:
+    """The status of every table, in the order of the entities.
+
+    Raises PostgresPartitioningError where a table is missing.
+    """
+    return [_status(table, today) for table in plan(window, today, holds, using)]
+
+
+def _status(table: DayPlan, today: date) -> Status:
+    strategy = table.strategy
+    lacking = {part.day for part in table.creations}
+    ahead = -1
+    while ahead < (strategy.window.newest - today).days:
+        if today + timedelta(days=ahead + 1) in lacking:
+            break
+        ahead += 1
+    return Status(
+        table=strategy.table,
+        partitions=len(strategy.existing),
+        rows=sum(part.rows for part in strategy.existing),
+        bytes=sum(part.bytes for part in strategy.existing),
+        ahead=ahead,
+        missing=len(table.creations),
+        overdue=len(table.deletions),
+        held=sum(part.day in strategy.holds for part in strategy.existing),
+        pending=sum(part.state is State.PENDING for part in strategy.existing),
+    )

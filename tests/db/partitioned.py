@@ -1,0 +1,79 @@
+"""What the tests of partitions share: raw connections, empty tables, rows of a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+
+from history.entities import ENTITIES
+from history.partitions import catalog
+from history.window import Window
+
+TABLE = "product_instance_aud"
+TABLES = [entity.table for entity in ENTITIES]
+NOW = datetime(2026, 3, 29, 12, tzinfo=UTC)  # the day Berlin's clocks go forward
+TODAY = NOW.date()
+
+
+def raw(**parameters: Any) -> psycopg.Connection[Any]:
+    """A plain connection to the test's database, in autocommit mode, as ingest has one."""
+    mine = connection.settings_dict
+    return psycopg.connect(
+        host=mine["HOST"],
+        port=mine["PORT"],
+        user=mine["USER"],
+        password=mine["PASSWORD"],
+        dbname=mine["NAME"],
+        autocommit=True,
+        **parameters,
+    )
+
+
+def drop_partitions() -> None:
+    """Drop every partition, ours and foreign, attached or not."""
+    with raw() as plain:
+        for part in catalog.read(connection, TABLES):
+            plain.execute(f'DROP TABLE "{part.name}"')
+
+
+@pytest.fixture
+def tables(transactional_db: None) -> Iterator[None]:
+    """The *_aud tables without any partition, before and after."""
+    drop_partitions()
+    yield
+    drop_partitions()
+
+
+def window(keep: int = 3, ahead: int = 2) -> Window:
+    return Window.at(NOW, keep, ahead)
+
+
+def day(number: int) -> date:
+    """The day so many days after today."""
+    return TODAY + timedelta(days=number)
+
+
+def names(table: str = TABLE) -> list[str]:
+    """The partitions of a table that are there, attached or not."""
+    return [part.name for part in catalog.read(connection, [table])]
+
+
+def insert(
+    plain: psycopg.Connection[Any], moment: datetime, id: str = "a", version: int = 1
+) -> None:
+    plain.execute(
+        f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
+        " VALUES (%s, %s, '{}', %s, 'test', 1)",
+        [id, version, moment],
+    )
+
+
+def stored(plain: psycopg.Connection[Any], table: str = TABLE) -> int:
+    row = plain.execute(f"SELECT count(*) FROM {table}").fetchone()
+    assert row is not None
+    return int(row[0])

@@ -1,0 +1,175 @@
+"""One day's partition: made and retired by several at once, in any time zone, in nobody's way."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime, timedelta
+
+import psycopg
+import pytest
+
+from history import days
+from history.days import State
+from tests.db.partitioned import NOW, TABLE, TODAY, day, insert, names, raw, stored, tables
+
+__all__ = ["tables"]
+pytestmark = pytest.mark.usefixtures("tables")
+
+ZONES = ["UTC", "Pacific/Auckland", "America/St_Johns", "Europe/Berlin", "Pacific/Apia"]
+DAYS = [date(2026, 3, 29), date(2026, 10, 25), date(2011, 12, 30), date(2024, 2, 29)]
+
+
+@pytest.fixture(params=ZONES)
+def zone(request: pytest.FixtureRequest) -> object:
+    """Python's and, through the parameter, the session's time zone."""
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = request.param
+    time.tzset()
+    yield request.param
+    if before is None:
+        del os.environ["TZ"]
+    else:
+        os.environ["TZ"] = before
+    time.tzset()
+
+
+@pytest.mark.parametrize("of", DAYS)
+def test_a_day_is_the_utc_day_in_every_time_zone(zone: str, of: date) -> None:
+    begin = datetime(of.year, of.month, of.day, tzinfo=UTC)
+    end = begin + timedelta(days=1)
+    with raw(options=f"-c timezone={zone} -c datestyle=German") as plain:
+        assert days.create(plain, TABLE, of)
+        insert(plain, begin, "first")
+        insert(plain, end - timedelta(microseconds=1), "last")
+        for outside in (begin - timedelta(microseconds=1), end):
+            with pytest.raises(psycopg.errors.CheckViolation):
+                insert(plain, outside)
+        assert stored(plain, days.partition_name(TABLE, of)) == 2
+        assert not days.create(plain, TABLE, of)
+        assert days.retire(plain, TABLE, of)
+        assert not days.retire(plain, TABLE, of)
+
+
+def test_a_day_is_like_its_table_and_has_nothing_twice() -> None:
+    table = "product_task_aud"
+    with raw() as plain:
+        days.create(plain, table, TODAY)
+        indexes = plain.execute(
+            "SELECT count(*), count(i.inhparent) FROM pg_index x"
+            " LEFT JOIN pg_inherits i ON i.inhrelid = x.indexrelid WHERE x.indrelid = %s::regclass",
+            [days.partition_name(table, TODAY)],
+        ).fetchone()
+        own = plain.execute(
+            "SELECT count(*) FROM pg_index WHERE indrelid = %s::regclass", [table]
+        ).fetchone()
+        checks = plain.execute(
+            "SELECT count(*) FROM pg_constraint WHERE contype = 'c' AND conrelid = %s::regclass",
+            [days.partition_name(table, TODAY)],
+        ).fetchone()
+    assert own is not None
+    assert indexes == (own[0], own[0])
+    assert checks == (0,)
+
+
+def test_many_make_the_same_days_at_once() -> None:
+    wanted = [day(number) for number in range(6)]
+
+    def make(_: int) -> int:
+        with raw() as plain:
+            return sum(days.create(plain, TABLE, of) for of in wanted)
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sum(pool.map(make, range(6))) == len(wanted)
+    assert names() == [days.partition_name(TABLE, of) for of in wanted]
+
+
+def test_a_day_that_is_made_and_retired_at_once_ends_one_way_or_the_other() -> None:
+    def flip(number: int) -> None:
+        with raw() as plain:
+            for _ in range(5):
+                (days.create if number % 2 else days.retire)(plain, TABLE, TODAY)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(flip, range(4)))
+    with raw() as plain:
+        assert days.locate(plain, TABLE, TODAY).state in (State.ABSENT, State.ATTACHED)
+
+
+def test_an_open_reader_does_not_hold_up_a_new_day() -> None:
+    with raw() as plain, raw() as reader, reader.transaction():
+        days.create(plain, TABLE, TODAY)
+        insert(plain, NOW)
+        assert stored(reader) == 1
+        assert days.create(plain, TABLE, day(1))
+
+
+def test_a_detach_held_up_by_a_reader_stays_pending_and_is_ended_later() -> None:
+    with raw() as plain:
+        days.create(plain, TABLE, TODAY)
+        insert(plain, NOW)
+        with raw() as reader, reader.transaction():
+            stored(reader)
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                days.retire(plain, TABLE, TODAY, patience_s=0.2)
+            assert days.locate(plain, TABLE, TODAY).state is State.PENDING
+            stored(reader)
+        assert days.retire(plain, TABLE, TODAY)
+    assert names() == []
+
+
+def test_a_pending_day_that_is_wanted_again_comes_back_with_its_rows() -> None:
+    with raw() as plain:
+        days.create(plain, TABLE, TODAY)
+        insert(plain, NOW)
+        with raw() as reader, reader.transaction():
+            stored(reader)
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                days.retire(plain, TABLE, TODAY, patience_s=0.2)
+        assert stored(plain) == 0
+        assert days.create(plain, TABLE, TODAY)
+        assert stored(plain) == 1
+
+
+def test_a_detached_day_comes_back_with_its_rows() -> None:
+    name = days.partition_name(TABLE, TODAY)
+    with raw() as plain:
+        days.create(plain, TABLE, TODAY)
+        insert(plain, NOW)
+        plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {name}")
+        assert days.create(plain, TABLE, TODAY)
+        assert stored(plain) == 1
+
+
+def test_foreign_tables_are_neither_attached_nor_dropped() -> None:
+    name = days.partition_name(TABLE, TODAY)
+    with raw() as plain:
+        plain.execute(f"CREATE TABLE {name} (LIKE {TABLE} INCLUDING ALL)")
+        for act in (days.create, days.retire):
+            with pytest.raises(days.ForeignTableError, match=name):
+                act(plain, TABLE, TODAY)
+        plain.execute(f"DROP TABLE {name}")
+
+
+def test_a_table_with_a_default_partition_is_served_too() -> None:
+    with raw() as plain:
+        plain.execute(f"CREATE TABLE {TABLE}_rest PARTITION OF {TABLE} DEFAULT")
+        assert days.create(plain, TABLE, TODAY)
+        assert days.retire(plain, TABLE, TODAY)
+        assert names() == [f"{TABLE}_rest"]
+
+
+def test_a_lock_that_is_not_to_be_had_ends_in_time() -> None:
+    with raw() as plain, raw() as other, other.transaction():
+        other.execute(f"LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            days.create(plain, TABLE, TODAY, patience_s=0.3)
+    with raw() as plain:
+        assert plain.execute("SHOW lock_timeout").fetchone() == ("0",)
+        assert days.create(plain, TABLE, TODAY)
+
+
+def test_a_missing_table_is_named() -> None:
+    with raw() as plain, pytest.raises(psycopg.errors.UndefinedTable, match="no_such_aud"):
+        days.create(plain, "no_such_aud", TODAY)

@@ -1,0 +1,273 @@
+"""Plan and maintain on a real database, and the command around them."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connection
+
+from annals import env
+from history import days
+from history.days import State, partition_name
+from history.partitions import catalog
+from history.partitions.maintain import AlreadyRunningError, Outcome, maintain
+from history.partitions.plan import plan
+from history.partitions.status import status
+from tests.db.partitioned import (
+    NOW,
+    TABLE,
+    TABLES,
+    TODAY,
+    day,
+    insert,
+    names,
+    raw,
+    stored,
+    tables,
+    window,
+)
+
+__all__ = ["tables"]
+pytestmark = pytest.mark.usefixtures("tables")
+
+
+def expected(numbers: Iterator[int] | range, table: str = TABLE) -> list[str]:
+    return [partition_name(table, day(number)) for number in numbers]
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of `manage.py partitions`."""
+    out, err = io.StringIO(), io.StringIO()
+    code = 0
+    try:
+        call_command("partitions", *words, stdout=out, stderr=err)
+    except SystemExit as exit_:
+        code = int(exit_.code or 0)
+    return code, out.getvalue(), err.getvalue()
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A window of 3 days back and 2 ahead, from settings; called with other days it changes it."""
+
+    def change(retention: str = "3") -> None:
+        changed = env.read({"ANNALS_RETENTION_DAYS": retention, "ANNALS_AHEAD_DAYS": "2"})
+        monkeypatch.setattr(settings, "ANNALS", changed)
+
+    change()
+    return change
+
+
+def test_maintain_makes_the_window_and_then_has_nothing_to_do() -> None:
+    first = maintain(window(), TODAY)
+    assert len(first.created) == 6 * len(TABLES)
+    for table in TABLES:
+        assert names(table) == expected(range(-3, 3), table)
+    assert maintain(window(), TODAY) == Outcome()
+
+
+def test_every_row_younger_than_retention_outlives_every_maintain() -> None:
+    with raw() as plain:
+        maintain(window(keep=3), TODAY)
+        moments = [NOW - timedelta(days=3) + timedelta(seconds=1), NOW, NOW - timedelta(days=2)]
+        for number, moment in enumerate(moments):
+            insert(plain, moment, str(number))
+        maintain(window(keep=3), TODAY)
+        assert stored(plain) == len(moments)
+
+
+def test_old_days_go_across_a_gap_and_retention_goes_up_and_down() -> None:
+    with raw() as plain:
+        for number in (-40, -9, -4, -3, 0):
+            days.create(plain, TABLE, day(number))
+    assert maintain(window(keep=3), TODAY).dropped == expected(iter((-40, -9, -4)))
+    assert names() == expected(range(-3, 3))
+    maintain(window(keep=5), TODAY)
+    assert names() == expected(range(-5, 3))
+    maintain(window(keep=1), TODAY)
+    assert names() == expected(range(-1, 3))
+
+
+def test_what_we_did_not_mark_stays_and_says_why() -> None:
+    foreign = partition_name(TABLE, day(-30))
+    with raw() as plain:
+        plain.execute(
+            f"CREATE TABLE {foreign} PARTITION OF {TABLE}"
+            f" FOR VALUES FROM ('{day(-30)} 00:00+00') TO ('{day(-29)} 00:00+00')"
+        )
+        plain.execute(
+            f"CREATE TABLE {TABLE}_march PARTITION OF {TABLE}"
+            f" FOR VALUES FROM ('{day(1)} 00:00+00') TO ('{day(9)} 00:00+00')"
+        )
+    outcome = maintain(window(), TODAY)
+    assert outcome.exit_code == 0
+    assert foreign in names()
+    assert expected(range(1, 2))[0] not in names()
+    lines = [line for table in plan(window(), TODAY) for line in table.lines()]
+    reasons = {line.name: line.reason for line in lines}
+    assert reasons[foreign] == "not made by Annals, never dropped"
+
+
+def test_tables_that_only_look_like_partitions_are_not_touched() -> None:
+    lookalikes = [partition_name(TABLE, day(-50)), f"{TABLE}_backup", "other_20250101"]
+    with raw() as plain:
+        for name in lookalikes:
+            plain.execute(f"CREATE TABLE {name} (LIKE {TABLE})")
+        try:
+            assert maintain(window(), TODAY).exit_code == 0
+            for name in lookalikes:
+                assert stored(plain, name) == 0
+        finally:
+            for name in lookalikes:
+                plain.execute(f"DROP TABLE {name}")
+
+
+def test_a_cut_short_detach_is_ended_by_the_next_run() -> None:
+    with raw() as plain:
+        for number in (-5, -4):
+            days.create(plain, TABLE, day(number))
+        with raw() as reader, reader.transaction():
+            stored(reader)
+            with pytest.raises(days.errors.LockNotAvailable):
+                days.retire(plain, TABLE, day(-5), patience_s=0.2)
+    assert catalog.read(connection, [TABLE])[0].state is State.PENDING
+    assert status(window(), TODAY)[0].pending == 1
+    outcome = maintain(window(), TODAY)
+    assert outcome.dropped == expected(range(-5, -3))
+    assert outcome.exit_code == 0
+
+
+def test_an_open_transaction_delays_only_the_drop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(days.retire, "__defaults__", (0.3,))
+    with raw() as plain:
+        for number in (-5, -4):
+            days.create(plain, TABLE, day(number))
+    with raw() as reader, reader.transaction():
+        stored(reader)
+        outcome = maintain(window(), TODAY)
+        assert outcome.busy == expected(range(-5, -4))
+        assert outcome.exit_code == 1
+        assert set(expected(range(-3, 3))) <= set(names())
+    assert maintain(window(), TODAY).dropped == expected(range(-5, -3))
+
+
+def test_something_broken_is_told_and_stops_nothing_else() -> None:
+    name = partition_name(TABLE, TODAY)
+    with raw() as plain:
+        plain.execute(f"CREATE TABLE {name} (id text)")
+        try:
+            outcome = maintain(window(), TODAY)
+        finally:
+            plain.execute(f"DROP TABLE {name}")
+    assert [broken for broken, _ in outcome.broken] == [name]
+    assert outcome.exit_code == 2
+    assert len(outcome.created) == 6 * len(TABLES) - 1
+
+
+def test_two_at_once_one_works_and_the_other_says_so() -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def hold(_: object) -> None:
+        inside.set()
+        assert go_on.wait(20)
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(_closing, lambda: maintain(window(), TODAY, begin=hold))
+        assert inside.wait(20)
+        with pytest.raises(AlreadyRunningError):
+            maintain(window(), TODAY)
+        code, _, err = run("maintain")
+        go_on.set()
+        assert len(first.result().created) == 6 * len(TABLES)
+    assert code == 1
+    assert "another" in err
+    assert maintain(window(), TODAY) == Outcome()
+
+
+def _closing(act: Any) -> Any:
+    try:
+        return act()
+    finally:
+        connection.close()
+
+
+@contextmanager
+def _database_zone(zone: str) -> Iterator[None]:
+    name = connection.settings_dict["NAME"]
+    with raw() as plain:
+        plain.execute(f"ALTER DATABASE \"{name}\" SET timezone = '{zone}'")
+        try:
+            yield
+        finally:
+            plain.execute(f'ALTER DATABASE "{name}" RESET timezone')
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/Los_Angeles"])
+def test_days_are_read_back_as_utc_days_whatever_the_servers_zone(zone: str) -> None:
+    with _database_zone(zone), raw() as plain:
+        assert plain.execute("SHOW timezone").fetchone() == (zone,)
+        for number in range(-5, 3):
+            days.create(plain, TABLE, day(number))
+        connection.close()
+        outcome = maintain(window(), TODAY)
+        assert outcome.dropped == expected(range(-5, -3))
+        assert outcome.created[:1] != expected(range(1))
+        assert names() == expected(range(-3, 3))
+
+
+def test_status_counts_what_the_metrics_tell() -> None:
+    with raw() as plain:
+        for number in (-9, -1, 0, 1):
+            days.create(plain, TABLE, day(number))
+        insert(plain, NOW)
+        plain.execute(f"ANALYZE {partition_name(TABLE, TODAY)}")
+    found = status(window(), TODAY, {(TABLE, day(-9)): "held"})[0]
+    assert (found.table, found.partitions, found.rows) == (TABLE, 4, 1)
+    assert (found.ahead, found.missing, found.overdue, found.held) == (1, 3, 0, 1)
+    assert found.bytes > 0
+    assert status(window(), TODAY)[1].ahead == -1
+
+
+def test_the_command_lists_plans_and_maintains(small: Any) -> None:
+    code, out, _ = run("plan", "--json")
+    planned = json.loads(out)
+    assert (code, planned["create"], planned["drop"]) == (0, 6 * len(TABLES), 0)
+    code, out, _ = run("maintain", "--dry-run")
+    assert code == 0
+    assert "30 to create, 0 to drop" in out
+    assert names() == []
+    code, out, _ = run("maintain")
+    assert (code, out.startswith("Created 30, dropped 0")) == (0, True)
+    listed = json.loads(run("list", "--json")[1])
+    assert [part["name"] for part in listed if part["table"] == TABLE] == names()
+    today = datetime.now(UTC).date()
+    ours = next(part for part in listed if part["day"] == str(today))
+    assert ours["from"] == f"{today}T00:00:00+00:00"
+    small("1")
+    code, out, _ = run("maintain", "--json")
+    done = json.loads(out)
+    assert (code, len(done["dropped"]), done["exitCode"]) == (0, 2 * len(TABLES), 0)
+    assert names()[0] in run("list")[1]
+    assert "inside the window" in run("plan", "--each")[1]
+
+
+def test_the_command_exits_2_where_it_is_broken(small: Any) -> None:
+    name = partition_name(TABLE, datetime.now(UTC).date())
+    with raw() as plain:
+        plain.execute(f"CREATE TABLE {name} (id text)")
+        try:
+            code, _, err = run("maintain")
+        finally:
+            plain.execute(f"DROP TABLE {name}")
+    assert code == 2
+    assert name in err

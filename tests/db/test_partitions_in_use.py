@@ -1,0 +1,127 @@
+"""Days are made and dropped while ingest writes and readers read: nobody waits, nobody fails."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from datetime import time as clock
+
+import psycopg
+import pytest
+from django.db import connection
+
+from history import days
+from history.partitions.maintain import maintain
+from history.window import Window
+from tests.db.partitioned import TABLE, TODAY, day, insert, names, raw, stored, tables
+
+__all__ = ["tables"]
+
+MOST_MS = 200
+
+
+@dataclass
+class Ingest:
+    """Writes rows of all days of a window, like the consumer: a lock that does not come within
+    MOST_MS is an error. longest: seconds for the statement that takes the lock."""
+
+    longest: float = 0.0
+    written: int = 0
+    made: int = 0
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, span: range) -> None:
+        with raw(options=f"-c lock_timeout={MOST_MS}") as plain, raw() as other:
+            while not self.stop.is_set():
+                of = day(span[self.written % len(span)])
+                moment = datetime.combine(of, clock(12), UTC) + timedelta(seconds=self.written)
+                try:
+                    with plain.transaction():
+                        begun = time.perf_counter()
+                        plain.execute(f"LOCK TABLE {TABLE} IN ROW EXCLUSIVE MODE")
+                        self.longest = max(self.longest, time.perf_counter() - begun)
+                        insert(plain, moment, f"id{self.written}")
+                except psycopg.errors.CheckViolation:
+                    self.made += days.create(other, TABLE, of)
+                else:
+                    self.written += 1
+
+
+def read_on(stop: threading.Event) -> int:
+    """Read the whole table again and again, holding each snapshot open for a while."""
+    rounds = 0
+    with raw() as plain:
+        while not stop.is_set():
+            with plain.transaction():
+                plain.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                stored(plain)
+                time.sleep(0.15)
+                stored(plain)
+            rounds += 1
+    return rounds
+
+
+@contextmanager
+def running(*acts: Callable[[], object], stop: threading.Event) -> Iterator[None]:
+    """Keep the acts going around a block; what one of them raises fails the test."""
+    with ThreadPoolExecutor(len(acts)) as pool:
+        futures = [pool.submit(act) for act in acts]
+        try:
+            time.sleep(0.2)
+            yield
+            time.sleep(0.2)
+        finally:
+            stop.set()
+        for future in futures:
+            future.result()
+
+
+@pytest.mark.usefixtures("tables")
+def test_ingest_never_waits_and_the_reader_never_fails() -> None:
+    with raw() as plain:
+        for number in range(-30, -10):
+            days.create(plain, TABLE, day(number))
+    ingest = Ingest()
+    stop = ingest.stop
+    dropped: list[str] = []
+    with running(lambda: ingest.run(range(-3, 12)), lambda: read_on(stop), stop=stop):
+        for keep, ahead in ((25, 3), (20, 6), (15, 9), (12, 14)):
+            window = Window(TODAY - timedelta(days=keep), TODAY + timedelta(days=ahead))
+            outcome = maintain(window, TODAY)
+            assert outcome.exit_code == 0, outcome
+            dropped += outcome.dropped
+    assert len(dropped) >= 18
+    with raw() as plain:
+        assert stored(plain) == ingest.written > 0
+    assert len(names()) == 27
+    print(
+        f"\n{ingest.written} rows written, {ingest.made} days made by ingest, {len(dropped)} days"
+        f" dropped meanwhile; longest wait for a lock {ingest.longest * 1000:.1f} ms"
+        f" (allowed {MOST_MS} ms)"
+    )
+
+
+@pytest.mark.usefixtures("tables")
+def test_all_days_of_a_year_take_few_locks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run holds the locks of one day at a time, however many it makes and drops."""
+    most = 0
+    real = days.attach
+
+    def counting(plain: days.Connection, place: days.Place, of: object) -> None:
+        nonlocal most
+        real(plain, place, of)  # type: ignore[arg-type]
+        row = plain.execute(
+            "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'relation'"
+        ).fetchone()
+        assert row is not None
+        most = max(most, row[0])
+
+    monkeypatch.setattr(days, "attach", counting)
+    maintain(Window(TODAY - timedelta(days=40), TODAY), TODAY)
+    assert 0 < most < 40
+    connection.close()
