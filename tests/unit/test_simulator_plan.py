@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH
+from ingest.simulator.document import Message
 from ingest.simulator.people import NEWCOMERS, PEOPLE, write_csv
 from ingest.simulator.plan import Asked, PlanError, plan
 from ingest.simulator.report import report
@@ -34,7 +35,7 @@ def test_the_nearest_bound_ends_it() -> None:
 @pytest.mark.parametrize("bounds", [{"applications": 120}, {"messages": 1_000}])
 @pytest.mark.parametrize("days", [0.5, 30.0])
 def test_days_end_now_and_begin_so_long_ago(bounds: dict[str, int], days: float) -> None:
-    todo = plan(Asked(4, days=days, **bounds), NOW)  # type: ignore[arg-type]
+    todo = plan(Asked(4, days=days, **bounds), NOW)
     told = list(
         stream(
             todo.seed,
@@ -52,7 +53,7 @@ def test_days_end_now_and_begin_so_long_ago(bounds: dict[str, int], days: float)
     assert todo.rps == 0
 
 
-def _first(count: int, start: datetime, step: timedelta, side_by_side: int) -> list[object]:
+def _first(count: int, start: datetime, step: timedelta, side_by_side: int) -> list[Message]:
     messages = stream(4, start, step=step, side_by_side=side_by_side)
     return [next(messages) for _ in range(count)]
 

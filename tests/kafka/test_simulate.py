@@ -1,0 +1,156 @@
+"""`manage.py simulate` against brokers: every message arrives, in order, as the seed says."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from django.core.management import CommandError, call_command
+from pytest_django import Settings
+
+from annals.embedded.broker import Broker
+from annals.embedded.daemon import Daemon
+from history.entities import ENTITIES
+from ingest.producer import Producer
+from ingest.simulator.stream import stream
+from tests.kafka import brokers
+
+pytestmark = pytest.mark.kafka
+ROOT = Path(__file__).resolve().parents[2]
+TOPICS = [topic for entity in ENTITIES for topic in entity.topics]
+
+
+def simulate(*options: str) -> dict[str, Any]:
+    """Run the command in this process; gives its summary line."""
+    out = io.StringIO()
+    call_command("simulate", *options, "--json", stdout=out)
+    summary: dict[str, Any] = json.loads(out.getvalue())
+    return summary
+
+
+def read(broker: Daemon, count: int) -> dict[bytes, list[bytes]]:
+    """The values by key, in the order of their partitions."""
+    consumer = Consumer(broker.client() | {"group.id": "test"})
+    there = consumer.list_topics(timeout=20).topics
+    # Without joining a group, which takes the embedded broker seconds.
+    consumer.assign(
+        [
+            TopicPartition(name, partition, OFFSET_BEGINNING)
+            for name in TOPICS
+            for partition in there[name].partitions
+        ]
+    )
+    found = defaultdict(list)
+    deadline = time.monotonic() + 60
+    while count and time.monotonic() < deadline:
+        for message in consumer.consume(count, 0.5):
+            assert message.error() is None
+            found[bytes(message.key())].append(bytes(message.value()))
+            count -= 1
+    consumer.close()
+    assert count == 0
+    return found
+
+
+def test_what_was_sent_is_there_byte_for_byte(broker: Daemon, settings: Settings) -> None:
+    settings.KAFKA = broker.client()
+    told = simulate("--rps", "0", "--applications", "200", "--seed", "11")
+    assert told["delivered"] == told["messages"] > 1_500
+    assert told["failed"] == 0
+    assert told["completeDocuments"] == told["documents"]
+    expected = defaultdict(list)
+    start = datetime.fromisoformat(told["start"])
+    step, together = timedelta(seconds=told["step"]), told["sideBySide"]
+    for message in stream(11, start, applications=200, step=step, side_by_side=together):
+        expected[message.key].append(message.value)
+    assert read(broker, told["messages"]) == expected
+
+
+def test_all_ten_topics_are_made_where_missing(broker: Daemon, settings: Settings) -> None:
+    settings.KAFKA = broker.client()
+    brokers.create(broker, TOPICS[:1], partitions=1)
+    simulate("--messages", "10", "--rps", "0", "--topics-partitions", "4")
+    found = brokers.admin(broker).list_topics(timeout=20).topics
+    assert {topic: len(found[topic].partitions) for topic in TOPICS} == {
+        topic: 1 if topic == TOPICS[0] else 4 for topic in TOPICS
+    }
+
+
+def test_the_pace_is_kept(embedded: Broker, settings: Settings) -> None:
+    settings.KAFKA = embedded.client()
+    told = simulate("--rps", "150", "--seconds", "2")
+    assert told["messages"] == 300
+    assert told["seconds"] >= 1.99
+
+
+def test_days_lie_in_the_past(embedded: Broker, settings: Settings) -> None:
+    settings.KAFKA = embedded.client()
+    told = simulate("--days", "20", "--messages", "500")
+    assert told["oldest"] < told["newest"]
+    span = datetime.fromisoformat(told["newest"]) - datetime.fromisoformat(told["oldest"])
+    assert timedelta(days=19) < span <= timedelta(days=20)
+
+
+def test_sigterm_ends_it_with_everything_delivered(embedded: Broker) -> None:
+    with _process(embedded, "--rps", "300", "--json") as running:
+        _until_produced(embedded)
+        running.send_signal(signal.SIGTERM)
+        out, errors = running.communicate(timeout=20)
+    assert running.returncode == 0, errors
+    told = json.loads(out)
+    assert told["delivered"] == told["messages"] > 0
+    assert "Bytes of a message" in errors
+    assert sum(map(len, read(embedded, told["messages"]).values())) == told["messages"]
+
+
+def test_a_broker_that_is_gone_is_said(embedded: Broker, settings: Settings) -> None:
+    settings.KAFKA = embedded.client()
+    producer = Producer(embedded.client() | {"message.timeout.ms": 500})
+    producer.create_topics(TOPICS[:1], 1)
+    embedded.kill()
+    producer.send(TOPICS[0], b"key", b"value")
+    assert producer.flush(20) == 0
+    assert (producer.sent, producer.delivered, producer.failed) == (1, 0, 1)
+    assert producer.first_error
+
+
+def test_days_without_a_bound_are_a_sentence(settings: Settings) -> None:
+    settings.KAFKA = {"bootstrap.servers": "127.0.0.1:1"}
+    with pytest.raises(CommandError, match="--days needs a bound"):
+        simulate("--days", "3")
+
+
+def test_the_people_are_written(tmp_path: Path) -> None:
+    out = io.StringIO()
+    call_command("simulate", "--people-csv", str(tmp_path / "people.csv"), stdout=out)
+    lines = (tmp_path / "people.csv").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "login,full_name,kind"
+    assert f"{len(lines) - 1} people and services" in out.getvalue()
+
+
+def _process(broker: Broker, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "manage.py", "simulate", *options],
+        cwd=ROOT,
+        env=os.environ | {"KAFKA_BOOTSTRAP_SERVERS": broker.client()["bootstrap.servers"]},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _until_produced(broker: Broker) -> None:
+    deadline = time.monotonic() + 30
+    while not set(TOPICS) <= set(brokers.listed(brokers.admin(broker))):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    read(broker, 20)
