@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +17,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from history.entities import ENTITIES
-from history.partitions import catalog, show
+from history.partitions import catalog, locks, show
 from history.partitions.maintain import AlreadyRunningError, Outcome, maintain
 from history.partitions.plan import DayPlan, plan
 from history.partitions.strategy import DayPartition
@@ -84,10 +85,12 @@ class Command(BaseCommand):
             action: sum(line.action == action for line in lines)
             for action in ("create", "drop", "keep")
         }
+        room = locks.count(connection, plans)
         if self.options["json"]:
             days = {"oldest": str(self.window.oldest), "newest": str(self.window.newest)}
             objects = [show.line_object(line) for line in lines]
-            self.stdout.write(json.dumps({"window": days, **counts, "partitions": objects}))
+            answer = {"window": days, **counts, "locks": asdict(room), "partitions": objects}
+            self.stdout.write(json.dumps(answer))
         else:
             self._print(show.plan(lines, self.options["each"]))
             freed = show.size(sum(line.bytes for line in lines if line.action == "drop"))
@@ -95,6 +98,11 @@ class Command(BaseCommand):
                 f"Window {self.window.oldest} to {self.window.newest} (UTC): {counts['create']} to "
                 f"create, {counts['drop']} to drop ({freed}), {counts['keep']} to keep."
             )
+            if not room.enough:
+                self.stdout.write(
+                    f"max_locks_per_transaction is {room.configured}; with {room.needed} every "
+                    "connection may read a whole table at once (docs/partitions.md)."
+                )
         return 0
 
     def _maintain(self) -> int:

@@ -1,0 +1,43 @@
+"""How many locks a table of many days takes, beside how many the server has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from history.partitions.plan import DayPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Locks:
+    """configured: max_locks_per_transaction. needed: the least value with which every connection
+    may read a whole table at once; a statement over all days locks each and each of its indexes."""
+
+    configured: int
+    needed: int
+
+    @property
+    def enough(self) -> bool:
+        return self.configured >= self.needed
+
+
+def count(connection: BaseDatabaseWrapper, plans: Iterable[DayPlan]) -> Locks:
+    """The locks for the days that there are and that the plan adds.
+
+    A run itself never holds more than those of one day.
+    """
+    needed = 0
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('max_locks_per_transaction')::int")
+        (configured,) = cursor.fetchone() or (0,)
+        for table in plans:
+            cursor.execute(
+                "SELECT count(*) FROM pg_index WHERE indrelid = %s::regclass",
+                [table.strategy.table],
+            )
+            (indexes,) = cursor.fetchone() or (0,)
+            days = len(table.strategy.existing) + len(table.creations) + 1
+            needed = max(needed, days * (1 + indexes))
+    return Locks(configured, needed)
