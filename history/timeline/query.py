@@ -1,0 +1,100 @@
+"""What can be asked of a timeline, and how a request that cannot be answered is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+from history.entities import Entity
+from history.record import ChangeType
+
+DEFAULT_PAGE_SIZE = 50
+MAX_PAGE_SIZE = 500
+
+
+class Sort(Enum):
+    """By which of its two numbers a timeline is ordered; the other one breaks ties."""
+
+    UPDATED_AT = "updatedAt"
+    VERSION = "version"
+
+
+class Order(Enum):
+    DESC = "desc"
+    ASC = "asc"
+
+
+class Include(Enum):
+    """The costly parts of a version. The snapshot itself is always read, DIFF is the RFC 6902
+    patch, CHANGES the same for people."""
+
+    ENTITY = "entity"
+    DIFF = "diff"
+    CHANGES = "changes"
+
+
+EVERYTHING = frozenset(Include)
+
+
+class BadParameterError(ValueError):
+    """A parameter that cannot be used; `name` is its name in the API."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name}: {reason}")
+        self.name = name
+
+
+class NotFoundError(LookupError):
+    """There is nothing to show; the subclass says why."""
+
+
+class NoVersionError(NotFoundError):
+    """The store has no such version, or no version of this entity at all."""
+
+
+class OlderThanRetentionError(NotFoundError):
+    """What is asked for lies before the days that are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """Which versions to show. Times are aware and half-open: since <= updated_at < until.
+
+    `path` keeps the versions that changed something at, below or around this pointer or key
+    path; the first version of an entity changed nothing.
+    """
+
+    since: datetime | None = None
+    until: datetime | None = None
+    author: str | None = None
+    client_id: str | None = None
+    type: ChangeType | None = None
+    path: str | None = None
+
+    @property
+    def by_row(self) -> bool:
+        """Whether rows between two shown ones may be left out by the database."""
+        return (self.author, self.client_id, self.type) != (None, None, None)
+
+
+NO_FILTERS = Filters()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A page of one entity's timeline. `page_token` is what the page before gave."""
+
+    entity: Entity
+    id: str
+    filters: Filters = NO_FILTERS
+    sort: Sort = Sort.UPDATED_AT
+    order: Order = Order.DESC
+    page_size: int = DEFAULT_PAGE_SIZE
+    page_token: str | None = None
+    include: frozenset[Include] = EVERYTHING
+
+    @property
+    def binding(self) -> tuple[object, ...]:
+        """All that must stay the same from page to page."""
+        return ("timeline", self.entity.name, self.id, self.sort, self.order, self.filters)

@@ -1,0 +1,192 @@
+"""The only SQL that reads the *_aud tables.
+
+Every statement is prepared and keeps one shape whatever is filtered, because planning a query
+over a hundred partitions costs more than running it. Bounds that are not given are infinite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, NamedTuple
+
+import psycopg
+from django.db import connection
+from psycopg.adapt import Buffer, Loader
+from psycopg.pq import Format
+from psycopg.rows import tuple_row
+from psycopg.types.numeric import Int4
+
+from history.entities import Entity
+from history.record import MAX_VERSION
+from history.timeline.query import Filters, Order, Sort
+
+
+class Key(NamedTuple):
+    """What tells the versions of one entity apart, in the order of version numbers. Two keys
+    with one number exist only where a producer gave the number twice."""
+
+    version: int
+    updated_at: datetime
+
+
+# Before and after every version. Real moments and not infinity: a parameter of one type all the
+# time means one prepared statement.
+FIRST = Key(-1, datetime.min.replace(tzinfo=UTC))
+LAST = Key(MAX_VERSION, datetime.max.replace(tzinfo=UTC))
+
+
+class Row(NamedTuple):
+    """One stored version. `data` is the snapshot as JSON text in UTF-8."""
+
+    version: int
+    updated_at: datetime
+    type: int
+    client_id: str
+    author: str | None
+    product_instance_id: str | None
+    data: bytes
+    id: str
+
+    @property
+    def key(self) -> Key:
+        return Key(self.version, self.updated_at)
+
+
+class _RawJson(Loader):
+    """jsonb as the bytes of its text: numbers keep their digits, nothing is decoded twice."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> bytes:
+        return bytes(data)[1:]  # the first byte is the version of jsonb's wire format
+
+
+@contextmanager
+def cursor() -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
+    """A cursor of Django's own connection that talks binary and gives jsonb as bytes.
+
+    Errors come out as Django's, so that Django drops a broken connection.
+    """
+    connection.ensure_connection()
+    with connection.wrap_database_errors:
+        # Not connection.cursor(): Django's kind puts the parameters into the text, so that
+        # nothing is ever prepared.
+        with psycopg.Cursor(connection.connection, row_factory=tuple_row) as opened:
+            opened.format = Format.BINARY
+            opened.adapters.register_loader("jsonb", _RawJson)
+            yield opened
+
+
+def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+    """All rows of a prepared statement."""
+    with cursor() as opened:
+        return opened.execute(statement, values, prepare=True).fetchall()  # type: ignore[arg-type]
+
+
+@cache
+def _compose(text: str, entity: Entity, **parts: str) -> str:
+    """A statement with the entity's table and columns and the given words put in."""
+    product = "NULL::varchar" if entity.root else "product_instance_id"
+    columns = f"version, updated_at, type, client_id, author, {product}, data, id"
+    return text.format(table=entity.table, columns=columns, **parts)
+
+
+# updated_at is bounded once more on its own: only so does PostgreSQL leave partitions out.
+_BY_TIME = """
+    SELECT {columns} FROM {table}
+    WHERE id = %s AND updated_at >= %s AND updated_at < %s AND updated_at {sign}= %s
+      AND (updated_at, version) {sign} (%s, %s) {filters}
+    ORDER BY updated_at {order}, version {order} LIMIT %s
+"""
+# No index has this order. Sorting keys alone leaves the bodies unread that are not shown.
+_BY_VERSION = """
+    SELECT body.* FROM (
+        SELECT version, updated_at FROM {table}
+        WHERE id = %s AND updated_at >= %s AND updated_at < %s
+          AND (version, updated_at) {sign} (%s, %s) {filters}
+        ORDER BY version {order}, updated_at {order} LIMIT %s
+    ) AS page
+    CROSS JOIN LATERAL (
+        SELECT {columns} FROM {table}
+        WHERE id = %s AND updated_at = page.updated_at AND version = page.version LIMIT 1
+    ) AS body
+    ORDER BY page.version {order}, page.updated_at {order}
+"""
+_FILTERS = {"author": "author = %s", "client_id": "client_id = %s", "type": "type = %s"}
+
+
+def page(
+    entity: Entity, id: str, filters: Filters, sort: Sort, order: Order, after: Key, limit: int
+) -> list[Row]:
+    """Up to `limit` versions beyond `after` (FIRST or LAST to begin with), in display order.
+    The path filter is not applied here."""
+    wanted = {"author": filters.author, "client_id": filters.client_id, "type": filters.type}
+    given = {name: value for name, value in wanted.items() if value is not None}
+    since, until = filters.since or FIRST.updated_at, filters.until or LAST.updated_at
+    words = {
+        "sign": "<" if order is Order.DESC else ">",
+        "order": order.value,
+        "filters": "".join(f" AND {_FILTERS[name]}" for name in given),
+    }
+    version, moment = Int4(after.version), after.updated_at
+    values = [Int4(value) if isinstance(value, int) else value for value in given.values()]
+    if sort is Sort.UPDATED_AT:
+        text = _compose(_BY_TIME, entity, **words)
+        bounds = [id, since, until, moment, moment, version, *values, Int4(limit)]
+    else:
+        text = _compose(_BY_VERSION, entity, **words)
+        bounds = [id, since, until, version, moment, *values, Int4(limit), id]
+    return [Row._make(found) for found in fetch(text, bounds)]
+
+
+_KEYS = "SELECT id, version, updated_at FROM {table} WHERE id = ANY(%s) AND updated_at <= %s"
+
+
+def keys(
+    entity: Entity, ids: Collection[str], until: datetime | None = None
+) -> dict[str, list[Key]]:
+    """The keys of all versions of these entities (up to a moment, which is included), ascending.
+    An entity that has none is not among the answers."""
+    text = _compose(_KEYS, entity)
+    found: dict[str, list[Key]] = {}
+    for id, *key in fetch(text, [list(ids), until or LAST.updated_at]):
+        found.setdefault(id, []).append(Key(*key))
+    for versions in found.values():
+        versions.sort()
+    return found
+
+
+_BODIES = """
+    SELECT body.* FROM unnest(%s::varchar[], %s::timestamptz[], %s::int4[])
+        AS wanted(id, updated_at, version)
+    CROSS JOIN LATERAL (
+        SELECT {columns} FROM {table}
+        WHERE id = wanted.id AND updated_at = wanted.updated_at AND version = wanted.version
+        LIMIT 1
+    ) AS body
+"""
+
+
+def bodies(entity: Entity, wanted: Iterable[tuple[str, Key]]) -> dict[tuple[str, Key], Row]:
+    """The versions with these ids and keys, as far as they are (still) in the store."""
+    pairs = list(wanted)
+    if not pairs:
+        return {}
+    values = [
+        [id for id, _ in pairs],
+        [key.updated_at for _, key in pairs],
+        [Int4(key.version) for _, key in pairs],
+    ]
+    rows = map(Row._make, fetch(_compose(_BODIES, entity), values))
+    return {(row.id, row.key): row for row in rows}
+
+
+_ANY = "SELECT 1 FROM {table} WHERE id = %s LIMIT 1"
+
+
+def exists(entity: Entity, id: str) -> bool:
+    """Whether the store has any version of this entity."""
+    return bool(fetch(_compose(_ANY, entity), [id]))

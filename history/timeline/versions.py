@@ -1,0 +1,107 @@
+"""What a timeline is made of: versions with who, when and what changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import cast
+
+import msgspec
+
+from history.diff import Change, Operation
+from history.entities import Entity
+from history.exactjson import Json, loads
+from history.labels import Label
+from history.people import Author
+from history.record import ChangeType
+
+
+def parse(snapshot: bytes) -> Json:
+    """The values in a snapshot, numbers exact.
+
+    One that PostgreSQL holds and Python cannot (nested a thousand deep, exponents beyond Decimal's)
+    becomes a msgspec.Raw: it compares and encodes as a whole.
+    """
+    try:
+        return loads(snapshot)
+    except ValueError:
+        return cast(Json, msgspec.Raw(snapshot))
+
+
+class Older(Enum):
+    """Why there is nothing before an entity's lowest stored version, though it is no CREATE."""
+
+    REMOVED = "removedByRetention"
+    NEVER_ARRIVED = "neverArrived"
+    UNKNOWN = "unknown"  # one of the two; the snapshot does not say when the entity was created
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledChange:
+    """One change with what people call the field; `label` is None for a field without one."""
+
+    change: Change
+    label: Label | None
+
+    @property
+    def technical(self) -> bool:
+        return self.label is not None and self.label.technical
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """One version of one entity, compared with the version before it.
+
+    updated_at: aware, UTC. snapshot: JSON text in UTF-8, as the database gives it; data: the same
+    parsed, not to be modified. author: None where the message named nobody.
+    previous_version: the nearest lower version number in the store, previous_updated_at its
+    moment; None where there is none. missing: the numbers in between, which never arrived; a
+    range, so that a wide gap costs nothing. older: set for the lowest version in the store if it
+    is no CREATE.
+    patch: RFC 6902 from the snapshot of previous_version to this one; None without a previous
+    version. changes: the same for people. Both are empty or None where not asked for.
+    """
+
+    entity: Entity
+    id: str
+    version: int
+    type: ChangeType
+    updated_at: datetime
+    client_id: str
+    author: Author | None
+    product_instance_id: str | None
+    snapshot: bytes
+    data: Json
+    previous_version: int | None
+    previous_updated_at: datetime | None
+    missing: range
+    older: Older | None
+    patch: list[Operation] | None
+    changes: tuple[LabelledChange, ...]
+
+    @property
+    def created_at(self) -> Json:
+        """/createdAt of the snapshot, as it stands there; None where there is none."""
+        return self.data.get("createdAt") if isinstance(self.data, dict) else None
+
+    @property
+    def closed_at(self) -> Json:
+        """/closedAt of the snapshot, for applications only."""
+        if not self.entity.root or not isinstance(self.data, dict):
+            return None
+        return self.data.get("closedAt")
+
+    @property
+    def technical_changes(self) -> int:
+        """How many of the changes touch technical fields only."""
+        return sum(change.technical for change in self.changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some versions in display order. next_token: None on the last page. A page that a path
+    filter stopped early has fewer versions than asked for, even none, and a token."""
+
+    versions: tuple[Version, ...]
+    next_token: str | None

@@ -1,0 +1,86 @@
+"""A store to fill by hand: rows go into the *_aud tables, days are made as they are needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+
+from history.days import bounds, partition_name
+from history.entities import BY_NAME, ROOT, Entity
+from history.record import ChangeType
+
+T0 = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=10)
+
+
+def minute(number: float) -> datetime:
+    """A moment so many minutes after T0, which is noon ten days ago."""
+    return T0 + timedelta(minutes=number)
+
+
+class Store:
+    """Writes versions as ingest would have, through the test's own connection."""
+
+    def add(
+        self,
+        id: str,
+        version: int,
+        data: object,
+        at: datetime | float,
+        *,
+        entity: Entity | str = ROOT,
+        type: ChangeType | None = None,
+        author: str | None = "m.ivanov",
+        client: str = "top-crm",
+        application: str | None = None,
+    ) -> None:
+        """data: a JSON text, or values to be made one. at: a moment, or minutes after T0."""
+        kind = entity if isinstance(entity, Entity) else BY_NAME[entity]
+        moment = at if isinstance(at, datetime) else minute(at)
+        text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+        change = type if type is not None else ChangeType(int(version > 0))
+        row = [id, version, text, moment, client, author, int(change)]
+        columns = "id, version, data, updated_at, client_id, author, type"
+        if not kind.root:
+            columns += ", product_instance_id"
+            row.append(application or "A1")
+        self.day(kind, moment)
+        marks = ", ".join(["%s"] * len(row))
+        with connection.cursor() as cursor:
+            cursor.execute(f"INSERT INTO {kind.table} ({columns}) VALUES ({marks})", row)
+
+    def day(self, entity: Entity, moment: datetime) -> None:
+        """Make the day of a moment unless it is there."""
+        day = moment.astimezone(UTC).date()
+        first, end = bounds(day)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"CREATE TABLE IF NOT EXISTS {partition_name(entity.table, day)}"
+                f" PARTITION OF {entity.table} FOR VALUES FROM ('{first}') TO ('{end}')"
+            )
+
+
+@pytest.fixture
+def store(db: None) -> Store:
+    return Store()
+
+
+@contextmanager
+def queries(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """All statements that go to the database, Django's and those past it."""
+    said: list[str] = []
+    plain = psycopg.Cursor.execute
+
+    def execute(self: Any, query: Any, *args: Any, **kwargs: Any) -> Any:
+        said.append(query if isinstance(query, str) else repr(query))
+        return plain(self, query, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(psycopg.Cursor, "execute", execute)
+        yield said
