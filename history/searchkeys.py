@@ -50,12 +50,15 @@ def found_keys(record: Record) -> list[FoundKey]:
 def _value(raw: msgspec.Raw | None, rest: list[str]) -> str | None:
     if raw is None:
         return None
-    value = msgspec.json.decode(raw)
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, RecursionError):
+        return None  # text that is no Unicode: PostgreSQL will refuse the snapshot
     for segment in rest:
         value = value.get(segment) if isinstance(value, dict) else None
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    return value if isinstance(value, str) else None
+    return value if isinstance(value, str) and "\0" not in value else None
 
 
 def upsert_rows(records: list[Record]) -> list[tuple[FoundKey, str]]:

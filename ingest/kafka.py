@@ -17,8 +17,10 @@ logger = logging.getLogger(__name__)
 Place = tuple[str, int]
 
 # Our choices for every client, then for the consumer; what the environment gives goes before them.
-COMMON: dict[str, str | int | bool] = {"client.id": "annals"}
-READING: dict[str, str | int | bool] = {
+Config = dict[str, Any]
+
+COMMON: Config = {"client.id": "annals"}
+READING: Config = {
     "auto.offset.reset": "earliest",
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -59,12 +61,13 @@ class Source:
         on_revoked: Callable[[], None],
         on_lost: Callable[[], None],
     ) -> None:
-        common = {**COMMON, "bootstrap.servers": bootstrap, **given}
+        common: Config = {**COMMON, "bootstrap.servers": bootstrap, **given}
         mine = {name: value for name, value in READING.items() if name in OURS}
         self._consumer = ck.Consumer(
             {**READING, **common, **mine, "group.id": group, "error_cb": _on_error}, logger=logger
         )
-        self._admin = AdminClient({**common, "error_cb": _on_error}, logger=logger)
+        administration: Config = {**common, "error_cb": _on_error}
+        self._admin = AdminClient(administration, logger=logger)
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._ids: dict[str, Future[Any]] = {}
         self._consumer.subscribe(
@@ -104,10 +107,11 @@ class Source:
         if not offsets:
             return
         try:
-            self._consumer.commit(
-                offsets=[ck.TopicPartition(*place, at) for place, at in offsets.items()],
-                asynchronous=not wait,
-            )
+            wanted = [ck.TopicPartition(*place, at) for place, at in offsets.items()]
+            if wait:
+                self._consumer.commit(offsets=wanted, asynchronous=False)
+            else:
+                self._consumer.commit(offsets=wanted)
         except ck.KafkaException as error:
             logger.warning("offsets not committed to Kafka: %s", error)
 
@@ -244,13 +248,13 @@ def _message(raw: ck.Message) -> Message:
     kind, stamp = raw.timestamp()
     headers = raw.headers()
     return Message(
-        raw.topic(),
-        raw.partition(),
-        raw.offset(),
+        raw.topic(),  # type: ignore[arg-type] # None only for errors
+        raw.partition(),  # type: ignore[arg-type]
+        raw.offset(),  # type: ignore[arg-type]
         stamp if kind else -1,
         raw.key(),
         raw.value(),
-        tuple(headers) if headers else (),
+        tuple(headers) if headers else (),  # type: ignore[arg-type]
     )
 
 

@@ -182,7 +182,7 @@ def resume_until(connection: Connection, held: Claim) -> int:
         " WHERE topic = %s AND topic_id = %s AND partition = %s AND epoch = %s",
         _place(held),
     ).fetchone()
-    return int(row[0]) if row else 0  # type: ignore[call-overload, no-any-return]
+    return int(row[0]) if row else 0  # type: ignore[call-overload]
 
 
 def _place(held: Claim) -> tuple[str, str, int, int]:

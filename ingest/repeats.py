@@ -1,0 +1,123 @@
+"""Which rows are stored already, and whether what is stored says the same.
+
+One query a day: with the day given the planner sees one partition instead of a hundred.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from psycopg import sql
+
+from history import days
+from history.entities import Entity
+from history.window import day_of
+from ingest.batch import Row
+from ingest.copy import copy
+from ingest.ledger import Connection
+from ingest.pack import columns, numbered
+
+_Key = tuple[str, int, int]
+
+_LOOK_UP = """
+SELECT k.n FROM (
+    SELECT n, id, version, 'epoch'::timestamptz + moment * interval '1 microsecond' AS at
+    FROM unnest(%s::int[], %s::text[], %s::bigint[], %s::int[]) AS u(n, id, moment, version)
+) k JOIN {table} t ON t.id = k.id AND t.updated_at = k.at AND t.version = k.version
+WHERE t.updated_at >= %s::timestamptz AND t.updated_at < %s::timestamptz
+"""
+
+_MAKE_STAGE = """
+CREATE TEMP TABLE IF NOT EXISTS {stage} (n integer, LIKE {table}) ON COMMIT DELETE ROWS
+"""
+
+_DIVERGENT = """
+SELECT s.n FROM {stage} s JOIN {table} t USING (id, updated_at, version)
+WHERE s.updated_at >= %(start)s::timestamptz AND s.updated_at < %(end)s::timestamptz
+    AND t.updated_at >= %(start)s::timestamptz AND t.updated_at < %(end)s::timestamptz
+    AND {stored} IS DISTINCT FROM {given}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Rows with a new key, and those whose key is stored or came earlier among them."""
+
+    fresh: list[Row]
+    known: list[Row]
+
+
+def split(connection: Connection, entity: Entity, rows: Iterable[Row]) -> Split:
+    """Tell new rows from repeats. The order within each stays."""
+    firsts: dict[_Key, Row] = {}
+    later = [row for row in rows if firsts.setdefault(_key(row), row) is not row]
+    fresh: list[Row] = []
+    known: list[Row] = []
+    query = sql.SQL(_LOOK_UP).format(table=sql.Identifier(entity.table))
+    for day, candidates in _by_day(firsts.values()).items():
+        keys = zip(*(_key(row) for row in candidates), strict=True)
+        ids, moments, versions = (list(column) for column in keys)
+        numbers = list(range(len(candidates)))
+        found = connection.execute(
+            query, (numbers, ids, moments, versions, *days.bounds(day)), prepare=False
+        )
+        stored = {n for (n,) in found}
+        for number, row in enumerate(candidates):
+            (known if number in stored else fresh).append(row)
+    return Split(fresh, known + later)
+
+
+def stage(
+    connection: Connection, entity: Entity, numbers: Mapping[int, int], rows: Sequence[Row]
+) -> None:
+    """Put repeats beside the table, to be compared there. numbers: each row's by its id()."""
+    packed = (numbered(numbers[id(row)], row.packed) for row in rows)
+    copy(connection, _stage(entity), ("n", *columns(entity)), packed)
+
+
+def make_stage(connection: Connection, entity: Entity) -> None:
+    """Make sure that there is a place for stage(); it empties itself with the transaction."""
+    connection.execute(
+        sql.SQL(_MAKE_STAGE).format(stage=_stage(entity), table=sql.Identifier(entity.table))
+    )
+
+
+def divergent(connection: Connection, entity: Entity, rows: Sequence[Row]) -> set[int]:
+    """Numbers of the staged rows whose stored twin holds something else."""
+    compared = [name for name in columns(entity) if name not in ("id", "updated_at", "version")]
+
+    def row_of(alias: str) -> sql.Composed:
+        names = sql.SQL(", ").join(sql.Identifier(alias, name) for name in compared)
+        return sql.SQL("({})").format(names)
+
+    query = sql.SQL(_DIVERGENT).format(
+        stage=_stage(entity),
+        table=sql.Identifier(entity.table),
+        stored=row_of("t"),
+        given=row_of("s"),
+    )
+    found: set[int] = set()
+    for day in _by_day(rows):
+        start, end = days.bounds(day)
+        cursor = connection.execute(query, {"start": start, "end": end}, prepare=False)
+        found.update(n for (n,) in cursor)  # type: ignore[misc]
+    return found
+
+
+def _by_day(rows: Iterable[Row]) -> dict[date, list[Row]]:
+    grouped: defaultdict[date, list[Row]] = defaultdict(list)
+    for row in rows:
+        grouped[day_of(row.record.updated_at)].append(row)
+    return grouped
+
+
+def _key(row: Row) -> _Key:
+    record = row.record
+    return record.id, record.updated_at, record.version
+
+
+def _stage(entity: Entity) -> sql.Identifier:
+    return sql.Identifier("pg_temp", f"stage_{entity.table}")
