@@ -23,7 +23,7 @@ def java() -> str:
     try:
         program = apache.java()
     except EmbeddedError:
-        _missing(f"needs Java {JAVA_VERSION} or later (Debian: openjdk-17-jre-headless)")
+        _missing(f"needs Java {JAVA_VERSION} or later (Debian: default-jre-headless)")
     said = subprocess.run([program, "-version"], capture_output=True, text=True, check=True).stderr
     version = re.search(r'version "(\d+)', said)
     if version is None or int(version[1]) < JAVA_VERSION:
