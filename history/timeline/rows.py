@@ -71,19 +71,19 @@ def cursor() -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
     Errors come out as Django's, so that Django drops a broken connection.
     """
     connection.ensure_connection()
-    with connection.wrap_database_errors:
-        # Not connection.cursor(): Django's kind puts the parameters into the text, so that
-        # nothing is ever prepared.
-        with psycopg.Cursor(connection.connection, row_factory=tuple_row) as opened:
-            opened.format = Format.BINARY
-            opened.adapters.register_loader("jsonb", _RawJson)
-            yield opened
+    # Not connection.cursor(): Django's kind puts the parameters into the text, so that nothing is
+    # ever prepared.
+    own = psycopg.Cursor(connection.connection, row_factory=tuple_row)
+    with connection.wrap_database_errors, own as opened:
+        opened.format = Format.BINARY
+        opened.adapters.register_loader("jsonb", _RawJson)
+        yield opened
 
 
 def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
     """All rows of a prepared statement."""
     with cursor() as opened:
-        return opened.execute(statement, values, prepare=True).fetchall()  # type: ignore[arg-type]
+        return opened.execute(statement, values, prepare=True).fetchall()
 
 
 @cache

@@ -66,11 +66,6 @@ class Store:
             )
 
 
-@pytest.fixture
-def store(db: None) -> Store:
-    return Store()
-
-
 @contextmanager
 def queries(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """All statements that go to the database, Django's and those past it."""

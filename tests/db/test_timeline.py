@@ -23,7 +23,7 @@ from history.timeline import (
     Sort,
     Version,
 )
-from tests.db.store import T0, Store, minute, queries, store  # noqa: F401
+from tests.db.store import T0, Store, minute, queries
 
 
 def numbers(versions: object) -> list[int]:
@@ -237,8 +237,7 @@ def test_a_token_fits_its_own_question_only(seven: Store) -> None:
     assert token is not None
     assert token.startswith("v1:")
     assert numbers(page(page_token=token, page_size=3).versions) == [4, 3, 2]
-    store = seven
-    store.add("B1", 0, {}, 0)
+    seven.add("B1", 0, {}, 0)
     for other in (
         {"id": "B1"},
         {"sort": Sort.VERSION},
