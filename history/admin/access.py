@@ -1,0 +1,25 @@
+"""Who may open the history screens."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+
+PERMISSION = "history.view_history"
+P = ParamSpec("P")
+
+
+def may_view_history(view: Callable[P, HttpResponse]) -> Callable[P, HttpResponse]:
+    """A view for logins with PERMISSION; the site has asked for a log-in before. The request is
+    the view's first argument."""
+
+    @wraps(view)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        request = args[0]
+        if not isinstance(request, HttpRequest) or not request.user.has_perm(PERMISSION):
+            raise PermissionDenied
+        return view(*args, **kwargs)
+
+    return checked

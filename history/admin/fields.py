@@ -1,0 +1,42 @@
+"""What the catalogue says of one kind's fields, in the reader's language."""
+
+import re
+from dataclasses import dataclass
+
+from history.labels import Catalogue, Label
+
+_MONEY = re.compile(
+    r"(amount|sum|price|cost|income|expense|payment|debt|balance|fee|premium|salary)s?$",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Looks fields up by RFC 6901 pointer or key path. language: ru or en."""
+
+    catalogue: Catalogue
+    entity: str
+    language: str
+
+    def label(self, path: str) -> str:
+        """The field's name, empty where the catalogue has none."""
+        found = self._find(path)
+        return found.text(self.language) if found else ""
+
+    def kind(self, path: str) -> str:
+        """money, percent, date, enum, text, technical; empty where nobody knows. A field that the
+        catalogue lacks is taken for money by its name."""
+        found = self._find(path)
+        if found:
+            return found.kind
+        return "money" if _MONEY.search(path.rpartition("/")[2]) else ""
+
+    def word(self, path: str, value: str) -> str:
+        """What a value from a list is called, empty where it is not one."""
+        found = self._find(path)
+        words = found.words.get(value, {}) if found else {}
+        return words.get(self.language) or words.get("ru") or words.get("en") or ""
+
+    def _find(self, path: str) -> Label | None:
+        return self.catalogue.find(self.entity, path)

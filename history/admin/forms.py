@@ -1,0 +1,106 @@
+"""What a person may ask of a timeline: the filter above it, checked, and as query parameters."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from history.people import Author
+from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ChangeType
+from history.timeline import Filters, Version
+
+TYPES = [
+    ("", _("any change")),
+    (ChangeType.CREATE.name, _("created")),
+    (ChangeType.UPDATE.name, _("changed")),
+    (ChangeType.DELETE.name, _("deleted")),
+]
+ASKED = ("author", "clientId", "type", "from", "to", "path")
+
+
+class FilterForm(forms.Form):
+    """All fields optional. Moments are in the browser's zone, which annals.js puts into tz."""
+
+    author = forms.CharField(
+        label=_("Login of the person"),
+        required=False,
+        max_length=AUTHOR_LENGTH,
+        widget=forms.TextInput(attrs={"list": "known-authors", "autocomplete": "off"}),
+    )
+    clientId = forms.CharField(  # noqa: N815 - the API's name of the parameter
+        label=_("Service"),
+        required=False,
+        max_length=CLIENT_ID_LENGTH,
+        widget=forms.TextInput(attrs={"list": "known-services", "autocomplete": "off"}),
+    )
+    type = forms.ChoiceField(label=_("What happened"), required=False, choices=TYPES)
+    path = forms.CharField(
+        label=_("Field"),
+        required=False,
+        max_length=1000,
+        widget=forms.TextInput(attrs={"placeholder": "/rate", "autocomplete": "off"}),
+    )
+    tz = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        local = {"type": "datetime-local", "step": "1"}
+        for name, label in (("from", _("From")), ("to", _("Before"))):
+            self.fields[name] = forms.DateTimeField(
+                label=label,
+                required=False,
+                widget=forms.TextInput(attrs=local),
+                input_formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"],
+            )
+        self.order_fields(["author", "clientId", "type", "from", "to", "path", "tz"])
+        self.use_required_attribute = False
+
+    def clean_path(self) -> str:
+        path: str = self.cleaned_data["path"].strip()
+        return path if not path or path.startswith("/") else f"/{path}"
+
+    def clean_tz(self) -> str:
+        zone: str = self.cleaned_data["tz"]
+        return zone if zone in available_timezones() else "UTC"
+
+    def filters(self) -> Filters:
+        """What was asked, as the timeline takes it. A condition that is not valid is left out;
+        the form shows why."""
+        self.is_valid()
+        kind = self.cleaned_data.get("type")
+        return Filters(
+            since=self._moment("from"),
+            until=self._moment("to"),
+            author=self.cleaned_data.get("author") or None,
+            client_id=self.cleaned_data.get("clientId") or None,
+            type=ChangeType[kind] if kind else None,
+            path=self.cleaned_data.get("path") or None,
+        )
+
+    def _moment(self, name: str) -> datetime | None:
+        value: datetime | None = self.cleaned_data.get(name)
+        return value and value.replace(tzinfo=ZoneInfo(self.cleaned_data.get("tz") or "UTC"))
+
+    @property
+    def applied(self) -> int:
+        """How many conditions are set."""
+        return sum(1 for name in ASKED if self.data.get(name))
+
+    @property
+    def applied_text(self) -> str:
+        return ngettext("{n} condition", "{n} conditions", self.applied).format(n=self.applied)
+
+    def parameters(self) -> dict[str, str]:
+        """The conditions as query parameters, for links that keep them."""
+        names = (*ASKED, "tz") if self.applied else ()
+        return {name: self.data[name] for name in names if self.data.get(name)}
+
+
+def known_authors(versions: Iterable[Version]) -> list[Author]:
+    """The people of these versions, to choose from, by name."""
+    found = {version.author.login: version.author for version in versions if version.author}
+    return sorted(found.values(), key=lambda author: author.name)

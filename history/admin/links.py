@@ -1,0 +1,33 @@
+"""Addresses of the support screens."""
+
+from collections.abc import Mapping
+from urllib.parse import urlencode
+
+from django.urls import reverse
+
+from history.entities import ROOT, Entity
+
+
+def timeline(entity: Entity, id: str, query: Mapping[str, str | int] | None = None) -> str:
+    return _with(reverse("admin:history_timeline", args=[entity, id]), query)
+
+
+def application(id: str, query: Mapping[str, str | int] | None = None) -> str:
+    return timeline(ROOT, id, query)
+
+
+def landing(entity: Entity, id: str) -> str:
+    """Where somebody who looks for this entity wants to be: an application opens whole."""
+    return timeline(entity, id)
+
+
+def snapshot(entity: Entity, id: str, version: int) -> str:
+    return reverse("admin:history_snapshot", args=[entity, id, version])
+
+
+def compare(entity: Entity, id: str, query: Mapping[str, str | int] | None = None) -> str:
+    return _with(reverse("admin:history_compare", args=[entity, id]), query)
+
+
+def _with(address: str, query: Mapping[str, str | int] | None) -> str:
+    return f"{address}?{urlencode(query)}" if query else address

@@ -1,0 +1,104 @@
+"""The head of a page: which entity this is, what it calls itself, how it stands."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.utils.translation import gettext as _
+
+from history.admin import links
+from history.admin.cards import fields_of, title, utc
+from history.admin.fields import Fields
+from history.entities import ROOT, Entity
+from history.exactjson import Json
+from history.record import ChangeType
+from history.timeline.versions import Version
+
+STATUS_KEYS = ("stage", "status", "state")
+TITLE_KEYS = ("fullName", "name", "title", "brand", "type")
+LONGEST = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    title: str
+    url: str
+    current: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """url: the page itself without any filter. application_id: of a child, else empty."""
+
+    entity: Entity
+    id: str
+    kind: str
+    title: str
+    status: str
+    deleted: bool
+    version: int | None
+    updated_at: datetime | None
+    utc: str
+    author: str
+    url: str
+    compare_action: str
+    compare_from: int
+    application_id: str
+    application_url: str
+    tabs: Sequence[Tab]
+
+
+def subject(entity: Entity, id: str, newest: Version | None, *, whole: bool = False) -> Subject:
+    """newest: the newest version there is, None where none is known. whole: the page shows the
+    application together with its children."""
+    data = newest.data if newest else None
+    application = (newest.product_instance_id if newest else None) or ""
+    return Subject(
+        entity=entity,
+        id=id,
+        kind=title(entity),
+        title=_headline(data),
+        status=_status(data, fields_of(entity)),
+        deleted=newest is not None and newest.type is ChangeType.DELETE,
+        version=newest.version if newest else None,
+        updated_at=newest.updated_at if newest else None,
+        utc=utc(newest.updated_at) if newest else "",
+        author=newest.author.name if newest and newest.author else "",
+        url=links.application(id) if whole else links.timeline(entity, id),
+        compare_action=links.compare(entity, id),
+        compare_from=max(newest.version - 1, 0) if newest else 0,
+        application_id="" if entity.root else application,
+        application_url=links.application(application) if application and not entity.root else "",
+        tabs=_tabs(id, whole) if entity.root else (),
+    )
+
+
+def _tabs(id: str, whole: bool) -> tuple[Tab, ...]:
+    return (
+        Tab(_("Whole application"), links.application(id), whole),
+        Tab(_("Card only"), links.timeline(ROOT, id), not whole),
+    )
+
+
+def _headline(data: Json) -> str:
+    """The first of TITLE_KEYS that says something, with the number where there is one."""
+    if not isinstance(data, dict):
+        return ""
+    name = next((text for key in TITLE_KEYS if (text := _words(data.get(key)))), "")
+    extra = data.get("number") or (data.get("model") if "brand" in data else None)
+    return " ".join(part for part in (name, _words(extra)) if part)[:LONGEST]
+
+
+def _words(value: Json) -> str:
+    if isinstance(value, dict):
+        return next((text for text in value.values() if isinstance(text, str) and text), "")
+    return value if isinstance(value, str) else ""
+
+
+def _status(data: Json, fields: Fields) -> str:
+    if isinstance(data, dict):
+        for key in STATUS_KEYS:
+            value = data.get(key)
+            if isinstance(value, str) and value:
+                return fields.word(f"/{key}", value) or value
+    return ""

@@ -1,0 +1,132 @@
+/* Times in the browser's zone, day headings, copying, folding and keys. Pages work without it:
+   then times are shown as UTC. */
+"use strict";
+{
+    const language = document.documentElement.lang || "ru";
+    const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+    const format = (options) => new Intl.DateTimeFormat(language, { ...options, timeZone: zone });
+    const clock = format({ hour: "2-digit", minute: "2-digit", second: "2-digit" });
+    const day = format({ weekday: "long", day: "numeric", month: "long", year: "numeric" });
+    const date = format({ day: "numeric", month: "short", year: "numeric" });
+    const offset = new Intl.DateTimeFormat("en", { timeZone: zone, timeZoneName: "longOffset" });
+
+    const offsetOf = (moment) => {
+        const part = offset.formatToParts(moment).find((one) => one.type === "timeZoneName");
+        return part.value.replace("GMT", "UTC");
+    };
+
+    const showTime = (element) => {
+        const stored = element.getAttribute("datetime");
+        const moment = new Date(stored);
+        if (Number.isNaN(moment.getTime())) {
+            return;
+        }
+        const fraction = (/\.(\d+)/.exec(stored) || ["", ""])[1];
+        const time = clock.format(moment);
+        element.title = `${date.format(moment)}, ${time}${fraction && "." + fraction} `
+            + `${offsetOf(moment)} (${zone})\n${element.dataset.utc || stored}`;
+        element.textContent = element.dataset.when === "clock"
+            ? time : `${date.format(moment)}, ${time}`;
+        element.dataset.day = day.format(moment);
+    };
+
+    const headDays = (list) => {
+        let last = "";
+        for (const item of list.querySelectorAll(":scope > .version")) {
+            const time = item.querySelector("time[data-when=clock]");
+            const name = time ? time.dataset.day : "";
+            if (name && name !== last) {
+                const head = document.createElement("li");
+                head.className = "day";
+                const text = document.createElement("h2");
+                text.textContent = name;
+                head.append(text);
+                item.before(head);
+                last = name;
+            }
+        }
+    };
+
+    const tellZone = () => {
+        const now = new Date();
+        for (const element of document.querySelectorAll("[data-zone]")) {
+            element.textContent = `${zone}, ${offsetOf(now)}`;
+        }
+        for (const input of document.querySelectorAll("input[name=tz]")) {
+            input.value = zone;
+        }
+    };
+
+    const offerCopy = (button) => {
+        if (!navigator.clipboard) {
+            return;
+        }
+        button.hidden = false;
+        button.addEventListener("click", async () => {
+            await navigator.clipboard.writeText(button.dataset.copy);
+            const label = button.textContent;
+            button.textContent = button.dataset.done;
+            setTimeout(() => { button.textContent = label; }, 1500);
+        });
+    };
+
+    const offerFolding = (button) => {
+        const folds = document.querySelectorAll(".versions details, .comparison details");
+        if (!folds.length) {
+            return;
+        }
+        button.hidden = false;
+        button.addEventListener("click", () => {
+            const open = button.getAttribute("aria-pressed") !== "true";
+            folds.forEach((fold) => { fold.open = open; });
+            button.setAttribute("aria-pressed", String(open));
+            button.textContent = open ? button.dataset.close : button.dataset.open;
+        });
+    };
+
+    const step = (by) => {
+        const stops = [...document.querySelectorAll(".version-number")];
+        const here = stops.indexOf(document.activeElement);
+        const next = stops[here < 0 ? (by > 0 ? 0 : stops.length - 1) : here + by];
+        if (next) {
+            next.focus({ preventScroll: true });
+            next.closest(".version").scrollIntoView({ block: "start" });
+        }
+    };
+
+    const keys = {
+        "/": () => document.querySelector("[data-search]")?.focus(),
+        "j": () => step(1),
+        "k": () => step(-1),
+        "o": () => document.querySelector("[data-fold]:not([hidden])")?.click(),
+        "n": () => document.querySelector("a[rel=next]")?.click(),
+        "p": () => document.querySelector("a[rel=prev]")?.click(),
+    };
+    // The same keys where they lie on a Russian keyboard.
+    Object.assign(keys, { ".": keys["/"], "о": keys.j, "л": keys.k, "щ": keys.o, "т": keys.n,
+        "з": keys.p });
+
+    const onKey = (event) => {
+        const typing = event.target.closest("input, textarea, select, [contenteditable]");
+        const action = keys[event.key];
+        if (action && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
+            event.preventDefault();
+            action();
+        }
+    };
+
+    const start = () => {
+        document.querySelectorAll("time[data-when]").forEach(showTime);
+        document.querySelectorAll("ol.versions").forEach(headDays);
+        tellZone();
+        document.querySelectorAll("[data-copy]").forEach(offerCopy);
+        document.querySelectorAll("[data-fold]").forEach(offerFolding);
+        document.querySelectorAll("[data-print]").forEach((button) => {
+            button.hidden = false;
+            button.addEventListener("click", () => window.print());
+        });
+        document.addEventListener("keydown", onKey);
+        document.documentElement.dataset.ready = "true";
+    };
+    start();
+}
