@@ -1,7 +1,6 @@
 """`scripts/demo`: the whole of Annals on this machine, on embedded servers, until Ctrl-C."""
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -9,7 +8,7 @@ from pathlib import Path
 
 from annals import env
 from annals.demo import check
-from annals.demo.client import Client
+from annals.demo.client import Client, ClientError
 from annals.demo.supervisor import DemoError, StopAskedError, Supervisor
 from annals.embedded import process
 from annals.embedded.process import EmbeddedError
@@ -91,7 +90,7 @@ def showcase(demo: Supervisor, address: str) -> str:
     note = demo.home / "showcase"
     if not note.exists():
         burst = demo.run("burst", MANAGE, "simulate", *BURST)
-        note.write_text(json.loads(burst.said().splitlines()[-1])["showcase"])
+        note.write_text(burst.answer()["showcase"])
     found = note.read_text()
     client = Client(address, LOGINS[0], LOGINS[0])
     deadline = time.monotonic() + PATIENCE_S
@@ -102,7 +101,7 @@ def showcase(demo: Supervisor, address: str) -> str:
 def stored(client: Client, identifier: str) -> bool:
     try:
         return bool(client.get(f"history/product-instance/{identifier}", pageSize=1))
-    except OSError:  # not yet: 404
+    except ClientError:  # not yet: 404
         return False
 
 

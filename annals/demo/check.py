@@ -1,6 +1,5 @@
 """`scripts/demo --check`: everything once, on a small load, and whether it is right."""
 
-import json
 import shutil
 import tempfile
 import time
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from annals.demo import patch, produced
-from annals.demo.client import Client
+from annals.demo.client import Client, ClientError
 from annals.demo.produced import Produced
 from annals.demo.supervisor import Supervisor
 from annals.embedded import process
@@ -29,13 +28,13 @@ def run(manage: str, prepare: Callable[[Supervisor], None], began: float) -> int
     began: time.monotonic() when the demo was called. Raises what Supervisor raises.
     """
     home = Path(tempfile.mkdtemp(prefix="annals-check-"))
-    problem = None
+    problem: Exception | None = None
     try:
         with Supervisor(home) as demo:
             try:
                 prepare(demo)
                 _check(demo, manage)
-            except CheckError as error:
+            except (CheckError, ClientError) as error:
                 problem = error
     finally:
         shutil.rmtree(home, ignore_errors=True)
@@ -45,7 +44,7 @@ def run(manage: str, prepare: Callable[[Supervisor], None], began: float) -> int
 
 def _check(demo: Supervisor, manage: str) -> None:
     load = demo.run("simulate", manage, "simulate", *LOAD)
-    showcase = json.loads(load.said().splitlines()[-1])["showcase"]
+    showcase = load.answer()["showcase"]
     produced.spoil(REPEATS)
     expected = produced.read()
     _say(
@@ -66,7 +65,7 @@ def _check(demo: Supervisor, manage: str) -> None:
 def _consumed(demo: Supervisor, manage: str, expected: Produced) -> None:
     demo.run("consume", manage, "consume", "--until-idle", "2", "--json")
     ledger = demo.run("ledger", manage, "ledger", "--json")
-    totals = json.loads(ledger.said().splitlines()[-1])["totals"]
+    totals = ledger.answer()["totals"]
     _same("read", totals["read"], expected.messages)
     _same("stored", totals["stored"], expected.versions)
     _same("repeated", totals["repeated"], expected.repeated)

@@ -1,6 +1,7 @@
 """Annals as its users see it: the API under HTTP Basic, the screens after a log-in by form."""
 
 import base64
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -12,8 +13,12 @@ from history import exactjson
 TIMEOUT_S = 30
 
 
+class ClientError(RuntimeError):
+    """An answer that is not a success; the text says where, which, and what it said."""
+
+
 class Client:
-    """A login at one address (`http://host:port`). Calls raise urllib.error.HTTPError."""
+    """A login at one address (`http://host:port`). Calls raise ClientError."""
 
     def __init__(self, address: str, login: str, password: str) -> None:
         self.address, self.login, self.password = address, login, password
@@ -29,8 +34,7 @@ class Client:
         request = urllib.request.Request(  # noqa: S310 (our own address)
             f"{self.address}/api/v1/{path}?{query}", headers={"Authorization": f"Basic {secret}"}
         )
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310
-            answer: Any = exactjson.loads(response.read())
+        answer: Any = exactjson.loads(self._read(request))
         return answer["data"]
 
     def timeline(self, entity: str, identifier: str, page_size: int) -> Iterator[dict[str, Any]]:
@@ -55,6 +59,13 @@ class Client:
 
     def _open(self, path: str, form: dict[str, str] | None = None) -> str:
         data = urllib.parse.urlencode(form).encode() if form else None
-        with self._opener.open(self.address + path, data, TIMEOUT_S) as response:
-            text: str = response.read().decode()
-        return text
+        return self._read(urllib.request.Request(self.address + path, data)).decode()  # noqa: S310
+
+    def _read(self, request: urllib.request.Request) -> bytes:
+        try:
+            with self._opener.open(request, timeout=TIMEOUT_S) as response:
+                body: bytes = response.read()
+        except urllib.error.HTTPError as error:
+            said = error.read(500).decode(errors="replace")
+            raise ClientError(f"{request.full_url}: {error.code} {said}") from None
+        return body

@@ -1,12 +1,14 @@
 """The processes that the demo starts, watches and ends: each with a name and a log file."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 TAIL_BYTES = 2000
 
@@ -33,6 +35,10 @@ class Part:
     def returncode(self) -> int | None:
         """None while it runs."""
         return self.process.poll()
+
+    def answer(self) -> Any:
+        """The last line of its log, which is JSON."""
+        return json.loads(self.log.read_text().splitlines()[-1])
 
     def said(self) -> str:
         """The end of its log."""
