@@ -65,6 +65,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "later than that is quarantined.",
         ),
     ] = 14
+    hold_days: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=365,
+            description="For how many days beyond retention a day is held that has unresolved "
+            "messages in quarantine or unread ones in Kafka.",
+        ),
+    ] = 7
     allowed_hosts: Annotated[
         tuple[str, ...], Meta(description="Host names that the web answers to, comma-separated.")
     ] = ("localhost", "127.0.0.1", "[::1]")

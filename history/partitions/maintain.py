@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from datetime import date
 
 import psycopg
 from django.db import connections
 
 from history.days import ADVISORY_SPACE
-from history.partitions.plan import DayPlan, Holds, Report, plan
+from history.partitions.plan import DayPlan, Policy, Report, plan
 from history.partitions.strategy import DayPartition
-from history.window import Window
 
 # The advisory locks of days are (ADVISORY_SPACE, hash); this one is of the one-number kind.
 RUN_LOCK = ADVISORY_SPACE << 32
@@ -25,8 +23,11 @@ class AlreadyRunningError(RuntimeError):
 
 @dataclass
 class Outcome:
-    """What a run did. busy: partitions whose locks could not be had, left for the next run.
-    broken: partition and error of what failed for any other reason."""
+    """What a run did, by the names of partitions.
+
+    held: what the guard keeps from being dropped. busy: those whose locks could not be had, left
+    for the next run. broken: what failed for any other reason, with the error.
+    """
 
     created: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
@@ -40,7 +41,7 @@ class Outcome:
         """0 done, 1 not everything was possible now and the next run tries again, 2 broken."""
         if self.broken:
             return 2
-        return 1 if self.busy else 0
+        return 1 if self.busy or self.held else 0
 
     def as_object(self) -> dict[str, object]:
         """For JSON."""
@@ -60,9 +61,7 @@ class Outcome:
 
 
 def maintain(
-    window: Window,
-    today: date,
-    holds: Holds | None = None,
+    policy: Policy,
     report: Report = lambda *_: None,
     begin: Callable[[list[DayPlan]], None] = lambda _: None,
     using: str = "default",
@@ -76,7 +75,8 @@ def maintain(
         report(action, part, error)
 
     with _alone(using):
-        plans = plan(window, today, holds, using)
+        plans = plan(policy, using)
+        outcome.held += [part.name for table in plans for part in table.held()]
         begin(plans)
         for table in plans:
             table.apply(using, note)

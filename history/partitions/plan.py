@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
-from typing import cast
+from typing import Protocol, cast
 
 import psycopg
 from django.db import connections
@@ -26,10 +26,41 @@ from history.partitions.catalog import Partition
 from history.partitions.strategy import DayPartition, DayStrategy
 from history.window import Window
 
-# (table, day) -> why that day must not be dropped yet
-Holds = Mapping[tuple[str, date], str]
+# Of days that are about to be dropped, each a table and a day, those that must not be, and why.
+Guard = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date], str]]
 # what was done ("created" or "dropped"), the day, what went wrong
 Report = Callable[[str, DayPartition, Exception | None], None]
+
+
+class Settings(Protocol):
+    """The settings that decide which days there should be."""
+
+    @property
+    def retention_days(self) -> int: ...
+    @property
+    def ahead_days(self) -> int: ...
+    @property
+    def hold_days(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What should be: the days of a window.
+
+    today: the UTC day it is. guard: asked about each day before it is dropped. hold_days: how many
+    days beyond the window the guard can hold one.
+    """
+
+    window: Window
+    today: date
+    guard: Guard | None = None
+    hold_days: int = 0
+
+    @classmethod
+    def at(cls, now: datetime, settings: Settings, guard: Guard | None = None) -> Policy:
+        """The policy that the settings ask for at a moment, which has an offset."""
+        window = Window.at(now, settings.retention_days, settings.ahead_days)
+        return cls(window, now.astimezone(UTC).date(), guard, settings.hold_days)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +89,10 @@ class DayPlan(PostgresModelPartitioningPlan):
     @property
     def strategy(self) -> DayStrategy:
         return cast(DayStrategy, self.config.strategy)
+
+    def held(self) -> list[Partition]:
+        """What would be dropped if the guard did not hold it."""
+        return [part for part in self.strategy.existing if part.day in self.strategy.holds]
 
     def lines(self) -> Iterator[Line]:
         """Everything in the plan: what is dropped, kept, created, each by name."""
@@ -111,9 +146,7 @@ class DayManager(PostgresPartitioningManager):
         )
 
 
-def plan(
-    window: Window, today: date, holds: Holds | None = None, using: str = "default"
-) -> list[DayPlan]:
+def plan(policy: Policy, using: str = "default") -> list[DayPlan]:
     """The plan of every table, in the order of the entities.
 
     Raises PostgresPartitioningError where a table is missing.
@@ -123,14 +156,23 @@ def plan(
     if missing := catalog.missing_tables(connection, tables):
         raise PostgresPartitioningError(f"no table {', '.join(missing)}: run manage.py migrate")
     found = catalog.read(connection, tables)
+    holds = _holds(policy, found)
     existing = {table: list(group) for table, group in groupby(found, lambda part: part.table)}
     configs = []
     for entity in ENTITIES:
-        held = {day: why for (table, day), why in (holds or {}).items() if table == entity.table}
+        held = {day: why for (table, day), why in holds.items() if table == entity.table}
         parts = existing.get(entity.table, [])
-        strategy = DayStrategy(entity.table, window, today, parts, held)
+        strategy = DayStrategy(entity.table, policy.window, policy.today, parts, held)
         configs.append(PostgresPartitioningConfig(VERSION_MODELS[entity.name], strategy))
     return cast(list[DayPlan], DayManager(configs).plan(using=using).model_plans)
+
+
+def _holds(policy: Policy, found: Sequence[Partition]) -> Mapping[tuple[str, date], str]:
+    """The days that the guard holds. It is not asked about those whose time is over."""
+    oldest = policy.window.oldest
+    limit = oldest - timedelta(days=policy.hold_days)
+    overdue = {(part.table, part.day) for part in found if part.day and limit <= part.day < oldest}
+    return policy.guard(overdue) if policy.guard and overdue else {}
 
 
 def _attempt(

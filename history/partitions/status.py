@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 from history.days import State
-from history.partitions.plan import DayPlan, Holds, plan
-from history.window import Window
+from history.partitions.plan import DayPlan, Policy, plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +30,12 @@ class Status:
     pending: int
 
 
-def status(
-    window: Window, today: date, holds: Holds | None = None, using: str = "default"
-) -> list[Status]:
+def status(policy: Policy, using: str = "default") -> list[Status]:
     """The status of every table, in the order of the entities.
 
     Raises PostgresPartitioningError where a table is missing.
     """
-    return [_status(table, today) for table in plan(window, today, holds, using)]
+    return [_status(table, policy.today) for table in plan(policy, using)]
 
 
 def _status(table: DayPlan, today: date) -> Status:
@@ -57,6 +54,6 @@ def _status(table: DayPlan, today: date) -> Status:
         ahead=ahead,
         missing=len(table.creations),
         overdue=len(table.deletions),
-        held=sum(part.day in strategy.holds for part in strategy.existing),
+        held=len(table.held()),
         pending=sum(part.state is State.PENDING for part in strategy.existing),
     )

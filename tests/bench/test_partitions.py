@@ -14,7 +14,7 @@ from django.db import connection, transaction
 
 from history.partitions import locks
 from history.partitions.maintain import Outcome, maintain
-from history.partitions.plan import plan
+from history.partitions.plan import Policy, plan
 from history.window import Window
 from tests.db.partitioned import TABLE, TABLES, TODAY, tables
 
@@ -48,15 +48,17 @@ def test_figures_of_five_tables_of_400_days() -> None:
     oldest = TODAY - timedelta(days=DAYS - AHEAD - 1)
     window = Window(oldest, TODAY + timedelta(days=AHEAD))
     print()
-    timed(f"maintain: make {len(TABLES)} x {DAYS} days", lambda: maintain(window, TODAY))
-    timed("plan", lambda: plan(window, TODAY))
+    timed(f"maintain: make {len(TABLES)} x {DAYS} days", lambda: maintain(Policy(window, TODAY)))
+    timed("plan", lambda: plan(Policy(window, TODAY)))
     begun = time.perf_counter()
-    outcome = maintain(window, TODAY)
+    outcome = maintain(Policy(window, TODAY))
     print(f"{'maintain: nothing to do':<60}{time.perf_counter() - begun:8.2f} s")
     assert outcome == Outcome()
     later = Window(oldest + timedelta(days=1), TODAY + timedelta(days=AHEAD + 1))
-    timed("maintain: the daily run, one day in, one day out", lambda: maintain(later, TODAY))
-    room = locks.count(connection, plan(later, TODAY))
+    timed(
+        "maintain: the daily run, one day in, one day out", lambda: maintain(Policy(later, TODAY))
+    )
+    room = locks.count(connection, plan(Policy(later, TODAY)))
     for table in (TABLE, "product_task_aud"):
         held = taken(f"SELECT * FROM {table} WHERE id = 'a' ORDER BY updated_at LIMIT 1")
         print(f"{'locks of a timeline over all days of ' + table:<60}{held:8}")

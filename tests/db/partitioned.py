@@ -12,6 +12,7 @@ from django.db import connection
 
 from history.entities import ENTITIES
 from history.partitions import catalog
+from history.partitions.plan import Guard, Policy
 from history.window import Window
 
 TABLE = "product_instance_aud"
@@ -49,8 +50,8 @@ def tables(transactional_db: None) -> Iterator[None]:
     drop_partitions()
 
 
-def window(keep: int = 3, ahead: int = 2) -> Window:
-    return Window.at(NOW, keep, ahead)
+def policy(keep: int = 3, ahead: int = 2, guard: Guard | None = None, hold_days: int = 0) -> Policy:
+    return Policy(Window.at(NOW, keep, ahead), TODAY, guard, hold_days)
 
 
 def day(number: int) -> date:

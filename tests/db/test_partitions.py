@@ -31,10 +31,10 @@ from tests.db.partitioned import (
     day,
     insert,
     names,
+    policy,
     raw,
     stored,
     tables,
-    window,
 )
 
 __all__ = ["tables"]
@@ -69,20 +69,20 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_maintain_makes_the_window_and_then_has_nothing_to_do() -> None:
-    first = maintain(window(), TODAY)
+    first = maintain(policy())
     assert len(first.created) == 6 * len(TABLES)
     for table in TABLES:
         assert names(table) == expected(range(-3, 3), table)
-    assert maintain(window(), TODAY) == Outcome()
+    assert maintain(policy()) == Outcome()
 
 
 def test_every_row_younger_than_retention_outlives_every_maintain() -> None:
     with raw() as plain:
-        maintain(window(keep=3), TODAY)
+        maintain(policy(keep=3))
         moments = [NOW - timedelta(days=3) + timedelta(seconds=1), NOW, NOW - timedelta(days=2)]
         for number, moment in enumerate(moments):
             insert(plain, moment, str(number))
-        maintain(window(keep=3), TODAY)
+        maintain(policy(keep=3))
         assert stored(plain) == len(moments)
 
 
@@ -90,11 +90,11 @@ def test_old_days_go_across_a_gap_and_retention_goes_up_and_down() -> None:
     with raw() as plain:
         for number in (-40, -9, -4, -3, 0):
             days.create(plain, TABLE, day(number))
-    assert maintain(window(keep=3), TODAY).dropped == expected(iter((-40, -9, -4)))
+    assert maintain(policy(keep=3)).dropped == expected(iter((-40, -9, -4)))
     assert names() == expected(range(-3, 3))
-    maintain(window(keep=5), TODAY)
+    maintain(policy(keep=5))
     assert names() == expected(range(-5, 3))
-    maintain(window(keep=1), TODAY)
+    maintain(policy(keep=1))
     assert names() == expected(range(-1, 3))
 
 
@@ -109,11 +109,11 @@ def test_what_we_did_not_mark_stays_and_says_why() -> None:
             f"CREATE TABLE {TABLE}_march PARTITION OF {TABLE}"
             f" FOR VALUES FROM ('{day(1)} 00:00+00') TO ('{day(9)} 00:00+00')"
         )
-    outcome = maintain(window(), TODAY)
+    outcome = maintain(policy())
     assert outcome.exit_code == 0
     assert foreign in names()
     assert expected(range(1, 2))[0] not in names()
-    lines = [line for table in plan(window(), TODAY) for line in table.lines()]
+    lines = [line for table in plan(policy()) for line in table.lines()]
     reasons = {line.name: line.reason for line in lines}
     assert reasons[foreign] == "not made by Annals, never dropped"
 
@@ -124,7 +124,7 @@ def test_tables_that_only_look_like_partitions_are_not_touched() -> None:
         for name in lookalikes:
             plain.execute(f"CREATE TABLE {name} (LIKE {TABLE})")
         try:
-            assert maintain(window(), TODAY).exit_code == 0
+            assert maintain(policy()).exit_code == 0
             for name in lookalikes:
                 assert stored(plain, name) == 0
         finally:
@@ -141,8 +141,8 @@ def test_a_cut_short_detach_is_ended_by_the_next_run() -> None:
             with pytest.raises(days.errors.LockNotAvailable):
                 days.retire(plain, TABLE, day(-5), patience_s=0.2)
     assert catalog.read(connection, [TABLE])[0].state is State.PENDING
-    assert status(window(), TODAY)[0].pending == 1
-    outcome = maintain(window(), TODAY)
+    assert status(policy())[0].pending == 1
+    outcome = maintain(policy())
     assert outcome.dropped == expected(range(-5, -3))
     assert outcome.exit_code == 0
 
@@ -154,11 +154,11 @@ def test_an_open_transaction_delays_only_the_drop(monkeypatch: pytest.MonkeyPatc
             days.create(plain, TABLE, day(number))
     with raw() as reader, reader.transaction():
         stored(reader)
-        outcome = maintain(window(), TODAY)
+        outcome = maintain(policy())
         assert outcome.busy == expected(range(-5, -4))
         assert outcome.exit_code == 1
         assert set(expected(range(-3, 3))) <= set(names())
-    assert maintain(window(), TODAY).dropped == expected(range(-5, -3))
+    assert maintain(policy()).dropped == expected(range(-5, -3))
 
 
 def test_something_broken_is_told_and_stops_nothing_else() -> None:
@@ -166,7 +166,7 @@ def test_something_broken_is_told_and_stops_nothing_else() -> None:
     with raw() as plain:
         plain.execute(f"CREATE TABLE {name} (id text)")
         try:
-            outcome = maintain(window(), TODAY)
+            outcome = maintain(policy())
         finally:
             plain.execute(f"DROP TABLE {name}")
     assert [broken for broken, _ in outcome.broken] == [name]
@@ -182,16 +182,16 @@ def test_two_at_once_one_works_and_the_other_says_so() -> None:
         assert go_on.wait(20)
 
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(_closing, lambda: maintain(window(), TODAY, begin=hold))
+        first = pool.submit(_closing, lambda: maintain(policy(), begin=hold))
         assert inside.wait(20)
         with pytest.raises(AlreadyRunningError):
-            maintain(window(), TODAY)
+            maintain(policy())
         code, _, err = run("maintain")
         go_on.set()
         assert len(first.result().created) == 6 * len(TABLES)
     assert code == 1
     assert "another" in err
-    assert maintain(window(), TODAY) == Outcome()
+    assert maintain(policy()) == Outcome()
 
 
 def _closing(act: Any) -> Any:
@@ -219,7 +219,7 @@ def test_days_are_read_back_as_utc_days_whatever_the_servers_zone(zone: str) -> 
         for number in range(-5, 3):
             days.create(plain, TABLE, day(number))
         connection.close()
-        outcome = maintain(window(), TODAY)
+        outcome = maintain(policy())
         assert outcome.dropped == expected(range(-5, -3))
         assert outcome.created[:1] != expected(range(1))
         assert names() == expected(range(-3, 3))
@@ -231,11 +231,11 @@ def test_status_counts_what_the_metrics_tell() -> None:
             days.create(plain, TABLE, day(number))
         insert(plain, NOW)
         plain.execute(f"ANALYZE {partition_name(TABLE, TODAY)}")
-    found = status(window(), TODAY, {(TABLE, day(-9)): "held"})[0]
+    found = status(policy(guard=lambda _: {(TABLE, day(-9)): "held"}, hold_days=9))[0]
     assert (found.table, found.partitions, found.rows) == (TABLE, 4, 1)
     assert (found.ahead, found.missing, found.overdue, found.held) == (1, 3, 0, 1)
     assert found.bytes > 0
-    assert status(window(), TODAY)[1].ahead == -1
+    assert status(policy())[1].ahead == -1
 
 
 def test_the_command_lists_plans_and_maintains(small: Any) -> None:

@@ -17,6 +17,7 @@ from django.db import connection
 
 from history import days
 from history.partitions.maintain import maintain
+from history.partitions.plan import Policy
 from history.window import Window
 from tests.db.partitioned import TABLE, TODAY, day, insert, names, raw, stored, tables
 
@@ -92,7 +93,7 @@ def test_ingest_never_waits_and_the_reader_never_fails() -> None:
     with running(lambda: ingest.run(range(-3, 12)), lambda: read_on(stop), stop=stop):
         for keep, ahead in ((25, 3), (20, 6), (15, 9), (12, 14)):
             window = Window(TODAY - timedelta(days=keep), TODAY + timedelta(days=ahead))
-            outcome = maintain(window, TODAY)
+            outcome = maintain(Policy(window, TODAY))
             assert outcome.exit_code == 0, outcome
             dropped += outcome.dropped
     assert len(dropped) >= 18
@@ -122,6 +123,6 @@ def test_all_days_of_a_year_take_few_locks_at_once(monkeypatch: pytest.MonkeyPat
         most = max(most, row[0])
 
     monkeypatch.setattr(days, "attach", counting)
-    maintain(Window(TODAY - timedelta(days=40), TODAY), TODAY)
+    maintain(Policy(Window(TODAY - timedelta(days=40), TODAY), TODAY))
     assert 0 < most < 40
     connection.close()

@@ -11,6 +11,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
+from django.db import Error as DatabaseError
 from django.db import connection
 from psqlextra.partitioning import PostgresPartitioningError
 from rich.console import Console, RenderableType
@@ -19,9 +20,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from history.entities import ENTITIES
 from history.partitions import catalog, locks, show
 from history.partitions.maintain import AlreadyRunningError, Outcome, maintain
-from history.partitions.plan import DayPlan, plan
+from history.partitions.plan import DayPlan, Policy, plan
 from history.partitions.strategy import DayPartition
-from history.window import Window
+from ingest.guard import unsettled
 
 
 class Command(BaseCommand):
@@ -42,6 +43,11 @@ class Command(BaseCommand):
         upkeep.add_argument("--dry-run", action="store_true", help="print the plan, do nothing")
         for each in (planning, upkeep):
             each.add_argument(
+                "--force",
+                action="store_true",
+                help="also drop days that have unresolved or unread messages",
+            )
+            each.add_argument(
                 "--each",
                 action="store_true",
                 help="a line for every partition, not for runs of days",
@@ -51,10 +57,8 @@ class Command(BaseCommand):
 
     def handle(self, *_: object, **options: Any) -> None:
         self.options = options
-        self.today = datetime.now(UTC)
-        self.window = Window.at(
-            self.today, settings.ANNALS.retention_days, settings.ANNALS.ahead_days
-        )
+        guard = None if options.get("force") else unsettled
+        self.policy = Policy.at(datetime.now(UTC), settings.ANNALS, guard)
         if options["action"] == "maintain" and options["dry_run"]:
             options["action"] = "plan"
         try:
@@ -62,7 +66,7 @@ class Command(BaseCommand):
         except AlreadyRunningError as error:
             self.stderr.write(f"Nothing done: {error}.")
             code = 1
-        except PostgresPartitioningError as error:
+        except (PostgresPartitioningError, DatabaseError) as error:
             self.stderr.write(f"Broken: {error}.")
             code = 2
         if code:
@@ -79,7 +83,7 @@ class Command(BaseCommand):
         return 0
 
     def _plan(self) -> int:
-        plans = plan(self.window, self.today.date())
+        plans = plan(self.policy)
         lines = [line for table in plans for line in table.lines()]
         counts = {
             action: sum(line.action == action for line in lines)
@@ -87,7 +91,10 @@ class Command(BaseCommand):
         }
         room = locks.count(connection, plans)
         if self.options["json"]:
-            days = {"oldest": str(self.window.oldest), "newest": str(self.window.newest)}
+            days = {
+                "oldest": str(self.policy.window.oldest),
+                "newest": str(self.policy.window.newest),
+            }
             objects = [show.line_object(line) for line in lines]
             answer = {"window": days, **counts, "locks": asdict(room), "partitions": objects}
             self.stdout.write(json.dumps(answer))
@@ -95,8 +102,9 @@ class Command(BaseCommand):
             self._print(show.plan(lines, self.options["each"]))
             freed = show.size(sum(line.bytes for line in lines if line.action == "drop"))
             self.stdout.write(
-                f"Window {self.window.oldest} to {self.window.newest} (UTC): {counts['create']} to "
-                f"create, {counts['drop']} to drop ({freed}), {counts['keep']} to keep."
+                f"Window {self.policy.window.oldest} to {self.policy.window.newest} (UTC): "
+                f"{counts['create']} to create, {counts['drop']} to drop ({freed}), "
+                f"{counts['keep']} to keep."
             )
             if not room.enough:
                 self.stdout.write(
@@ -121,7 +129,7 @@ class Command(BaseCommand):
                 if self.options["each"] and error is None and not self.options["json"]:
                     progress.console.print(f"{action} {part.full_name}: {part.reason}")
 
-            outcome = maintain(self.window, self.today.date(), report=report, begin=begin)
+            outcome = maintain(self.policy, report, begin)
         self._summary(outcome, time.monotonic() - begun)
         return outcome.exit_code
 
@@ -131,11 +139,13 @@ class Command(BaseCommand):
             return
         for name in outcome.busy:
             self.stderr.write(f"{name}: locked by an open transaction, left for the next run")
+        for name in outcome.held:
+            self.stderr.write(f"{name}: held, see `partitions plan`; --force drops it")
         for name, error in outcome.broken:
             self.stderr.write(f"{name}: {error}")
         self.stdout.write(
             f"Created {len(outcome.created)}, dropped {len(outcome.dropped)} "
-            f"({show.size(outcome.freed)}), busy {len(outcome.busy)}, "
+            f"({show.size(outcome.freed)}), held {len(outcome.held)}, busy {len(outcome.busy)}, "
             f"broken {len(outcome.broken)}, in {seconds:.1f} s."
         )
 

@@ -1,0 +1,125 @@
+"""A day whose messages are not settled is held, for a while, and says why."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from history import days
+from history.entities import BY_NAME
+from history.partitions.maintain import maintain
+from history.partitions.plan import plan
+from history.partitions.status import status
+from ingest.guard import unsettled
+from ingest.models import Ledger, Quarantined
+from tests.db.partitioned import NOW, TABLE, day, policy, raw, tables
+
+__all__ = ["tables"]
+pytestmark = pytest.mark.usefixtures("tables")
+
+TOPIC, MIGRATION = BY_NAME["product-instance"].topics
+OTHER = BY_NAME["product-car"].topics[0]
+OLD = [(TABLE, day(-5)), (TABLE, day(-4))]
+
+
+@pytest.fixture(autouse=True)
+def old_days(tables: None) -> None:
+    with raw() as plain:
+        for table, of in OLD:
+            days.create(plain, table, of)
+
+
+def bad(value: bytes, offset: int = 0, **fields: Any) -> Quarantined:
+    given = {"topic": TOPIC, "timestamp": NOW, "status": Quarantined.Status.NEW, **fields}
+    return Quarantined.objects.create(
+        topic_id="t", partition=0, offset=offset, value=value, first_seen=timezone.now(), **given
+    )
+
+
+def read(**fields: Any) -> Ledger:
+    given = {"topic": TOPIC, "first_offset": 0, "next_offset": 10, "high_watermark": 10, **fields}
+    given.setdefault("read", given["next_offset"])
+    return Ledger.objects.create(
+        topic_id="t",
+        partition=0,
+        **{"stored": given["read"], "updated_at": NOW, "checked_at": NOW, **given},
+    )
+
+
+def held(hold_days: int = 7) -> dict[date, str]:
+    table = plan(policy(guard=unsettled, hold_days=hold_days))[0]
+    return dict(table.strategy.holds)
+
+
+def test_nothing_open_holds_nothing() -> None:
+    read()
+    bad(b"{}", status=Quarantined.Status.DISCARDED)
+    bad(b"{}", 1, status=Quarantined.Status.RESOLVED)
+    assert held() == {}
+    assert maintain(policy(guard=unsettled, hold_days=7)).dropped == [
+        days.partition_name(*place) for place in OLD
+    ]
+
+
+@pytest.mark.parametrize("status", ["new", "retrying", "failed"])
+def test_a_message_in_quarantine_holds_the_day_that_it_names(status: str) -> None:
+    bad(f'{{"id": 7, "updatedAt" : "{day(-5)}T23:00:00.123456789"}}'.encode(), status=status)
+    assert held() == {day(-5): "1 unresolved in quarantine"}
+
+
+def test_the_day_is_utc_whatever_the_offset() -> None:
+    bad(f'{{"updatedAt":"{day(-4)}T01:30:00+03:00"}}'.encode())
+    assert list(held()) == [day(-5)]
+
+
+@pytest.mark.parametrize("value", [b"", b"\xff\x00\xfe", b'{"updatedAt":"yesterday..."}'])
+def test_a_message_that_names_no_day_holds_the_one_on_which_it_was_sent(value: bytes) -> None:
+    sent = NOW - timedelta(days=4)
+    bad(value, timestamp=sent)
+    bad(value, 1, topic=OTHER, timestamp=sent)
+    assert list(held()) == [day(-4)]
+
+
+def test_sums_that_do_not_add_up_hold_every_old_day_of_the_table() -> None:
+    read(stored=9)
+    assert held() == {of: f"the ledger of {TOPIC}[0] does not add up" for _, of in OLD}
+
+
+def test_unread_messages_hold_the_days_that_reading_has_not_passed() -> None:
+    read(high_watermark=25, newest_timestamp=NOW - timedelta(days=4))
+    assert held() == {day(-4): f"15 messages of {TOPIC}[0] not read yet"}
+
+
+def test_what_the_broker_deleted_unread_holds_nothing() -> None:
+    read(read=7, lost=3)
+    assert held() == {}
+
+
+def test_a_held_day_is_not_dropped_and_the_metrics_say_so() -> None:
+    bad(b"{}", timestamp=NOW - timedelta(days=5))
+    guarded = policy(guard=unsettled, hold_days=7)
+    outcome = maintain(guarded)
+    assert outcome.held == [days.partition_name(TABLE, day(-5))]
+    assert outcome.dropped == [days.partition_name(TABLE, day(-4))]
+    assert outcome.exit_code == 1
+    assert status(guarded)[0].held == 1
+    reasons = {line.name: line.reason for table in plan(guarded) for line in table.lines()}
+    assert reasons[outcome.held[0]] == "held: 1 unresolved in quarantine"
+    Quarantined.objects.update(status=Quarantined.Status.DISCARDED)
+    assert maintain(guarded).dropped == outcome.held
+
+
+def test_the_hold_has_a_limit() -> None:
+    for offset, of in enumerate((-5, -4)):
+        bad(b"{}", offset, timestamp=NOW + timedelta(days=of))
+    assert list(held(hold_days=2)) == [day(-5), day(-4)]
+    assert list(held(hold_days=1)) == [day(-4)]
+    assert held(hold_days=0) == {}
+
+
+def test_force_asks_no_guard() -> None:
+    bad(b"{}", timestamp=datetime(2026, 3, 24, tzinfo=UTC))
+    assert len(maintain(policy()).dropped) == len(OLD)
