@@ -37,8 +37,8 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def advance(self) -> None:
-        self._done += 1
+    def advance(self, count: int = 1) -> None:
+        self._done += count
         now = monotonic()
         if now - self._shown >= (_EVERY if self._bar is None else _REDRAW):
             self._shown = now

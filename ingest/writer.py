@@ -8,22 +8,22 @@ rows found by halving.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from psycopg import errors, sql
+from psycopg import errors
 
 from history import days, searchkeys
 from history.entities import BY_NAME, Entity
 from history.window import day_of
-from ingest import ledger, quarantine, repeats
+from ingest import ledger, quarantine
 from ingest.batch import Batch, Reject, Row
-from ingest.copy import POISON, copy, copy_halving
-from ingest.decode import Reason
+from ingest.careful import copy_rows, store_carefully
+from ingest.copy import POISON
 from ingest.ledger import Advance, Claim, Connection
 from ingest.message import Message, TopicPartition
-from ingest.pack import columns
 from ingest.recent import Recent
+from ingest.search import index
 
 # After a conflict, so many batches go the careful way at once.
 WARY_BATCHES = 20
@@ -112,18 +112,19 @@ class Writer:
         self, connection: Connection, entity: Entity, rows: list[Row], result: _Result
     ) -> None:
         if self._wary[entity.name] > 0:
-            known = _store_carefully(connection, entity, rows, result)
-            self._wary[entity.name] = WARY_BATCHES if known else self._wary[entity.name] - 1
+            outcome = store_carefully(connection, entity, rows)
+            result.repeated += outcome.repeated
+            result.rejects += outcome.rejects
+            calm = not outcome.repeated and not outcome.rejects
+            self._wary[entity.name] = self._wary[entity.name] - 1 if calm else WARY_BATCHES
         else:
-            _copy(connection, entity, rows)
+            copy_rows(connection, entity, rows)
 
     def _index(self, connection: Connection, batch: Batch) -> list[Hashable]:
         """Put the batch's business keys where search finds them; returns what is new there."""
         records = [row.record for rows in batch.rows.values() for row in rows]
         fresh = [each for each in searchkeys.upsert_rows(records) if each not in self._indexed]
-        if fresh:
-            arrays = zip(*((*key, day) for key, day in fresh), strict=True)
-            connection.execute(searchkeys.UPSERT, [list(column) for column in arrays])
+        index(connection, fresh)
         return [*fresh]
 
     def _make_days(self, batch: Batch) -> bool:
@@ -134,40 +135,6 @@ class Writer:
             for day in sorted({day_of(row.record.updated_at) for row in rows})
         ]
         return any(made)
-
-
-def _copy(connection: Connection, entity: Entity, rows: Sequence[Row]) -> None:
-    copy(connection, sql.Identifier(entity.table), columns(entity), (row.packed for row in rows))
-
-
-def _store_carefully(
-    connection: Connection, entity: Entity, rows: list[Row], result: _Result
-) -> bool:
-    """Store what is new, count what is there already, name what differs or is poison.
-
-    Returns whether anything was there already.
-    """
-    split = repeats.split(connection, entity, rows)
-    result.rejects += copy_halving(
-        connection, lambda part: _copy(connection, entity, part), split.fresh
-    )
-    if not split.known:
-        return False
-    repeats.make_stage(connection, entity)
-    numbers = {id(row): number for number, row in enumerate(split.known)}
-    poison = copy_halving(
-        connection, lambda part: repeats.stage(connection, entity, numbers, part), split.known
-    )
-    result.rejects += poison
-    refused = {id(reject.message) for reject in poison}
-    differing = repeats.divergent(connection, entity, split.known)
-    for number, row in enumerate(split.known):
-        if number in differing:
-            detail = "the stored version of the same id, updatedAt and version differs"
-            result.rejects.append(Reject(row.message, Reason.DIVERGENT, detail))
-        elif id(row.message) not in refused:
-            result.repeated.append(row.message)
-    return True
 
 
 def _moves(

@@ -1,0 +1,201 @@
+"""`manage.py quarantine`: bad messages listed, tried again, discarded; halted topics resumed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.db.models import Count, F, Max, Min, Q
+from rich.console import Console
+from rich.table import Table
+
+from history.window import Window
+from ingest import quarantine
+from ingest.connect import connect
+from ingest.models import Ledger, Quarantined
+from ingest.progress import Progress
+from ingest.quarantine import OPEN, Selection
+from ingest.retry import by_ids, retry
+
+UNSETTLED = (*OPEN, "failed")
+PLACE = ("topic", "partition", "offset")
+SHOWN = (
+    *(*PLACE, "timestamp", "reason", "detail", "status", "attempts"),
+    *("first_seen", "next_attempt", "settled_at", "outcome"),
+)
+
+
+class Command(BaseCommand):
+    help = "Look at quarantined messages, try them again, discard them, resume halted topics."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+        add = commands.add_parser("list", help="messages grouped by topic and reason").add_argument
+        add("--all", action="store_true", help="resolved and discarded ones too")
+        add("--ids", action="store_true", help="every message on a line of its own")
+        add("--json", action="store_true", help="JSON on stdout")
+        _filters(add)
+        show = commands.add_parser("show", help="one message, byte for byte")
+        show.add_argument("id", type=int)
+        show.add_argument("--raw", action="store_true", help="only the value's bytes, on stdout")
+        again = commands.add_parser("retry", help="try messages again; without ids: those due")
+        again.add_argument("ids", nargs="*", type=int, metavar="ID")
+        again.add_argument("--now", action="store_true", help="also those that are not due yet")
+        again.add_argument("--dry-run", action="store_true", help="say what would happen")
+        _filters(again.add_argument)
+        drop = commands.add_parser("discard", help="settle messages that nobody wants stored")
+        drop.add_argument("ids", nargs="*", type=int, metavar="ID")
+        drop.add_argument("--why", required=True, help="kept with each message")
+        drop.add_argument("--dry-run", action="store_true", help="say what would happen")
+        _filters(drop.add_argument)
+        resume = commands.add_parser("resume", help="let a halted topic go on, bad messages or not")
+        resume.add_argument("topic")
+        resume.add_argument("--partition", type=int, help="only this one")
+
+    def handle(self, **options: Any) -> None:
+        getattr(self, f"_{options['command']}")(options)
+
+    def _list(self, options: dict[str, Any]) -> None:
+        rows = Quarantined.objects.filter(_matching(options))
+        if not options["all"]:
+            rows = rows.filter(status__in=UNSETTLED)
+        if options["ids"]:
+            self._list_each(rows, options["json"])
+            return
+        groups = list(
+            rows.values("topic", "reason", "status")
+            .annotate(count=Count("id"), first=Min("first_seen"), last=Max("first_seen"))
+            .order_by("topic", "reason", "status")
+        )
+        if options["json"]:
+            self.stdout.write(json.dumps(groups, default=str))
+            return
+        if not groups:
+            self.stdout.write("The quarantine is empty.")
+        else:
+            table = Table("topic", "reason", "status", "messages", "first seen", "last seen")
+            table.columns[3].justify = "right"
+            for group in groups:
+                seen = (f"{group[name]:%Y-%m-%d %H:%M:%S}" for name in ("first", "last"))
+                count = f"{group['count']:,}"
+                table.add_row(group["topic"], group["reason"], group["status"], count, *seen)
+            self._console().print(table)
+        for row in Ledger.objects.filter(halted_at__isnull=False).order_by("topic", "partition"):
+            self.stdout.write(
+                f"HALTED {row.topic}[{row.partition}] since {row.halted_at:%Y-%m-%d %H:%M:%S} UTC: "
+                f"{row.halted_why}. It goes on by itself once good messages come, or by: "
+                f"manage.py quarantine resume {row.topic}"
+            )
+
+    def _list_each(self, rows: Any, as_json: bool) -> None:
+        fields = (
+            "id",
+            "topic",
+            "partition",
+            "offset",
+            "reason",
+            "status",
+            "attempts",
+            "next_attempt",
+        )
+        found = rows.order_by("id").values(*fields, "detail")
+        if as_json:
+            self.stdout.write(json.dumps(list(found), default=str))
+            return
+        table = Table(*(name.replace("_", " ") for name in fields), "detail")
+        for row in found:
+            table.add_row(
+                *("" if row[name] is None else str(row[name]) for name in (*fields, "detail"))
+            )
+        self._console().print(table)
+
+    def _show(self, options: dict[str, Any]) -> None:
+        row = Quarantined.objects.filter(id=options["id"]).first()
+        if row is None:
+            raise CommandError(f"There is no quarantined message {options['id']}.")
+        value = None if row.value is None else bytes(row.value)
+        if options["raw"]:
+            sys.stdout.buffer.write(value or b"")
+            return
+        for name in SHOWN:
+            self.stdout.write(f"{name.replace('_', ' ')}: {getattr(row, name)}")
+        self.stdout.write(f"key: {_readable(row.key)}")
+        for name, text in row.headers:
+            self.stdout.write(
+                f"header {name}: {_readable(None if text is None else bytes.fromhex(text))}"
+            )
+        self.stdout.write(f"value ({len(value or b'')} bytes): {_readable(value)}")
+
+    def _retry(self, options: dict[str, Any]) -> None:
+        annals = settings.ANNALS
+        window = Window.at(datetime.now(UTC), annals.retention_days, annals.ahead_days)
+        selection = Selection(
+            topic=options["topic"], reason=options["reason"], due_only=not options["now"]
+        )
+        if options["ids"]:
+            selection = by_ids(selection, tuple(options["ids"]))
+        became: Counter[str] = Counter()
+        with (
+            connect("annals-retry") as connection,
+            Progress("retry", None, self.stderr) as progress,
+        ):  # type: ignore[arg-type]
+            for few in retry(connection, selection, window, options["dry_run"]):
+                became += few
+                progress.advance(few.total())
+        would = "would be " if options["dry_run"] else ""
+        if not became:
+            self.stdout.write("Nothing to try again (--now takes those that are not due yet).")
+        for name, count in became.most_common():
+            self.stdout.write(f"{count:,} {would}{name}")
+
+    def _discard(self, options: dict[str, Any]) -> None:
+        if not (options["ids"] or options["topic"] or options["reason"]):
+            raise CommandError("Say which: ids, --topic or --reason.")
+        rows = Quarantined.objects.filter(_matching(options), status__in=UNSETTLED)
+        if options["ids"]:
+            rows = rows.filter(id__in=options["ids"])
+        ids = list(rows.values_list("id", flat=True))
+        if options["dry_run"]:
+            self.stdout.write(f"{len(ids):,} would be discarded")
+            return
+        with connect("annals-discard") as connection:
+            count = quarantine.discard(connection, ids, options["why"])
+        self.stdout.write(f"{count:,} discarded")
+
+    def _resume(self, options: dict[str, Any]) -> None:
+        rows = Ledger.objects.filter(topic=options["topic"], halted_at__isnull=False)
+        if options["partition"] is not None:
+            rows = rows.filter(partition=options["partition"])
+        # Up to where the topic reaches now: what comes later is judged again.
+        count = rows.update(resume_until=F("high_watermark") + 1)
+        if not count:
+            raise CommandError(f"No partition of {options['topic']} is halted.")
+        self.stdout.write(
+            f"{count} partition(s) go on within seconds; bad messages that are there by now go "
+            "to quarantine."
+        )
+
+    def _console(self) -> Console:
+        return Console(file=self.stdout, width=None if self.stdout.isatty() else 200)  # type: ignore[arg-type]
+
+
+def _filters(add: Any) -> None:
+    add("--topic", help="only this topic")
+    add("--reason", help="only this reason")
+
+
+def _matching(options: dict[str, Any]) -> Q:
+    names = ("topic", "reason")
+    return Q(**{name: options[name] for name in names if options.get(name) is not None})
+
+
+def _readable(value: Any) -> str:
+    """Text where it is text, an escaped form where it is not."""
+    return "(none)" if value is None else bytes(value).decode("utf-8", "backslashreplace")

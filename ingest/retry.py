@@ -1,0 +1,91 @@
+"""Quarantined messages once more through decoding and storing. Several workers may run at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from psycopg import errors
+
+from history import days, searchkeys
+from history.entities import BY_NAME
+from history.window import Window, day_of
+from ingest import quarantine
+from ingest.batch import Row
+from ingest.careful import store_carefully
+from ingest.decode import Expired, Rejected, decode
+from ingest.ledger import Connection
+from ingest.pack import row
+from ingest.quarantine import Held, Selection
+from ingest.search import index
+
+AT_ONCE = 100
+
+
+def retry(
+    connection: Connection, selection: Selection, window: Window, dry_run: bool = False
+) -> Iterator[Counter[str]]:
+    """Try the selected messages again, a few in each transaction; yields what became of each few:
+    `stored`, `repeated`, `expired`, or the new status (`retrying`, `failed`).
+
+    The ledger moves with them. With dry_run everything is done and rolled back.
+    """
+    after = 0
+    while True:
+        became: Counter[str] = Counter()
+        with connection.transaction(force_rollback=dry_run):
+            held = quarantine.take(connection, selection, AT_ONCE, after)
+            for each in held:
+                became[_once(connection, each, window)] += 1
+        missing = became.pop(_NO_DAY, 0)
+        if not held:
+            return
+        if missing:
+            # Made outside the transaction; the messages are still as they were.
+            _make_days(connection, held, window)
+            continue
+        after = held[-1].id
+        yield became
+
+
+_NO_DAY = "no partition"
+
+
+def _once(connection: Connection, held: Held, window: Window) -> str:
+    """Try one message again in a savepoint."""
+    try:
+        record = decode(held.message, window)
+    except Expired:
+        quarantine.resolve(connection, held, "expired")
+        return "expired"
+    except Rejected as error:
+        return quarantine.postpone(connection, held, error.reason, error.detail)
+    packed = Row(record, row(record), held.message)
+    try:
+        with connection.transaction():
+            outcome = store_carefully(connection, BY_NAME[record.entity], [packed])
+            if not outcome.rejects:
+                index(connection, searchkeys.upsert_rows([record]))
+    except errors.CheckViolation:
+        return _NO_DAY
+    if outcome.rejects:
+        reject = outcome.rejects[0]
+        return quarantine.postpone(connection, held, reject.reason, reject.detail)
+    became = "repeated" if outcome.repeated else "stored"
+    quarantine.resolve(connection, held, became)
+    return became
+
+
+def _make_days(connection: Connection, held: list[Held], window: Window) -> None:
+    for each in held:
+        try:
+            record = decode(each.message, window)
+        except (Expired, Rejected):
+            continue
+        days.create(connection, BY_NAME[record.entity].table, day_of(record.updated_at))
+
+
+def by_ids(selection: Selection, ids: tuple[int, ...]) -> Selection:
+    """The same selection, of these messages only, whatever their status short of settled."""
+    return replace(selection, ids=ids, due_only=False, statuses=(*quarantine.OPEN, "failed"))
