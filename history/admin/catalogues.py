@@ -1,9 +1,11 @@
 """What admins keep up: full names of logins, and what fields are called."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from django import forms
 from django.contrib import admin
 
+from history import labels
 from history.models import FieldLabel, Person
 
 if TYPE_CHECKING:
@@ -13,7 +15,6 @@ else:  # Django's class takes no parameters where it runs
     PeopleAdmin = LabelsAdmin = admin.ModelAdmin
 
 
-@admin.register(Person)
 class PersonAdmin(PeopleAdmin):
     list_display = ("login", "full_name", "kind")
     list_filter = ("kind",)
@@ -23,8 +24,19 @@ class PersonAdmin(PeopleAdmin):
     show_full_result_count = False
 
 
-@admin.register(FieldLabel)
+class FieldLabelForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Refuses what the catalogue could not use."""
+
+    def clean(self) -> dict[str, Any]:
+        given: dict[str, Any] = super().clean() or {}
+        asked = (given.get("entity", ""), given.get("path", ""), given.get("kind", ""))
+        if problems := labels.problems(*asked):
+            raise forms.ValidationError(problems)
+        return given
+
+
 class FieldLabelAdmin(LabelsAdmin):
+    form = FieldLabelForm
     list_display = ("path", "entity", "russian", "english", "kind")
     list_display_links = ("path",)
     list_filter = ("entity", "kind")

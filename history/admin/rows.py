@@ -36,10 +36,16 @@ class Row:
 def row(change: Change, snapshot: Json, fields: Fields, filter_url: str = "") -> Row:
     """A change for a person. snapshot: the document after it, which gives list items names."""
     names = steps(change.key_path, snapshot, fields) or [_("the whole document")]
-    own = change.new if isinstance(change.new, dict) else change.old
-    if isinstance(own, dict) and _KEYED.fullmatch(change.key_path.rpartition("/")[2]):
-        names[-1] = caption(own) or names[-1]
     moved = change.kind == "moved"
+    notes = [_("moved")] if moved else []
+    if keyed := _KEYED.fullmatch(change.key_path.rpartition("/")[2]):
+        own = change.old if isinstance(change.old, dict) else change.new
+        named = caption(own) if isinstance(own, dict) else ""
+        if named:
+            names[-1] = named
+        elif len(names) > 1:
+            names.pop()
+            notes.append(_short(unescape(keyed[2])))
     if moved:
         old, new = _place(change.from_index), _place(change.to_index)
     else:
@@ -51,7 +57,7 @@ def row(change: Change, snapshot: Json, fields: Fields, filter_url: str = "") ->
         kind=change.kind,
         old=old,
         new=new,
-        note=_("moved") if moved else "",
+        note=" ".join(notes),
         filter_url=filter_url,
     )
 

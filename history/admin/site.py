@@ -29,8 +29,17 @@ class AnnalsSite(admin.AdminSite):
     site_url = None
     enable_nav_sidebar = False
 
+    def __init__(self, name: str = "admin") -> None:
+        super().__init__(name)
+        # Imported late: the class is loaded before the models are.
+        from history.admin.catalogues import FieldLabelAdmin, PersonAdmin
+        from history.models import FieldLabel, Person
+
+        self.register(Person, PersonAdmin)
+        self.register(FieldLabel, FieldLabelAdmin)
+
     def get_urls(self) -> list[URLResolver | URLPattern]:
-        # Imported late: the site is made while apps are still loading.
+        # Imported late, as above.
         from history.admin import compare, search, snapshot, timeline
 
         views = [

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from django.utils.translation import gettext as _
 
+from history import people
 from history.admin import links
 from history.admin.cards import fields_of, title, utc
 from history.admin.fields import Fields
@@ -63,7 +64,7 @@ def subject(entity: Entity, id: str, newest: Version | None, *, whole: bool = Fa
         version=newest.version if newest else None,
         updated_at=newest.updated_at if newest else None,
         utc=utc(newest.updated_at) if newest else "",
-        author=newest.author.name if newest and newest.author else "",
+        author=_by(newest) if newest else "",
         url=links.application(id) if whole else links.timeline(entity, id),
         compare_action=links.compare(entity, id),
         compare_from=max(newest.version - 1, 0) if newest else 0,
@@ -71,6 +72,13 @@ def subject(entity: Entity, id: str, newest: Version | None, *, whole: bool = Fa
         application_url=links.application(application) if application and not entity.root else "",
         tabs=_tabs(id, whole) if entity.root else (),
     )
+
+
+def _by(version: Version) -> str:
+    """The person, else the service."""
+    if version.author:
+        return version.author.name
+    return people.authors([version.client_id])[version.client_id].name
 
 
 def _tabs(id: str, whole: bool) -> tuple[Tab, ...]:

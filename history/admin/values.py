@@ -6,6 +6,7 @@ from decimal import Decimal
 from itertools import islice
 from typing import Literal
 
+import msgspec
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -74,7 +75,7 @@ class Item:
 ABSENT = Value("absent", "—")
 
 
-def readable(value: Json, fields: Fields, path: str, depth: int = 0) -> Value:
+def readable(value: Json | msgspec.Raw, fields: Fields, path: str, depth: int = 0) -> Value:
     """A value for a person. path: where it stands, by which the catalogue tells what it is."""
     if value is None:
         return Value("null", _("empty"), "null")
@@ -84,6 +85,8 @@ def readable(value: Json, fields: Fields, path: str, depth: int = 0) -> Value:
         return _text(value, fields, path)
     if isinstance(value, int | Decimal):
         return _number(value, fields, path)
+    if isinstance(value, msgspec.Raw):  # a document that Python cannot hold
+        return Value("long", bytes(value).decode(), folded=True)
     if not value:
         return Value(
             "null",
