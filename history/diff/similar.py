@@ -4,6 +4,8 @@ DeepDiff decides it, by how far apart two objects are. It takes about a third of
 pair of objects it looks at, so it is asked only about a few small ones (docs/decisions/0012).
 """
 
+from typing import Any
+
 from history.diff.equal import encode
 from history.exactjson import Json
 
@@ -14,6 +16,7 @@ _MOST_PAIRS = 12
 _MOST_BYTES = 4096
 # Objects further apart than this are not one and the same.
 _DISTANCE = 0.6
+_ALONE = ("iterable_item_added", "iterable_item_removed")
 
 
 def pair_up(left: list[Json], came: list[Json]) -> Pairs:
@@ -34,28 +37,30 @@ def pair_up(left: list[Json], came: list[Json]) -> Pairs:
 def _by_distance(left: list[Json], came: list[Json]) -> Pairs:
     from deepdiff import DeepDiff  # a third of a second to import, and most never need it
 
+    # Only texts: DeepDiff takes true for near 1 and cannot take numbers beyond float.
     found = DeepDiff(
-        left,
-        came,
+        [_texts(item) for item in left],
+        [_texts(item) for item in came],
         ignore_order=True,
         view="tree",
         cutoff_distance_for_pairs=_DISTANCE,
         cutoff_intersection_for_pairs=1,
     )
     pairs: dict[int, int] = {}
-    removed: set[int] = set()
-    added: set[int] = set()
     for report, levels in found.items():
         for level in levels:
-            if report == "iterable_item_removed" and level.up.up is None:
-                removed.add(level.path(output_format="list")[0])
-            elif report == "iterable_item_added" and level.up.up is None:
-                added.add(level.path(output_format="list", use_t2=True)[0])
-            else:
-                origin = level.path(output_format="list")[0]
-                pairs[origin] = level.path(output_format="list", use_t2=True)[0]
-    # What DeepDiff does not mention it takes for equal, as 1.0 and 1.00.
-    same_left = [i for i in range(len(left)) if i not in pairs and i not in removed]
-    taken = {*pairs.values(), *added}
-    same_came = [j for j in range(len(came)) if j not in taken]
-    return [*pairs.items(), *zip(same_left, same_came, strict=False)]
+            if report in _ALONE and level.up.up is None:
+                continue  # the whole item came or went
+            origin = level.path(output_format="list")[0]
+            target = level.path(output_format="list", use_t2=True)[0]
+            if origin not in pairs and target not in pairs.values():
+                pairs[origin] = target
+    return list(pairs.items())
+
+
+def _texts(value: Json) -> Any:
+    if type(value) is dict:
+        return {key: _texts(inner) for key, inner in value.items()}
+    if type(value) is list:
+        return [_texts(inner) for inner in value]
+    return encode(value).decode()

@@ -1,5 +1,7 @@
 """The walk over two snapshots that finds their changes and the patch between them."""
 
+from collections.abc import Iterable
+
 from history.diff.align import Alignment, align
 from history.diff.change import MISSING, Change, Diff, Maybe, Operation
 from history.diff.equal import CAREFUL, encode, equal_numbers, same, token
@@ -15,6 +17,9 @@ _DEEP = 24
 # an untouched item has at least about so many bytes.
 _LEAST_ITEM = 8
 
+# The pointer into the new snapshot, the one into the old, and the key path; the same object where
+# they do not differ.
+Place = tuple[str, str, str]
 # An object's key with its old and its new value.
 Touched = tuple[str, Maybe, Maybe]
 
@@ -24,7 +29,7 @@ def compare(old: Json, new: Json, identity: Identity = DEFAULT) -> Diff:
     walk = _Walk(identity)
     try:
         if type(new) in (dict, list) or not same(old, new):
-            walk.value(old, new, "", "", 0)
+            walk.value(old, new, ("", "", ""), 0)
     except RecursionError:
         # Nested too deep to walk: the whole snapshot is the smallest difference we can tell.
         walk = _Walk(identity)
@@ -43,7 +48,7 @@ def patch(old: Json, new: Json, identity: Identity = DEFAULT) -> list[Operation]
 
 
 class _Walk:
-    """Collects what it finds; `path` and `named` are the pointer and the key path so far."""
+    """Collects what it finds."""
 
     __slots__ = ("changes", "identity", "patch")
 
@@ -52,21 +57,20 @@ class _Walk:
         self.changes: list[Change] = []
         self.patch: list[Operation] = []
 
-    def value(self, old: Json, new: Json, path: str, named: str, depth: int) -> None:
+    def value(self, old: Json, new: Json, place: Place, depth: int) -> None:
         """Two values that are not the same, or containers that may be."""
         if type(old) is dict and type(new) is dict:
-            self.objects(old, new, path, named, depth)
+            self.objects(old, new, place, depth)
         elif type(old) is list and type(new) is list:
-            self.lists(old, new, path, named, depth)
+            self.lists(old, new, place, depth)
         elif equal_numbers(old, new):
             if encode(old) != encode(new):
-                self.patch.append({"op": "replace", "path": path, "value": new})
+                self.patch.append({"op": "replace", "path": place[0], "value": new})
         else:
-            self.replaced(old, new, path, named)
+            self.replaced(old, new, place[0], place[2])
 
-    def objects(
-        self, old: dict[str, Json], new: dict[str, Json], path: str, named: str, depth: int
-    ) -> None:
+    def objects(self, old: dict[str, Json], new: dict[str, Json], place: Place, depth: int) -> None:
+        path, was, named = place
         touched, all_found = _touched(old, new, depth < _DEEP)
         renamed: set[str] = set()
         first = len(self.patch)
@@ -75,43 +79,44 @@ class _Walk:
             renamed = self.renamed(touched, path)
         for key, before, after in touched:
             if key.isidentifier():  # nothing to escape
-                place = f"{path}/{key}"
-                name = place if named is path else f"{named}/{key}"
+                segment = key
+                there = f"{path}/{key}"
+                name = there if named is path else f"{named}/{key}"
             else:
                 segment = escape(key)
-                place, name = f"{path}/{segment}", f"{named}/{name_key(segment)}"
+                there, name = f"{path}/{segment}", f"{named}/{name_key(segment)}"
             if before is MISSING:
-                self.changes.append(Change(place, name, "added", MISSING, after))
+                self.changes.append(Change(there, name, "added", MISSING, after))
                 if key not in renamed:
-                    self.patch.append({"op": "add", "path": place, "value": after})
+                    self.patch.append({"op": "add", "path": there, "value": after})
             elif after is MISSING:
-                self.changes.append(Change(place, name, "removed", before))
+                self.changes.append(Change(f"{was}/{segment}", name, "removed", before))
                 if key not in renamed:
-                    self.patch.append({"op": "remove", "path": place})
+                    self.patch.append({"op": "remove", "path": there})
             elif type(after) is str:
-                self.replaced(before, after, place, name)
+                self.replaced(before, after, there, name)
             else:
-                self.value(before, after, place, name, depth + 1)
+                origin = there if was is path else f"{was}/{segment}"
+                self.value(before, after, (there, origin, name), depth + 1)
         if len(self.patch) > first + 1:
             self.shorten(first, path, new, depth)
 
-    def lists(self, old: list[Json], new: list[Json], path: str, named: str, depth: int) -> None:
+    def lists(self, old: list[Json], new: list[Json], place: Place, depth: int) -> None:
+        path = place[0]
         places = align(old, new, self.identity.at(path))
         first = len(self.patch)
         self.patch.extend(restructure(path, places, new))
-        gone = iter(places.gone)
-        left = next(gone, -1)
+        removed = _removed_behind(places) if places.gone else {}
+        self.items_removed(old, removed.get(-1, ()), places, place)
         for index, origin in enumerate(places.source):
-            if origin >= 0 and index not in places.moved:
-                while 0 <= left < origin:
-                    self.item_removed(old, left, places, path, named)
-                    left = next(gone, -1)
-                if index not in places.unsure or same(old[origin], new[index]):
-                    continue
-            self.item(old, new, index, places, path, named, depth)
-        while left >= 0:
-            self.item_removed(old, left, places, path, named)
-            left = next(gone, -1)
+            if (
+                origin < 0
+                or index in places.moved
+                or (index in places.unsure and not same(old[origin], new[index]))
+            ):
+                self.item(old, new, index, places, place, depth)
+            if index in removed:
+                self.items_removed(old, removed[index], places, place)
         if len(self.patch) > first + 1:
             self.shorten(first, path, new, depth)
 
@@ -121,28 +126,34 @@ class _Walk:
         new: list[Json],
         index: int,
         places: Alignment,
-        path: str,
-        named: str,
+        place: Place,
         depth: int,
     ) -> None:
-        origin = places.source[index]
-        after = new[index]
-        place = f"{path}/{index}"
-        name = _item_name(named, index, places.key, places.names)
+        """An item that was added, was moved, or may have changed."""
+        path, was, named = place
+        origin, after = places.source[index], new[index]
+        there = f"{path}/{index}"
+        if places.names:
+            name = f"{named}/{name_item(places.key, places.names[index])}"
+        else:
+            name = there if named is path else f"{named}/{index}"
         if origin < 0:
-            self.changes.append(Change(place, name, "added", MISSING, after))
+            self.changes.append(Change(there, name, "added", MISSING, after))
             return
         before = old[origin]
         if index in places.moved:
-            self.changes.append(Change(place, name, "moved", before, after, origin, index))
-        if index in places.unsure and not same(before, after):
-            self.value(before, after, place, name, depth + 1)
+            self.changes.append(Change(there, name, "moved", before, after, origin, index))
+        if index in places.unsure:
+            here = there if was is path and origin == index else f"{was}/{origin}"
+            self.value(before, after, (there, here, name), depth + 1)
 
-    def item_removed(
-        self, old: list[Json], index: int, places: Alignment, path: str, named: str
+    def items_removed(
+        self, old: list[Json], indexes: Iterable[int], places: Alignment, place: Place
     ) -> None:
-        name = _item_name(named, index, places.key, places.old_names)
-        self.changes.append(Change(f"{path}/{index}", name, "removed", old[index]))
+        _, was, named = place
+        for index in indexes:
+            name = name_item(places.key, places.old_names[index]) if places.old_names else index
+            self.changes.append(Change(f"{was}/{index}", f"{named}/{name}", "removed", old[index]))
 
     def replaced(self, old: Maybe, new: Maybe, path: str, named: str) -> None:
         self.changes.append(Change(path, named, "changed", old, new))
@@ -207,10 +218,20 @@ def _touched(old: dict[str, Json], new: dict[str, Json], prune: bool) -> tuple[l
     return touched, len(new) - added == len(old)
 
 
-def _item_name(named: str, index: int, key: str, names: list[str] | None) -> str:
-    if names is not None:
-        return f"{named}/{name_item(key, names[index])}"
-    return f"{named}/{index}"
+def _removed_behind(places: Alignment) -> dict[int, list[int]]:
+    """The removed old indexes by the new index of the item they stood behind, -1 for the front."""
+    stays = [
+        (origin, index)
+        for index, origin in enumerate(places.source)
+        if origin >= 0 and index not in places.moved
+    ]
+    behind: dict[int, list[int]] = {}
+    position = 0
+    for index in places.gone:
+        while position < len(stays) and stays[position][0] < index:
+            position += 1
+        behind.setdefault(stays[position - 1][1] if position else -1, []).append(index)
+    return behind
 
 
 def _with_removed(

@@ -1,0 +1,118 @@
+"""Snapshots and pairs of them for the tests of the diff, and what sameness means, spelled out."""
+
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import strategies as st
+
+Document = Any
+
+KEYS = st.one_of(
+    st.sampled_from(
+        ["", "/", "~", "~1", "a/b", "x.y", "ставка", "🏠", "*", "[pid=1]", "0", "-", "id"]
+    ),
+    st.text(max_size=4),
+    st.sampled_from(["rate", "name", "pid", "items", "participants"]),
+)
+NUMBERS = st.one_of(
+    st.sampled_from([0, 1, -1, 2**63, 2**64, -(10**30), 10**400]),
+    st.sampled_from(["0.0", "-0.0", "1.0", "1.00", "1E+2", "0.1", "12345678901234567890.10"]).map(
+        Decimal
+    ),
+    st.integers(),
+    st.decimals(allow_nan=False, allow_infinity=False, places=2),
+)
+SCALARS = st.one_of(
+    st.none(), st.booleans(), NUMBERS, st.text(max_size=5), st.sampled_from(["a", "b", "c", "1"])
+)
+
+
+def _keyed(values: st.SearchStrategy[Document]) -> st.SearchStrategy[Document]:
+    """Lists of objects with an identity key, which is sometimes shared, absent or odd."""
+    names = st.one_of(st.sampled_from(["a", "b", "c", "d/e", "f=~]", "", "7"]), st.just(7), SCALARS)
+    item = st.tuples(
+        st.sampled_from(["pid", "pid", "pid", "id"]),
+        names,
+        st.dictionaries(st.sampled_from(["name", "rate", "items"]), values, max_size=3),
+    ).map(lambda made: {made[0]: made[1], **made[2]})
+    return st.one_of(
+        st.lists(item, max_size=6),
+        st.lists(item, max_size=8, unique_by=lambda item: str(item.get("pid", item.get("id")))),
+    )
+
+
+DOCUMENTS = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        st.lists(SCALARS, max_size=8),
+        st.lists(st.sampled_from(["a", "b", "c", 1, True, Decimal("1.0")]), max_size=12),
+        st.lists(inner, max_size=4),
+        st.dictionaries(KEYS, inner, max_size=5),
+        _keyed(inner),
+    ),
+    max_leaves=25,
+)
+
+
+@st.composite
+def edited(draw: st.DrawFn, document: Document) -> Document:
+    """The document with some parts replaced, taken away, added, reordered or renamed."""
+    if isinstance(document, dict):
+        result = {key: draw(_part(value)) for key, value in document.items()}
+        for key in list(result):
+            if draw(st.integers(0, 9)) == 0:
+                value = result.pop(key)
+                if draw(st.booleans()):
+                    result[draw(KEYS)] = value
+        if draw(st.integers(0, 4)) == 0:
+            result[draw(KEYS)] = draw(SCALARS)
+        return result
+    if isinstance(document, list):
+        items = [draw(_part(value)) for value in document]
+        if items and draw(st.integers(0, 3)) == 0:
+            items.pop(draw(st.integers(0, len(items) - 1)))
+        if draw(st.integers(0, 3)) == 0:
+            items.insert(draw(st.integers(0, len(items))), draw(DOCUMENTS))
+        if draw(st.integers(0, 3)) == 0:
+            items = draw(st.permutations(items))
+        return items
+    return draw(st.one_of(st.just(document), SCALARS))
+
+
+def _part(value: Document) -> st.SearchStrategy[Document]:
+    return st.integers(0, 3).flatmap(lambda roll: edited(value) if roll == 0 else st.just(value))
+
+
+PAIRS = st.one_of(
+    DOCUMENTS.flatmap(lambda document: st.tuples(st.just(document), edited(document))),
+    DOCUMENTS.flatmap(lambda document: st.tuples(edited(document), st.just(document))),
+    st.tuples(DOCUMENTS, DOCUMENTS),
+    st.tuples(
+        *[st.lists(st.sampled_from(["a", "b", "c", "d", "e", "f", "g", "h"]), max_size=16)] * 2
+    ),
+    st.permutations([{"pid": name} for name in "abcdefghij"]).flatmap(
+        lambda items: st.tuples(st.just(items), edited(items))
+    ),
+)
+
+
+def exact(value: Document) -> object:
+    """Equal for two values if and only if they are the same JSON to the digit."""
+    if isinstance(value, dict):
+        return "object", frozenset((key, exact(inner)) for key, inner in value.items())
+    if isinstance(value, list):
+        return "list", tuple(exact(inner) for inner in value)
+    if isinstance(value, (int, Decimal)) and not isinstance(value, bool):
+        return "number", str(value)
+    return type(value), value
+
+
+def equal(old: Document, new: Document) -> bool:
+    """JSON's equality: 1.0 is 1, true is not 1, null is null."""
+    if isinstance(old, bool) or isinstance(new, bool):
+        return old is new
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old.keys() == new.keys() and all(equal(old[key], new[key]) for key in old)
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) == len(new) and all(map(equal, old, new))
+    return bool(old == new)
