@@ -139,3 +139,65 @@ class Access(models.Model):
         managed = False
         default_permissions = ()
         permissions = [("view_history", _("Can read histories"))]
+
+
+# What the upkeep of the partitions leaves behind.
+
+
+class MaintainRun(models.Model):
+    """One run of `partitions maintain`: what it did, for the metrics."""
+
+    started_at = models.DateTimeField()
+    seconds = models.FloatField()
+    exit_code = models.IntegerField()
+    created = models.IntegerField()
+    dropped = models.IntegerField()
+    held = models.IntegerField()
+    busy = models.IntegerField()
+    broken = models.IntegerField()
+
+    class Meta:
+        db_table = "maintain_run"
+        default_permissions = ()
+        get_latest_by = "started_at"
+
+
+class ArchivedDay(models.Model):
+    """A day of one table that is in the archive, as its manifest says. digest: of the ordered rows.
+    files: name, rows, bytes, sha256, first and last id of each."""
+
+    table = models.CharField(max_length=63)
+    day = models.DateField()
+    rows = models.BigIntegerField()
+    table_bytes = models.BigIntegerField()
+    file_bytes = models.BigIntegerField()
+    digest = models.CharField(max_length=64)
+    files = models.JSONField()
+    archived_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "archived_day"
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["table", "day"], name="archived_day_once")]
+
+
+class DaySeal(models.Model):
+    """The seal of one day of one table: over the digest of its rows and the seal before it, in the
+    order of sealing. A day that is sealed again has several; the newest counts.
+
+    ranges: first and last id and version, rows and digest of each run of rows.
+    """
+
+    table = models.CharField(max_length=63)
+    day = models.DateField()
+    rows = models.BigIntegerField()
+    digest = models.CharField(max_length=64)
+    ranges = models.JSONField()
+    previous = models.CharField(max_length=64)
+    seal = models.CharField(max_length=64, unique=True)
+    sealed_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "day_seal"
+        default_permissions = ()
+        indexes = [models.Index(fields=["table", "day"], name="day_seal_day")]
