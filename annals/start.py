@@ -9,14 +9,14 @@ from annals import env
 WITHOUT_DATABASE = frozenset(
     {"help", "embedded", "compilemessages", "makemessages", "collectstatic", "simulate", "version"}
 )
-WITH_KAFKA = frozenset({"consume", "simulate", "ledger", "quarantine", "bench"})
+WITH_KAFKA = frozenset({"consume", "simulate", "ledger"})
 
 
 def prepare(arguments: Sequence[str]) -> None:
     """Refuse a wrong setting with one sentence, then put the embedded servers' addresses into
     the environment where DATABASE_URL or KAFKA_BOOTSTRAP_SERVERS is unset and the command needs it.
 
-    arguments: the command line after the program's name. Exits with 2 on a wrong setting.
+    arguments: the command line after the program's name. Exits with 1 on a wrong setting.
     """
     try:
         settings = env.read(os.environ)
@@ -33,3 +33,5 @@ def prepare(arguments: Sequence[str]) -> None:
             os.environ["DATABASE_URL"] = embedded.database_url(settings.home)
     if settings.kafka_bootstrap_servers is None and command in WITH_KAFKA:
         os.environ["KAFKA_BOOTSTRAP_SERVERS"] = embedded.bootstrap_servers(settings.home)
+        # The embedded broker lets a member wait half of this before it joins.
+        os.environ.setdefault("ANNALS_KAFKA_SESSION_TIMEOUT_MS", "6000")
