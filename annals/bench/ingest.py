@@ -1,0 +1,347 @@
+"""`manage.py bench ingest`: from broker to table, against bare COPY of the same rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from annals.bench.stand import Run, Stand, bare_copy, finish, stand
+from history import searchkeys
+from history.entities import BY_NAME, ROOT
+from history.record import Record
+from history.window import Window
+from ingest.decode import decode
+from ingest.message import Message
+from ingest.pack import HEADER, TRAILER, columns, row
+from ingest.recent import Recent
+from ingest.search import index
+from ingest.simulator.stream import stream
+
+TOPIC = ROOT.topics[0]
+BATCH = 5_000
+GIANT = 1_000_000
+Figures = dict[str, Any]
+
+
+def run(messages: int, catch_up: int, rounds: int, as_json: bool) -> int:
+    """Measure and print. messages: how many the main runs have; catch_up: how many the long run
+    has (0: none); rounds: how often limit and consumer are measured in turn."""
+    say = Console(stderr=True).print
+    figures: Figures = {"messages": messages, "cores": os.cpu_count()}
+    with stand(partitions=6) as bench:
+        say(f"making {messages:,} simulated messages ...")
+        sent = simulated(messages)
+        batches, records = prepared(sent)
+        produce(bench, sent)
+        say("one consumer against one connection, in turn ...")
+        figures["one"] = ratio(bench, batches, messages, rounds, consumers=1)
+        figures["two"] = ratio(bench, batches, messages, rounds, consumers=2)
+        say("search index ...")
+        figures["search_index"] = search_index(bench, records, figures["one"]["consumer_rows_s"])
+        del batches, records
+        say("repeats ...")
+        figures["repeats"] = repeats(bench, sent, figures["one"]["consumer_rows_s"])
+        del sent
+    with stand(partitions=6) as bench:
+        say("fresh: 200 messages a second ...")
+        figures["fresh"] = fresh(bench, rate=200, seconds=30)
+        say("giants of 1 MB ...")
+        figures["giants"] = giants(bench, count=300)
+    if catch_up:
+        with stand(partitions=6) as bench:
+            say(f"catching up {catch_up:,} messages ...")
+            figures["catch_up"] = catching_up(bench, catch_up)
+    if as_json:
+        sys.stdout.write(json.dumps(figures) + "\n")
+    else:
+        show(figures)
+    return 0
+
+
+def simulated(count: int, seed: int = 1) -> list[Message]:
+    """Messages of the simulator, dated within the last two days, as a consumer would get them."""
+    start = datetime.now(UTC) - timedelta(days=2)
+    step = timedelta(days=2) / (count + 1)
+    found = []
+    for number, each in enumerate(stream(seed, start, step=step)):
+        if number == count:
+            break
+        found.append(Message(each.topic, 0, number, 0, each.key, each.value))
+    return found
+
+
+def prepared(sent: Iterable[Message]) -> tuple[list[list[tuple[str, bytes]]], list[Record]]:
+    """The same messages as ready COPY payloads, a batch of rows a transaction."""
+    window = Window.at(datetime.now(UTC), 90, 14)
+    records = [decode(message, window) for message in sent]
+    batches = []
+    for start in range(0, len(records), BATCH):
+        rows: dict[str, list[bytes]] = {}
+        for record in records[start : start + BATCH]:
+            rows.setdefault(record.entity, []).append(row(record))
+        batches.append(
+            [
+                (
+                    f"COPY {BY_NAME[name].table} ({', '.join(columns(BY_NAME[name]))})"
+                    " FROM STDIN (FORMAT binary)",
+                    b"".join((HEADER, *packed, TRAILER)),
+                )
+                for name, packed in rows.items()
+            ]
+        )
+    return batches, records
+
+
+def produce(bench: Stand, sent: Iterable[Message]) -> None:
+    producer = bench.producer()
+    for message in sent:
+        producer.send(message.topic, message.key or b"", message.value or b"")
+    if producer.flush() or producer.failed:
+        raise RuntimeError(f"not everything was produced: {producer.first_error}")
+
+
+def ratio(
+    bench: Stand, batches: list[list[tuple[str, bytes]]], messages: int, rounds: int, consumers: int
+) -> Figures:
+    """Bare COPY and the consumers in turn; the medians, and the median of each turn's ratio."""
+    limits, rates, ratios, server_cpu = [], [], [], []
+    runs: list[Run] = []
+    for _ in range(rounds):
+        bench.empty()
+        limit = messages / bare_copy(bench, batches, consumers)
+        bench.empty()
+        before = bench.server_cpu()
+        runs = bench.consume(consumers)
+        after = bench.server_cpu()
+        # Each consumer's clock starts with its first message; together they take as long as the
+        # slower one.
+        rate = messages / max(each.summary["active_seconds"] for each in runs)
+        read = sum(each.summary["stored"] for each in runs)
+        if read != messages:
+            raise RuntimeError(f"{read} of {messages} messages were stored")
+        limits.append(limit)
+        rates.append(rate)
+        ratios.append(rate / limit)
+        if before is not None and after is not None:
+            server_cpu.append((after - before) / messages * 1e6)
+    written = sum(each.summary["batches"] for each in runs)
+    return {
+        "limit_rows_s": round(statistics.median(limits)),
+        "consumer_rows_s": round(statistics.median(rates)),
+        "ratio": round(statistics.median(ratios), 3),
+        "ratios": [round(each, 3) for each in ratios],
+        "consumer_cpu_s_per_million": round(
+            sum(each.cpu_seconds for each in runs) / messages * 1e6, 1
+        ),
+        "server_cpu_s_per_million": round(statistics.median(server_cpu), 1) if server_cpu else None,
+        "peak_mb": round(max(each.peak_mb for each in runs)),
+        "batch_mean": round(messages / written),
+        "batch_max": max(each.summary["largest_batch"] for each in runs),
+    }
+
+
+def search_index(bench: Stand, records: list[Record], rows_s: float) -> Figures:
+    """Seconds that extracting and storing the business keys takes, for a million messages, and
+    its share of the consumer's time."""
+    bench.empty()
+    recent = Recent()
+    extracting = storing = 0.0
+    stored = 0
+    with bench.connect() as connection:
+        for start in range(0, len(records), BATCH):
+            began = time.perf_counter()
+            rows = searchkeys.upsert_rows(records[start : start + BATCH])
+            new = [each for each in rows if each not in recent]
+            extracted = time.perf_counter()
+            with connection.transaction():
+                index(connection, new)
+            recent.update(new)
+            extracting += extracted - began
+            storing += time.perf_counter() - extracted
+            stored += len(new)
+    per_million = 1e6 / len(records)
+    return {
+        "extract_s_per_million": round(extracting * per_million, 2),
+        "store_s_per_million": round(storing * per_million, 2),
+        "keys_per_thousand_messages": round(stored / len(records) * 1000, 1),
+        "share_of_ingest_time": round((extracting + storing) / (len(records) / rows_s), 3),
+    }
+
+
+def repeats(bench: Stand, sent: list[Message], clean_rows_s: float) -> Figures:
+    """The rate at which a stream is read of which some or all is stored already."""
+    bench.empty()
+    bench.consume()
+    figures: Figures = {}
+    half = len(sent) // 2
+    for name, again in (
+        ("all", sent[:half]),
+        ("tenth", _mixed(simulated(half, seed=2), sent)),
+    ):
+        produce(bench, again)
+        (done,) = bench.consume()
+        rate = len(again) / done.summary["active_seconds"]
+        figures[name] = {
+            "rows_s": round(rate),
+            "ratio_to_clean": round(rate / clean_rows_s, 3),
+            "repeated": done.summary["repeated"],
+            "read": done.summary["read"],
+        }
+    return figures
+
+
+def _mixed(fresh: list[Message], stored: list[Message]) -> list[Message]:
+    """Nine fresh messages to each stored one."""
+    return [stored[n // 10] if n % 10 == 0 else message for n, message in enumerate(fresh)]
+
+
+def fresh(bench: Stand, rate: int, seconds: int) -> Figures:
+    """Milliseconds from produce to readable by another connection, at a steady rate."""
+    consumer = bench.start_consumer(ANNALS_BATCH_ROWS="5000")
+    producer = bench.producer()
+    waiting: dict[str, float] = {}
+    times: list[float] = []
+    try:
+        with bench.connect() as reader:
+            _warm(producer, reader)
+            messages = simulated(rate * seconds, seed=3)
+            began = time.perf_counter()
+            for number, message in enumerate(messages):
+                while time.perf_counter() - began < number / rate:
+                    _look(reader, waiting, times)
+                key = f"fresh-{number}"
+                value = _envelope(key, json.loads(message.value or b"")["data"] or {})
+                waiting[key] = time.perf_counter()
+                producer.send(TOPIC, key.encode(), value)
+            until = time.perf_counter() + 10
+            while waiting and time.perf_counter() < until:
+                _look(reader, waiting, times)
+    finally:
+        consumer.send_signal(signal.SIGTERM)
+        finish(consumer)
+    times.sort()
+    return {
+        "messages": len(times),
+        "missing": len(waiting),
+        **{f"p{p}_ms": round(times[int(len(times) * p / 100)] * 1000, 1) for p in (50, 95, 99)},
+        "max_ms": round(times[-1] * 1000, 1),
+    }
+
+
+def _envelope(key: str, data: Any) -> bytes:
+    """A message that happens now."""
+    now = datetime.now(UTC).isoformat()
+    envelope = {"id": key, "version": 0, "type": "CREATE", "updatedAt": now, "clientId": "bench"}
+    return json.dumps({**envelope, "data": data}, ensure_ascii=False).encode()
+
+
+def _look(reader: Any, waiting: dict[str, float], times: list[float]) -> None:
+    """Note which of the messages on their way can be read by now."""
+    if not waiting:
+        time.sleep(0.0005)
+        return
+    rows = reader.execute(
+        "SELECT id FROM product_instance_aud WHERE id = ANY(%s)"
+        " AND updated_at >= date_trunc('day', now(), 'UTC')",
+        [list(waiting)],
+    ).fetchall()
+    now = time.perf_counter()
+    times += [now - waiting.pop(name) for (name,) in rows]
+
+
+def _warm(producer: Any, reader: Any) -> None:
+    """Wait until the consumer reads."""
+    number = 0
+    while True:
+        key = f"warm-{number}"
+        producer.send(TOPIC, key.encode(), _envelope(key, {}))
+        for _ in range(20):
+            time.sleep(0.05)
+            if reader.execute("SELECT 1 FROM product_instance_aud LIMIT 1").fetchone():
+                return
+        number += 1
+
+
+def giants(bench: Stand, count: int) -> Figures:
+    """Peak memory with messages of 1 MB among small ones."""
+    bench.empty()
+    small = simulated(20_000, seed=4)
+    text = "запись " * (GIANT // 13)
+    producer = bench.producer()
+    every = len(small) // count
+    for number, message in enumerate(small):
+        producer.send(message.topic, message.key or b"", message.value or b"")
+        if number % every == 0:
+            key = f"giant-{number}"
+            producer.send(TOPIC, key.encode(), _envelope(key, {"text": text}))
+    producer.flush()
+    (done,) = bench.consume()
+    return {"peak_mb": round(done.peak_mb), "read": done.summary["read"], "giants": count}
+
+
+def catching_up(bench: Stand, count: int) -> Figures:
+    """The rate over a long backlog, and whether it falls."""
+    producer = bench.producer()
+    start = datetime.now(UTC) - timedelta(days=2)
+    step = timedelta(days=2) / (count + 1)
+    for number, each in enumerate(stream(5, start, step=step)):
+        if number == count:
+            break
+        producer.send(each.topic, each.key, each.value)
+    producer.flush(600)
+    consumer = bench.start_consumer(until_idle=5)
+    samples = [(0.0, 0)]
+    began: float | None = None
+    with bench.connect() as reader:
+        while consumer.poll() is None and samples[-1][1] < count:
+            time.sleep(0.25)
+            done = reader.execute("SELECT coalesce(sum(read), 0)::bigint FROM ingest_ledger")
+            total = done.fetchone()[0]  # type: ignore[index]
+            if total and began is None:
+                began = time.perf_counter()
+                samples = [(0.0, total)]
+            elif began is not None:
+                samples.append((time.perf_counter() - began, total))
+    ended = finish(consumer)
+    rate = count / ended.summary["active_seconds"]
+    return {
+        "messages": count,
+        "rows_s": round(rate),
+        "first_tenth_rows_s": round(_rate(samples, 0.0, 0.1, count)),
+        "last_tenth_rows_s": round(_rate(samples, 0.9, 1.0, count)),
+        "eight_hours_at_200_s": round(8 * 3600 * 200 / rate),
+        "peak_mb": round(ended.peak_mb),
+    }
+
+
+def _rate(samples: list[tuple[float, int]], low: float, high: float, count: int) -> float:
+    inside = [sample for sample in samples if low * count <= sample[1] <= high * count]
+    (t0, n0), (t1, n1) = inside[0], inside[-1]
+    return (n1 - n0) / (t1 - t0) if t1 > t0 else float("nan")
+
+
+def show(figures: Figures) -> None:
+    """The figures as tables."""
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    table = Table(
+        "", "one", "two", title=f"{figures['messages']:,} messages, {figures['cores']} cores"
+    )
+    for name in figures["one"]:
+        table.add_row(name.replace("_", " "), str(figures["one"][name]), str(figures["two"][name]))
+    console.print(table)
+    for part in ("search_index", "repeats", "fresh", "giants", "catch_up"):
+        if part in figures:
+            lines = Table("", "", title=part.replace("_", " "), show_header=False)
+            for name, value in figures[part].items():
+                lines.add_row(name.replace("_", " "), str(value))
+            console.print(lines)

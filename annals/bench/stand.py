@@ -1,0 +1,176 @@
+"""Where ingest is measured: a database of its own on the given server, and a broker of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+from django.conf import settings
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from annals.embedded import Broker
+from history.entities import ENTITIES
+from ingest.producer import Producer
+
+DATABASE = "annals_bench"
+MANAGE = Path(__file__).resolve().parents[2] / "manage.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One consumer process from its start to its end. summary: what `consume --json` printed;
+    cpu_seconds: of the process; peak_mb: its greatest resident memory."""
+
+    summary: Mapping[str, Any]
+    cpu_seconds: float
+    peak_mb: float
+
+
+class Stand:
+    """The database and the broker of one benchmark."""
+
+    def __init__(self, conninfo: str, broker: Broker) -> None:
+        self.conninfo = conninfo
+        self.broker = broker
+
+    def connect(self) -> psycopg.Connection[Any]:
+        """A connection in autocommit mode."""
+        return psycopg.connect(self.conninfo, autocommit=True)
+
+    def empty(self) -> None:
+        """Forget all rows and all offsets; checkpointed, so that each run starts alike."""
+        tables = [entity.table for entity in ENTITIES]
+        tables += ["ingest_ledger", "ingest_gap", "ingest_quarantine", "search_key"]
+        with self.connect() as connection:
+            names = sql.SQL(", ").join(map(sql.Identifier, tables))
+            connection.execute(sql.SQL("TRUNCATE {}").format(names))
+            connection.execute("CHECKPOINT")
+
+    def producer(self) -> Producer:
+        return Producer({"bootstrap.servers": self.broker.bootstrap_servers(),
+                         "message.max.bytes": 8_000_000})  # fmt: skip
+
+    def environment(self) -> dict[str, str]:
+        """What a command needs to run on this stand."""
+        return {
+            **os.environ,
+            "DATABASE_URL": self.conninfo,
+            "KAFKA_BOOTSTRAP_SERVERS": self.broker.bootstrap_servers(),
+            "ANNALS_KAFKA_SESSION_TIMEOUT_MS": "6000",
+        }
+
+    def manage(self, *words: str) -> None:
+        """Run a management command to its end."""
+        subprocess.run(  # noqa: S603 - our own command
+            [sys.executable, str(MANAGE), *words], env=self.environment(), check=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def consume(self, count: int = 1, until_idle: float = 3, **env: str) -> list[Run]:
+        """So many consumers at once until the topics are read."""
+        processes = [self.start_consumer(until_idle, **env) for _ in range(count)]
+        return [finish(process) for process in processes]
+
+    def start_consumer(self, until_idle: float | None = None, **env: str) -> subprocess.Popen[str]:
+        words = ["consume", "--json"]
+        words += [] if until_idle is None else ["--until-idle", str(until_idle)]
+        return subprocess.Popen(  # noqa: S603 - our own command
+            [sys.executable, str(MANAGE), *words], env={**self.environment(), **env},
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+
+    def server_cpu(self) -> float | None:
+        """CPU seconds that the database server has used so far; None where it is not here."""
+        with self.connect() as connection:
+            row = connection.execute("SELECT pg_backend_pid(), inet_server_addr()").fetchone()
+            assert row is not None  # noqa: S101
+            try:
+                postmaster = psutil.Process(row[0]).parent()
+                if postmaster is None or "postgres" not in postmaster.name():
+                    return None
+                return sum(_cpu(each) for each in (postmaster, *postmaster.children()))
+            except psutil.Error:
+                return None
+
+
+@contextmanager
+def stand(partitions: int) -> Iterator[Stand]:
+    """Set everything up; take it down at the end."""
+    given = settings.ANNALS.database_url or ""
+    with psycopg.connect(given, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
+        connection.execute(f"CREATE DATABASE {DATABASE}")
+    broker = Broker(settings.ANNALS.home / "bench" / "broker")
+    broker.stop()  # in memory: what an interrupted run left is gone with it
+    broker.start()
+    found = Stand(make_conninfo(given, dbname=DATABASE), broker)
+    try:
+        found.manage("migrate")
+        found.manage("partitions", "maintain")
+        topics = [topic for entity in ENTITIES for topic in entity.topics]
+        found.producer().create_topics(topics, partitions)
+        yield found
+    finally:
+        broker.stop()
+        with psycopg.connect(given, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
+
+
+def finish(process: subprocess.Popen[str]) -> Run:
+    """Wait for a consumer to end, and read what it used."""
+    assert process.stdout is not None  # noqa: S101
+    output = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"the consumer ended with {process.returncode}")
+    summary = json.loads(output.splitlines()[-1])
+    return Run(summary, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+
+
+def bare_copy(
+    stand: Stand, batches: Sequence[Sequence[tuple[str, bytes]]], connections: int
+) -> float:
+    """Seconds to COPY prepared batches, each a transaction, over so many connections.
+
+    A batch is a list of statements with their ready binary payloads.
+    """
+
+    def send(mine: Iterable[Sequence[tuple[str, bytes]]], ready: threading.Barrier) -> None:
+        with stand.connect() as connection, connection.cursor() as cursor:
+            ready.wait()
+            for batch in mine:
+                with connection.transaction():
+                    for statement, payload in batch:
+                        with cursor.copy(statement) as copy:
+                            copy.write(payload)
+
+    barrier = threading.Barrier(connections + 1)
+    threads = [
+        threading.Thread(target=send, args=(batches[n::connections], barrier))
+        for n in range(connections)
+    ]
+    for thread in threads:
+        thread.start()
+    barrier.wait()
+    began = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    return time.perf_counter() - began
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system + times.children_user + times.children_system)

@@ -1,0 +1,31 @@
+"""`manage.py bench ingest|timeline|diff`: benchmarks, as ratios to a limit of the same run."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from importlib import import_module
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+
+class Command(BaseCommand):
+    help = "Measure, beside a limit measured in the same run."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        benches = parser.add_subparsers(dest="bench", required=True, metavar="BENCH")
+        ingest = benches.add_parser("ingest", help="consumer against bare COPY").add_argument
+        ingest(
+            "--messages", type=int, default=300_000, help="in the main runs (default %(default)s)"
+        )
+        ingest("--catch-up", type=int, default=0, metavar="N",
+               help="also read a backlog of N messages, for example 2000000")  # fmt: skip
+        ingest("--rounds", type=int, default=3, help="limit and consumer in turn, so many times")
+        ingest("--json", action="store_true", dest="as_json", help="JSON on stdout")
+
+    def handle(self, **options: Any) -> None:
+        bench = import_module(f"annals.bench.{options['bench']}")
+        names = {"ingest": ("messages", "catch_up", "rounds", "as_json")}[options["bench"]]
+        sys.exit(bench.run(**{name: options[name] for name in names}))
