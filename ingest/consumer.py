@@ -51,7 +51,8 @@ class Policy:
 
 @dataclass(slots=True)
 class Totals:
-    """What one run did, in messages."""
+    """What one run did, in messages. active_seconds: from the first message read to the last
+    one written."""
 
     read: int = 0
     stored: int = 0
@@ -60,6 +61,7 @@ class Totals:
     quarantined: int = 0
     batches: int = 0
     largest_batch: int = 0
+    active_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class Consumer:
         self._landed: dict[Place, int] = {}
         self._window = policy.window()
         self._last_message = time.monotonic()
+        self._first_message: float | None = None
         self._stop = Event()
         self.totals = Totals()
         self._source = open_source(self._on_assigned, self._on_revoked, self._on_lost)
@@ -144,6 +147,8 @@ class Consumer:
             self._start_again(f"{place[0]}[{place[1]}] went back to offset {message.offset}")
             return
         self._last_message = time.monotonic()
+        if self._first_message is None:
+            self._first_message = self._last_message
         while not self._filling.takes(message):
             if not self._make_room():
                 return
@@ -254,6 +259,8 @@ class Consumer:
         totals.expired += expired
         totals.quarantined += batch.messages - stored - repeated - expired
         totals.batches += 1
+        if self._first_message is not None:
+            totals.active_seconds = round(time.monotonic() - self._first_message, 3)
         totals.largest_batch = max(totals.largest_batch, batch.messages)
         metrics.batch_written(batch, written)
 

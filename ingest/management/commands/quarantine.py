@@ -144,8 +144,8 @@ class Command(BaseCommand):
         became: Counter[str] = Counter()
         with (
             connect("annals-retry") as connection,
-            Progress("retry", None, self.stderr) as progress,
-        ):  # type: ignore[arg-type]
+            Progress("retry", None, sys.stderr) as progress,
+        ):
             for few in retry(connection, selection, window, options["dry_run"]):
                 became += few
                 progress.advance(few.total())
