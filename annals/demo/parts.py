@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-TAIL_BYTES = 2000
+LINES = 25
 
 
 class Part:
@@ -42,9 +42,7 @@ class Part:
 
     def said(self) -> str:
         """The end of its log."""
-        with self.log.open("rb") as log:
-            log.seek(max(0, self.log.stat().st_size - TAIL_BYTES))
-            return log.read().decode(errors="replace").strip()
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-LINES:])
 
     def stop(self, patience: float = 10) -> None:
         """Ask it to end; after `patience` seconds end it and all that it started."""

@@ -1,0 +1,145 @@
+"""What Prometheus and an orchestrator are told about the store."""
+
+from datetime import UTC, datetime
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from django.test import Client
+from prometheus_client.parser import text_string_to_metric_families
+from pytest_django import Settings
+
+from annals import env
+from ingest.models import Ledger, Quarantined
+
+pytestmark = pytest.mark.django_db
+makes_days = pytest.mark.django_db(transaction=True)  # which needs autocommit
+
+TOPIC = "top-storage.export.product-instance"
+TOKEN = "a-token-of-some-length"
+
+
+@pytest.fixture
+def client() -> Client:
+    """A probe: it comes by IP address, which is in nobody's ALLOWED_HOSTS."""
+    return Client(SERVER_NAME="10.1.2.3")
+
+
+def samples(client: Client, **headers: str) -> dict[tuple[str, ...], float]:
+    """Samples by name and label values, these in the order of the labels' names."""
+    text = client.get("/metrics", headers=headers).content.decode()
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def ledger(topic_id: str, **counts: int) -> Ledger:
+    now = datetime.now(UTC)
+    return Ledger.objects.create(
+        topic=TOPIC, topic_id=topic_id, partition=0, first_offset=0,
+        next_offset=counts["read"], updated_at=now, checked_at=now, **counts,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def closed(settings: Settings) -> None:
+    """Outside the demo, without a token."""
+    settings.ANNALS = env.Settings(demo=False)
+
+
+def test_alive_asks_nothing_of_the_database(client: Client) -> None:
+    connection.close()
+    with connection.execute_wrapper(lambda *_: pytest.fail("a query")):
+        answer = client.get("/healthz")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+@makes_days
+def test_ready_names_the_days_that_are_missing_until_they_are_made(client: Client) -> None:
+    for table in connection.introspection.table_names():
+        if table[-8:].isdigit():
+            with connection.cursor() as cursor:
+                cursor.execute(f"DROP TABLE {table}")
+    before = client.get("/readyz")
+    assert (before.status_code, before.json()["checks"]["partitions"]) == (503, "10 missing")
+    call_command("partitions", "maintain")
+    after = client.get("/readyz")
+    assert after.status_code == 200
+    assert set(after.json()["checks"].values()) == {"ok"}
+
+
+def test_ready_counts_migrations_that_were_not_applied(client: Client) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'ingest' RETURNING app, name")
+        gone = cursor.fetchall()
+        try:
+            checks = client.get("/readyz").json()["checks"]
+        finally:
+            cursor.executemany(
+                "INSERT INTO django_migrations (app, name, applied) VALUES (%s, %s, now())", gone
+            )
+    assert checks["migrations"] == f"{len(gone)} not applied"
+
+
+def test_probes_take_only_reading(client: Client) -> None:
+    assert client.post("/healthz").status_code == 405
+
+
+@pytest.mark.usefixtures("closed")
+def test_metrics_are_closed_without_a_token(client: Client) -> None:
+    answer = client.get("/metrics")
+    assert answer.status_code == 401
+    assert "ANNALS_METRICS_TOKEN" in answer.content.decode()
+
+
+@pytest.mark.parametrize("given", ["", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x"])
+def test_metrics_refuse_all_but_the_token(client: Client, settings: Settings, given: str) -> None:
+    settings.ANNALS = env.Settings(demo=True, metrics_token=TOKEN)
+    assert client.get("/metrics", headers={"Authorization": given}).status_code == 401
+    assert samples(client, Authorization=f"Bearer {TOKEN}")[("annals_store_up",)] == 1
+
+
+def test_counts_go_on_when_a_topic_is_made_again(client: Client) -> None:
+    ledger("old", read=7, stored=5, repeated=2, high_watermark=9)
+    ledger("new", read=3, stored=3, high_watermark=10)
+    found = samples(client)
+    assert found["annals_store_read_total", "0", TOPIC] == 10
+    assert found["annals_store_messages_total", "stored", "0", TOPIC] == 8
+    assert found["annals_store_lag", "0", TOPIC] == 7
+    assert found["annals_store_faults",] == 0
+
+
+def test_sums_that_do_not_add_up_are_a_fault(client: Client) -> None:
+    ledger("new", read=3, stored=1)
+    assert samples(client)["annals_store_faults",] == 1
+
+
+def test_quarantine_by_status_and_reason(client: Client) -> None:
+    for offset, reason in enumerate(["not_json", "not_json", "too_long"]):
+        Quarantined.objects.create(
+            topic=TOPIC, topic_id="", partition=0, offset=offset, reason=reason,
+            detail="", first_seen=datetime.now(UTC),
+        )  # fmt: skip
+    found = samples(client)
+    assert found["annals_store_quarantine", "not_json", "new"] == 2
+    assert found["annals_store_quarantine", "too_long", "new"] == 1
+
+
+@makes_days
+def test_days_ahead_of_every_table(client: Client) -> None:
+    call_command("partitions", "maintain")
+    ahead = {key[1]: n for key, n in samples(client).items() if key[0] == "annals_store_days_ahead"}
+    assert len(ahead) == 5
+    assert set(ahead.values()) == {14}
+
+
+def test_requests_are_counted_by_pattern_and_not_by_path(client: Client) -> None:
+    local = Client(SERVER_NAME="localhost")
+    before = samples(client)
+    local.get("/no/such/page-4711?q=secret")
+    found = samples(client)
+    key = ("annals_http_requests_total", "GET", "none", "404")
+    assert found[key] == before.get(key, 0) + 1
+    assert not any("4711" in part for each in found for part in each)
