@@ -1,0 +1,118 @@
+"""Log lines: what they say, and that no document's content gets into them."""
+
+import json
+import logging
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from django.db import DataError, IntegrityError, ProgrammingError, connection
+
+from annals.logs import Console, Json, describe, request_id
+
+pytestmark = pytest.mark.django_db
+
+SECRET = "Прыгунов-4711"
+FORMATS = [Console(), Json()]
+
+
+def line(formatter: logging.Formatter, message: str, *args: object, **given: object) -> str:
+    record = logging.makeLogRecord({"name": "ingest", "levelname": "INFO", "msg": message, **given})
+    record.args = args
+    return formatter.format(record)
+
+
+@pytest.fixture
+def request_7() -> Iterator[None]:
+    token = request_id.set("request-7")
+    yield
+    request_id.reset(token)
+
+
+@pytest.mark.usefixtures("request_7")
+def test_a_json_line_is_one_object_with_what_was_given() -> None:
+    found = json.loads(line(Json(), "stored %d rows\nof it", 12, topic="a.b"))
+    assert found.pop("time").endswith("+00:00")
+    assert found == {
+        "level": "INFO",
+        "logger": "ingest",
+        "message": "stored 12 rows\nof it",
+        "requestId": "request-7",
+        "topic": "a.b",
+    }
+
+
+@pytest.mark.usefixtures("request_7")
+def test_a_console_line_ends_with_what_was_given() -> None:
+    text = line(Console(), "stored %d rows", 12, topic="a.b")
+    assert text.endswith("INFO    ingest: stored 12 rows requestId=request-7 topic=a.b")
+
+
+@pytest.mark.parametrize("formatter", FORMATS, ids=["console", "json"])
+def test_an_error_brings_its_stack_and_its_causes(formatter: logging.Formatter) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        store_nothing()
+    text = line(formatter, "failed", exc_info=(RuntimeError, caught.value, caught.tb))
+    assert "in store_nothing" in text
+    assert text.index("LookupError: no such day") < text.index("RuntimeError: cannot store")
+
+
+def store_nothing() -> None:
+    try:
+        find_day()
+    except LookupError as error:
+        raise RuntimeError("cannot store") from error
+
+
+def find_day() -> None:
+    raise LookupError("no such day")
+
+
+# PostgreSQL quotes the value in its sentence, in DETAIL, or in CONTEXT.
+QUOTING = [
+    ("SELECT %s::jsonb", [f'{{"name": "{SECRET}"']),
+    ("SELECT %s::integer", [SECRET]),
+    ("SELECT %s::text::timestamptz", [SECRET]),
+    ("INSERT INTO history_person VALUES (%s, 'a', 'person'), (%s, 'b', '')", [SECRET, SECRET]),
+]
+
+
+@pytest.mark.parametrize("formatter", FORMATS, ids=["console", "json"])
+@pytest.mark.parametrize("statement, values", QUOTING)
+def test_no_line_about_a_database_error_quotes_a_row(
+    formatter: logging.Formatter, statement: str, values: list[object]
+) -> None:
+    with pytest.raises((DataError, IntegrityError)) as caught:
+        execute(statement, values)
+    assert SECRET in str(caught.value)  # or the test proves nothing
+    told = (type(caught.value), caught.value, caught.tb)
+    text = line(formatter, "writing: %s", caught.value, exc_info=told)
+    assert SECRET not in text
+    assert "SQLSTATE 2" in text
+
+
+def test_no_line_about_a_failed_copy_quotes_a_row() -> None:
+    with pytest.raises(psycopg.DataError) as caught:
+        copy(f'{{"name": "{SECRET}"\n')
+    assert SECRET in str(caught.value)
+    assert SECRET not in describe(caught.value)
+    assert describe(caught.value) == "InvalidTextRepresentation: SQLSTATE 22P02"
+
+
+def test_the_sentence_is_kept_where_it_quotes_no_value() -> None:
+    with pytest.raises(ProgrammingError) as caught:
+        execute("SELECT * FROM nowhere", [])
+    assert describe(caught.value) == (
+        'ProgrammingError: SQLSTATE 42P01: relation "nowhere" does not exist'
+    )
+
+
+def execute(statement: str, values: list[object]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+
+
+def copy(row: str) -> None:
+    execute("CREATE TEMP TABLE document (data jsonb)", [])
+    with connection.connection.cursor() as cursor, cursor.copy("COPY document FROM STDIN") as out:
+        out.write(row)

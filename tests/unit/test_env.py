@@ -1,0 +1,99 @@
+"""Settings: right values are typed, wrong ones stop the start with a sentence that names them."""
+
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from annals import env, start
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    assert env.read({}) == env.Settings()
+
+
+def test_every_kind_of_value_is_converted() -> None:
+    settings = env.read(
+        {
+            "DATABASE_URL": "postgresql://a@b/c",
+            "ANNALS_RETENTION_DAYS": " 30 ",
+            "ANNALS_DEMO": "true",
+            "ANNALS_HOME": "/srv/annals",
+            "ANNALS_ALLOWED_HOSTS": "annals.example, 10.0.0.1 ,",
+        }
+    )
+    assert settings.database_url == "postgresql://a@b/c"
+    assert settings.retention_days == 30
+    assert settings.demo is True
+    assert settings.home == Path("/srv/annals")
+    assert settings.allowed_hosts == ("annals.example", "10.0.0.1")
+
+
+@pytest.mark.parametrize(
+    "name, value, reason",
+    [
+        ("ANNALS_RETENTION_DAYS", "ninety", "int"),
+        ("ANNALS_RETENTION_DAYS", "0", ">= 1"),
+        ("ANNALS_RETENTION_DAYS", "3651", "<= 3650"),
+        ("ANNALS_SECRET_KEY", "short", "length >= 32"),
+        ("ANNALS_DEMO", "perhaps", "bool"),
+        ("ANNALS_LOG_LEVEL", "LOUD", "DEBUG"),
+        ("ANNALS_METRICS_TOKEN", "short", "length >= 16"),
+    ],
+)
+def test_a_wrong_value_is_named(name: str, value: str, reason: str) -> None:
+    with pytest.raises(env.SettingError) as caught:
+        env.read({name: value})
+    assert str(caught.value).startswith(f"{name} is wrong: ")
+    assert reason in str(caught.value)
+
+
+def test_an_unknown_name_is_refused_and_named() -> None:
+    with pytest.raises(env.SettingError, match="ANNALS_RETENTION_DAY is not a setting"):
+        env.read({"ANNALS_RETENTION_DAY": "30"})
+
+
+@pytest.mark.parametrize("name", ["ANNALS_KAFKA_SASL_MECHANISM", "ANNALS_TEST_ALL", "PATH"])
+def test_names_that_are_read_elsewhere_pass(name: str) -> None:
+    assert env.read({name: "x"}) == env.Settings()
+
+
+def test_an_empty_value_counts_as_unset() -> None:
+    assert env.read({"ANNALS_RETENTION_DAYS": "", "DATABASE_URL": " "}) == env.Settings()
+
+
+@given(st.text(min_size=1).filter(lambda text: text.strip()))
+def test_no_text_breaks_more_than_a_setting(text: str) -> None:
+    for name in ("ANNALS_RETENTION_DAYS", "ANNALS_DEMO", "ANNALS_LOG_LEVEL", "ANNALS_SECRET_KEY"):
+        with suppress(env.SettingError):
+            env.read({name: text})
+
+
+def test_librdkafka_names_are_made_of_ours() -> None:
+    assert env.kafka(
+        {"ANNALS_KAFKA_SASL_MECHANISM": "PLAIN", "ANNALS_KAFKA_FETCH_MAX_BYTES": "", "OTHER": "x"}
+    ) == {"sasl.mechanism": "PLAIN"}
+
+
+def test_a_secret_key_is_made_once_and_readable_to_nobody_else(tmp_path: Path) -> None:
+    settings = env.Settings(home=tmp_path / "new")
+    first = env.secret_key(settings)
+    assert len(first) >= 32
+    assert env.secret_key(settings) == first
+    assert stat.S_IMODE((tmp_path / "new" / "secret_key").stat().st_mode) == 0o600
+
+
+def test_a_given_secret_key_is_taken_and_none_is_written(tmp_path: Path) -> None:
+    given_key = "k" * 32
+    assert env.secret_key(env.Settings(home=tmp_path, secret_key=given_key)) == given_key
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_start_stops_with_the_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANNALS_RETENTION_DAYS", "many")
+    with pytest.raises(SystemExit) as caught:
+        start.prepare(["migrate"])
+    assert str(caught.value).startswith("annals: ANNALS_RETENTION_DAYS is wrong: ")
