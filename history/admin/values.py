@@ -75,7 +75,7 @@ class Item:
 ABSENT = Value("absent", "—")
 
 
-def readable(value: Json | msgspec.Raw, fields: Fields, path: str, depth: int = 0) -> Value:
+def readable(value: "Json | msgspec.Raw", fields: Fields, path: str, depth: int = 0) -> Value:
     """A value for a person. path: where it stands, by which the catalogue tells what it is."""
     if value is None:
         return Value("null", _("empty"), "null")
