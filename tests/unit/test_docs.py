@@ -1,0 +1,73 @@
+"""The documentation names everything there is, and points at nothing that is not there."""
+
+import re
+from argparse import ArgumentParser
+from pathlib import Path
+
+import pytest
+
+from annals import docs, env
+from annals.embedded import jars
+
+ROOT = docs.DOCS.parent
+PAGES = sorted(
+    path for path in [*ROOT.glob("*.md"), *docs.DOCS.rglob("*.md")] if ".venv" not in path.parts
+)
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+
+
+@pytest.mark.parametrize("name", docs.PAGES)
+def test_written_pages_are_fresh(name: str) -> None:
+    assert (docs.DOCS / name).read_text() == docs.PAGES[name](), "run scripts/lint"
+
+
+def test_every_setting_has_its_row() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", docs.settings_page(), re.MULTILINE)
+    assert rows == [env.variable(name) for name in env.Settings.__struct_fields__]
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["consume", "partitions maintain", "quarantine retry", "ledger", "simulate", "people import"],
+)
+def test_every_command_of_the_contract_has_its_section(command: str) -> None:
+    assert f"# manage.py {command}\n" in docs.commands_page()
+
+
+def test_options_actions_and_words_of_a_command_are_all_written() -> None:
+    parser = ArgumentParser("manage.py tell", description="Tell a story")
+    parser.add_argument("--loud", action="store_true", help="so that|all hear")
+    actions = parser.add_subparsers()
+    short = actions.add_parser("short", help="a short one")
+    short.add_argument("--lines", type=int, default=3, help="how many (default %(default)s)")
+    short.add_argument("mood", choices=["gay", "sad"])
+    text = "\n".join(docs._section(parser, "manage.py tell"))
+    assert "## manage.py tell\n\nTell a story.\n" in text
+    assert "| `--loud` | so that\\|all hear |" in text
+    assert "### manage.py tell short\n\nA short one.\n" in text
+    assert "| `--lines LINES` | how many (default 3) |" in text
+    assert "`gay\\|sad`" in text
+    assert "--help" not in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text()):
+        path, _, _ = target.partition("#")
+        if path and "://" not in path:
+            assert (page.parent / path).exists(), f"{page.relative_to(ROOT)}: {target}"
+
+
+def test_the_index_leads_to_every_page() -> None:
+    linked = set(LINK.findall((docs.DOCS / "index.md").read_text()))
+    pages = {path.name for path in docs.DOCS.glob("*.md")} - {"index.md"}
+    assert pages <= linked
+
+
+def test_decisions_have_numbers_of_their_own() -> None:
+    numbers = [path.name[:4] for path in (docs.DOCS / "decisions").glob("[0-9]*.md")]
+    assert len(numbers) == len(set(numbers)) >= 9
+
+
+def test_compose_runs_the_kafka_that_the_tests_ran_on() -> None:
+    assert f"image: apache/kafka:{jars.VERSION}\n" in (ROOT / "docker/compose.yaml").read_text()
