@@ -74,9 +74,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "messages in quarantine or unread ones in Kafka.",
         ),
     ] = 7
+    archive_url: Annotated[
+        Annotated[str, Meta(pattern=r"^(/|\./|\.\./|file://|s3://|gs://).")] | None,
+        Meta(
+            description="Where days are kept as Parquet before they are dropped: a directory, or "
+            "an `s3://` or `gs://` URL as pyarrow takes it. Unset: they are not kept."
+        ),
+    ] = None
     allowed_hosts: Annotated[
         tuple[str, ...], Meta(description="Host names that the web answers to, comma-separated.")
     ] = ("localhost", "127.0.0.1", "[::1]")
+    api_rate: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=10_000_000,
+            description="How many API requests a minute one login may make of one web process; "
+            "0: as many as it likes.",
+        ),
+    ] = 30_000
     https: Annotated[
         bool, Meta(description="The web is reached over HTTPS: secure cookies, HSTS.")
     ] = False

@@ -1,0 +1,129 @@
+"""Versions as the API shows them, and the bytes of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from typing import Any
+
+import msgspec
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.renderers import BaseRenderer
+
+from history.completeness import Completeness
+from history.people import Author
+from history.timeline import Include, LabelledChange, Version
+
+# missingVersions lists so many at most, the newest; missingCount is exact.
+MISSING_LISTED = 1000
+
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What goes into a version, and how: the parts, the zone of times, the language of labels."""
+
+    include: frozenset[Include]
+    zone: tzinfo
+    language: str
+
+    def moment(self, moment: datetime) -> str:
+        """ISO 8601 with six fractional digits and the offset."""
+        return moment.astimezone(self.zone).isoformat(timespec="microseconds")
+
+    def moment_or_none(self, moment: datetime | None) -> str | None:
+        return None if moment is None else self.moment(moment)
+
+
+def version(found: Version, shape: Shape) -> Answer:
+    """One version; `entity`, `diff` and `changes` only where they are asked for."""
+    answer: Answer = {"kind": found.entity.name, "id": found.id}
+    if found.product_instance_id is not None:
+        answer["productInstanceId"] = found.product_instance_id
+    if Include.ENTITY in shape.include:
+        answer["entity"] = msgspec.Raw(found.snapshot)
+    answer |= {
+        "version": found.version,
+        "type": found.type.name,
+        "updatedAt": shape.moment(found.updated_at),
+        "createdAt": found.created_at,
+    }
+    if found.entity.root:
+        answer["closedAt"] = found.closed_at
+    answer |= {"clientId": found.client_id, **author(found.author)}
+    if Include.DIFF in shape.include:
+        answer["diff"] = found.patch
+    if Include.CHANGES in shape.include:
+        answer["changes"] = [change(each, shape.language) for each in found.changes]
+    answer |= {
+        "previousVersion": found.previous_version,
+        "missingVersions": list(found.missing[-MISSING_LISTED:]),
+        "missingCount": len(found.missing),
+        "olderVersions": found.older.value if found.older else None,
+    }
+    return answer
+
+
+def author(who: Author | None) -> Answer:
+    """Login, name and kind; an unknown login is its own name and of kind `unknown`."""
+    if who is None:
+        return {"author": None, "authorName": None, "authorKind": None}
+    return {"author": who.login, "authorName": who.name, "authorKind": who.kind}
+
+
+def change(found: LabelledChange, language: str) -> Answer:
+    """One change. `old` is left out of what was added, `new` of what was removed."""
+    plain = found.change
+    answer: Answer = {
+        "path": plain.path,
+        "keyPath": plain.key_path,
+        "label": found.label.text(language) if found.label else None,
+        "fieldKind": found.label.kind if found.label else None,
+        "kind": plain.kind,
+        "old": plain.old,
+        "new": plain.new,
+        "fromIndex": plain.from_index,
+        "toIndex": plain.to_index,
+    }
+    return {name: value for name, value in answer.items() if value is not msgspec.UNSET}
+
+
+def completeness(found: Completeness, shape: Shape, missing: int | None = None) -> Answer:
+    """The block that goes with every list. missing: versions that the list lacks in between."""
+    answer = {
+        "completeTo": shape.moment_or_none(found.complete_to),
+        "lagMessages": found.lag_messages,
+        "lagSeconds": found.lag_seconds,
+        "halted": found.halted,
+        "retentionStart": shape.moment(found.retention_start),
+    }
+    return answer if missing is None else {**answer, "missingVersions": missing}
+
+
+class AlwaysJson(BaseContentNegotiation):
+    """The API speaks JSON whatever the Accept header says."""
+
+    def select_parser(self, *_: Any) -> None:
+        return None
+
+    def select_renderer(self, _: Any, renderers: Any, *__: Any) -> tuple[BaseRenderer, str]:
+        return renderers[0], renderers[0].media_type
+
+
+class Json(BaseRenderer):
+    """Numbers as exact as they are, snapshots as the database gave them."""
+
+    media_type = "application/json"
+    format = "json"
+    charset = None
+    _encoder = msgspec.json.Encoder(decimal_format="number")
+
+    def render(
+        self,
+        data: Any,
+        accepted_media_type: str | None = None,  # noqa: ARG002 - DRF's signature
+        renderer_context: Mapping[str, Any] | None = None,  # noqa: ARG002
+    ) -> bytes:
+        return self._encoder.encode(data)

@@ -1,0 +1,92 @@
+"""Errors as answers: {"status": "error", "error": {"code", "message", "requestId"}}.
+
+| HTTP | code |
+|---|---|
+| 400 | bad_parameter, with `parameter` |
+| 401 | not_authenticated |
+| 403 | no_permission |
+| 404 | unknown_entity, not_found, older_than_retention, unknown_address |
+| 405 | method_not_allowed |
+| 429 | too_many_requests, with Retry-After |
+| 500 | internal_error |
+| 503 | unavailable, with Retry-After |
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.db import InterfaceError, OperationalError
+from django.http import Http404
+from psycopg_pool import PoolTimeout
+from rest_framework import exceptions
+from rest_framework.response import Response
+
+from history.timeline import BadParameterError, NoVersionError, OlderThanRetentionError
+
+RETRY_SECONDS = 5
+
+log = logging.getLogger(__name__)
+
+
+class UnknownEntityError(LookupError):
+    """There is no such kind of entity."""
+
+
+class UnknownAddressError(LookupError):
+    """No call of the API has this address."""
+
+
+# The first kind that fits counts. DRF's own exceptions bring a message for people along.
+_KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ...] = (
+    (BadParameterError, 400, "bad_parameter"),
+    (OlderThanRetentionError, 404, "older_than_retention"),
+    (NoVersionError, 404, "not_found"),
+    (UnknownEntityError, 404, "unknown_entity"),
+    ((UnknownAddressError, Http404), 404, "unknown_address"),
+    ((exceptions.NotAuthenticated, exceptions.AuthenticationFailed), 401, "not_authenticated"),
+    ((PermissionDenied, exceptions.PermissionDenied), 403, "no_permission"),
+    (exceptions.MethodNotAllowed, 405, "method_not_allowed"),
+    (exceptions.Throttled, 429, "too_many_requests"),
+    ((OperationalError, InterfaceError, PoolTimeout), 503, "unavailable"),
+)
+_SAID = {
+    "no_permission": "this login may not read this",
+    "unknown_address": "the API has no such address; see /api/docs/",
+    "unavailable": "the database cannot be reached; try again in a moment",
+    "internal_error": "something went wrong here; the log has it under the requestId",
+}
+
+
+def answer(error: Exception, context: dict[str, Any]) -> Response:
+    """The answer to an exception in a view. DRF's EXCEPTION_HANDLER."""
+    status, code = _kind(error)
+    if status >= 500:
+        log.error("API: %s", code, exc_info=error)
+    body: dict[str, str] = {
+        "code": code,
+        "message": _SAID.get(code) or str(error),
+        "requestId": context["request"].META.get("HTTP_X_REQUEST_ID", ""),
+    }
+    if isinstance(error, BadParameterError):
+        body["parameter"] = error.name
+    headers = {}
+    if isinstance(error, exceptions.APIException):
+        if getattr(error, "auth_header", None):
+            headers["WWW-Authenticate"] = str(error.auth_header)  # type: ignore[attr-defined]
+        if isinstance(error, exceptions.Throttled):
+            headers["Retry-After"] = str(int(getattr(error, "wait", None) or 1))
+    if code == "unavailable":
+        headers["Retry-After"] = str(RETRY_SECONDS)
+    response = Response({"status": "error", "error": body}, status=status, headers=headers)
+    response.exception = True
+    return response
+
+
+def _kind(error: Exception) -> tuple[int, str]:
+    for kinds, status, code in _KINDS:
+        if isinstance(error, kinds):
+            return status, code
+    return 500, "internal_error"

@@ -1,0 +1,121 @@
+"""Query parameters: each is known, given once, and of the right form; else 400 with its name."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, tzinfo
+from enum import Enum
+from functools import cache
+from typing import TypeVar
+from zoneinfo import ZoneInfo, available_timezones
+
+from django.http import QueryDict
+
+from history.timeline import BadParameterError
+
+E = TypeVar("E", bound=Enum)
+
+TEXT_LENGTH = 300
+TOKEN_LENGTH = 2000
+DIGITS = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+# What a client sends who forgets that + in an address means a space.
+LOST_PLUS = re.compile(r" (?=\d{2}(:?\d{2})?$)")
+
+
+class Parameters:
+    """The parameters of one request. Every getter takes one; finish() refuses what is left.
+
+    A mistyped filter that is passed over would answer another question than was asked.
+    `language`: the one of labels, from the Accept-Language header.
+    """
+
+    def __init__(self, given: QueryDict, language: str) -> None:
+        self.language = language
+        self._given = given
+        self._left = set(given)
+
+    def text(self, name: str, length: int = TEXT_LENGTH) -> str | None:
+        """The value as it stands, 1 to `length` characters; None where not given."""
+        self._left.discard(name)
+        values = self._given.getlist(name)
+        if not values:
+            return None
+        if len(values) > 1:
+            raise BadParameterError(name, "is given more than once")
+        if not values[0]:
+            raise BadParameterError(name, "is empty")
+        if len(values[0]) > length:
+            raise BadParameterError(name, f"is longer than {length} characters")
+        if "\0" in values[0] or "\ufffd" in values[0]:
+            raise BadParameterError(name, "has a NUL character or bytes that are not UTF-8")
+        return values[0]
+
+    def required(self, name: str, length: int = TEXT_LENGTH) -> str:
+        value = self.text(name, length)
+        if value is None:
+            raise BadParameterError(name, "is required")
+        return value
+
+    def number(self, name: str, low: int, high: int) -> int | None:
+        value = self.text(name)
+        return None if value is None else whole(name, value, low, high)
+
+    def choice(self, name: str, words: type[E], default: E) -> E:
+        """A member of an enumeration by its value."""
+        value = self.text(name)
+        if value is None:
+            return default
+        for word in words:
+            if word.value == value:
+                return word
+        raise BadParameterError(name, f"must be one of {', '.join(str(w.value) for w in words)}")
+
+    def some(self, name: str, words: type[E]) -> frozenset[E]:
+        """Members of an enumeration by their values, comma-separated; all where not given."""
+        value = self.text(name)
+        if value is None:
+            return frozenset(words)
+        known = {word.value: word for word in words}
+        given = value.split(",")
+        if not known.keys() >= set(given):
+            raise BadParameterError(name, f"must be any of {', '.join(known)}, comma-separated")
+        return frozenset(known[word] for word in given)
+
+    def zone(self) -> tzinfo:
+        """`tz`, UTC where not given."""
+        name = self.text("tz")
+        if name is None:
+            return UTC
+        if name not in _zones():
+            raise BadParameterError("tz", "is not the name of a time zone (IANA: Europe/Moscow)")
+        return ZoneInfo(name)
+
+    def moment(self, name: str, zone: tzinfo) -> datetime | None:
+        """ISO 8601, to the microsecond; without an offset it is a time in `zone`. Aware, UTC."""
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            moment = datetime.fromisoformat(LOST_PLUS.sub("+", value))
+            return moment.replace(tzinfo=moment.tzinfo or zone).astimezone(UTC)
+        except (ValueError, OverflowError):
+            reason = "is not a moment in ISO 8601, such as 2025-07-03T11:42:48.5+03:00"
+            raise BadParameterError(name, reason) from None
+
+    def finish(self) -> None:
+        """Refuse what no getter asked for."""
+        for name in sorted(self._left):
+            raise BadParameterError(name[:TEXT_LENGTH], "is not a parameter of this call")
+
+
+def whole(name: str, value: str, low: int, high: int) -> int:
+    """A whole number within bounds, both included."""
+    number = int(value) if DIGITS.fullmatch(value) else low - 1
+    if not low <= number <= high:
+        raise BadParameterError(name, f"must be a whole number from {low} to {high}")
+    return number
+
+
+@cache
+def _zones() -> frozenset[str]:
+    return frozenset(available_timezones())

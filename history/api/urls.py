@@ -1,0 +1,28 @@
+"""The addresses under /api/v1/. An id may hold slashes, so what follows it is tried first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.http import HttpResponseBase
+from django.urls import path, re_path
+from django.views.decorators.gzip import gzip_page
+from django.views.decorators.http import conditional_page
+
+from history.api import views
+
+ENTITY = "history/<str:entity>/<path:id>"
+
+
+def _call(view: type[views.Call], *, tagged: bool = False) -> Callable[..., HttpResponseBase]:
+    """The view, compressed where the client takes it; tagged: with ETag and If-None-Match."""
+    function = view.as_view()
+    return gzip_page(conditional_page(function) if tagged else function)
+
+
+urlpatterns = [
+    path(f"{ENTITY}/versions/<str:version>", _call(views.SingleVersion, tagged=True)),
+    path(f"{ENTITY}/compare", _call(views.Compare)),
+    path(ENTITY, _call(views.Timeline)),
+    re_path("", _call(views.Nowhere)),
+]

@@ -1,0 +1,146 @@
+"""The calls about one entity."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.utils.cache import patch_vary_headers
+from django.utils.translation import get_language_from_request
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from history import completeness, timeline
+from history.api import access, answers
+from history.api.answers import Answer, Shape
+from history.api.errors import UnknownAddressError, UnknownEntityError
+from history.api.parameters import TOKEN_LENGTH, Parameters, whole
+from history.entities import BY_NAME, Entity
+from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, MAX_VERSION, ChangeType
+from history.timeline import Filters, Include, Order, Query, Sort
+from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
+
+
+class Call(APIView):
+    """A call of the API: reads its parameters, answers in the envelope."""
+
+    permission: ClassVar[str] = access.READ_HISTORY
+
+    def get(self, request: Request, **place: str) -> Response:
+        language = get_language_from_request(request)
+        data = self.answer(Parameters(request.query_params, language), **place)
+        response = Response({"status": "success", "data": data})
+        patch_vary_headers(response, ["Accept-Language"])
+        return response
+
+    def answer(self, parameters: Parameters, **place: str) -> Any:
+        """The `data` of the envelope. Must end the reading of parameters with finish()."""
+        raise NotImplementedError
+
+
+def kind(entity: str) -> Entity:
+    """The kind of entity with this name; UnknownEntityError."""
+    try:
+        return BY_NAME[entity]
+    except KeyError:
+        raise UnknownEntityError(
+            f"there is no kind of entity of this name; there are {', '.join(BY_NAME)}"
+        ) from None
+
+
+def shape(parameters: Parameters) -> Shape:
+    """`include`, `tz` and the language that the request asks for."""
+    return Shape(
+        include=parameters.some("include", Include),
+        zone=parameters.zone(),
+        language=parameters.language,
+    )
+
+
+def filters(parameters: Parameters, form: Shape, *, path: bool = True) -> Filters:
+    """`from`, `to`, `author`, `clientId`, `type`, and `path` where the call has it."""
+    given = parameters.text("type")
+    if given is not None and given not in ChangeType.__members__:
+        raise timeline.BadParameterError(
+            "type", f"must be one of {', '.join(ChangeType.__members__)}"
+        )
+    return Filters(
+        since=parameters.moment("from", form.zone),
+        until=parameters.moment("to", form.zone),
+        author=parameters.text("author", AUTHOR_LENGTH),
+        client_id=parameters.text("clientId", CLIENT_ID_LENGTH),
+        type=ChangeType[given] if given else None,
+        path=parameters.text("path") if path else None,
+    )
+
+
+def page_size(parameters: Parameters) -> int:
+    return parameters.number("pageSize", 1, MAX_PAGE_SIZE) or DEFAULT_PAGE_SIZE
+
+
+class Timeline(Call):
+    """GET history/{entity}/{id}"""
+
+    def answer(self, parameters: Parameters, **place: str) -> Answer:
+        entity = kind(place["entity"])
+        form = shape(parameters)
+        query = Query(
+            entity=entity,
+            id=place["id"],
+            filters=filters(parameters, form),
+            sort=parameters.choice("sort", Sort, Sort.UPDATED_AT),
+            order=parameters.choice("order", Order, Order.DESC),
+            page_size=page_size(parameters),
+            page_token=parameters.text("pageToken", TOKEN_LENGTH),
+            include=form.include,
+        )
+        parameters.finish()
+        found = timeline.page(query)
+        missing = sum(len(version.missing) for version in found.versions)
+        state = completeness.read([entity])
+        data: Answer = {"history": [answers.version(each, form) for each in found.versions]}
+        if found.next_token is not None:
+            data["nextPageToken"] = found.next_token
+        data["completeness"] = answers.completeness(state, form, missing)
+        return data
+
+
+class SingleVersion(Call):
+    """GET history/{entity}/{id}/versions/{version}"""
+
+    def answer(self, parameters: Parameters, **place: str) -> Answer:
+        entity = kind(place["entity"])
+        form = shape(parameters)
+        number = whole("version", place["version"], 0, MAX_VERSION)
+        parameters.finish()
+        return answers.version(timeline.version(entity, place["id"], number, form.include), form)
+
+
+class Compare(Call):
+    """GET history/{entity}/{id}/compare"""
+
+    def answer(self, parameters: Parameters, **place: str) -> Answer:
+        entity = kind(place["entity"])
+        form = shape(parameters)
+        old, new = (
+            whole(name, parameters.required(name), 0, MAX_VERSION) for name in ("from", "to")
+        )
+        parameters.finish()
+        found = timeline.compare(entity, place["id"], old, new)
+        sides = Shape(form.include & {Include.ENTITY}, form.zone, form.language)
+        data: Answer = {
+            "from": answers.version(found.before, sides),
+            "to": answers.version(found.after, sides),
+        }
+        if Include.DIFF in form.include:
+            data["diff"] = found.patch
+        if Include.CHANGES in form.include:
+            data["changes"] = [answers.change(each, form.language) for each in found.changes]
+        return data
+
+
+class Nowhere(Call):
+    """Every other address under /api/v1/."""
+
+    def answer(self, parameters: Parameters, **place: str) -> Answer:  # noqa: ARG002
+        raise UnknownAddressError

@@ -1,0 +1,320 @@
+"""The API as its callers see it: envelope, versions, parameters, errors, access."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+
+import jsonpatch
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from history.exactjson import loads
+from history.models import Person
+from tests.db.store import T0, Store, minute, queries
+
+BASE = "/api/v1/history/product-instance"
+
+
+def basic(login: str) -> dict[str, str]:
+    secret = base64.b64encode(f"{login}:{login}".encode()).decode()
+    return {"Authorization": f"Basic {secret}"}
+
+
+@pytest.fixture
+def auditor(client: Client, db: None) -> Client:
+    client.force_login(User.objects.get(username="auditor"))
+    return client
+
+
+@pytest.fixture
+def seven(store: Store) -> Store:
+    for version in range(7):
+        store.add("A1", version, {"rate": str(version), "createdAt": "2025-07-03"}, version)
+    return store
+
+
+def data(response: Any) -> Any:
+    assert response.status_code == 200, response.content
+    body = loads(response.content)
+    assert body["status"] == "success"  # type: ignore[index,call-overload]
+    return body["data"]  # type: ignore[index,call-overload]
+
+
+def error(response: Any, status: int, code: str) -> Any:
+    body = json.loads(response.content)
+    assert (response.status_code, body["status"]) == (status, "error"), body
+    assert body["error"]["code"] == code
+    assert body["error"]["message"]
+    assert body["error"]["requestId"] == response.headers["X-Request-ID"]
+    return body["error"]
+
+
+def test_a_version_has_what_the_contract_names(auditor: Client, seven: Store) -> None:
+    Person.objects.create(login="m.ivanov", full_name="Иванов Михаил", kind="person")
+    found = data(auditor.get(f"{BASE}/A1?pageSize=1&tz=Europe/Moscow"))
+    (newest,) = found["history"]
+    assert newest == {
+        "kind": "product-instance",
+        "id": "A1",
+        "entity": {"rate": "6", "createdAt": "2025-07-03"},
+        "version": 6,
+        "type": "UPDATE",
+        "updatedAt": (minute(6) + timedelta(hours=3))
+        .replace(tzinfo=None)
+        .isoformat(timespec="microseconds")
+        + "+03:00",
+        "createdAt": "2025-07-03",
+        "closedAt": None,
+        "clientId": "top-crm",
+        "author": "m.ivanov",
+        "authorName": "Иванов Михаил",
+        "authorKind": "person",
+        "diff": [{"op": "replace", "path": "/rate", "value": "6"}],
+        "changes": [
+            {
+                "path": "/rate",
+                "keyPath": "/rate",
+                "label": "Процентная ставка",
+                "fieldKind": "percent",
+                "kind": "changed",
+                "old": "5",
+                "new": "6",
+            }
+        ],
+        "previousVersion": 5,
+        "missingVersions": [],
+        "missingCount": 0,
+        "olderVersions": None,
+    }
+    assert found["nextPageToken"].startswith("v1:")
+    assert found["completeness"]["missingVersions"] == 0
+
+
+def test_pages_to_the_end(auditor: Client, seven: Store) -> None:
+    seen: list[Any] = []
+    query = "pageSize=3"
+    while True:
+        found = data(auditor.get(f"{BASE}/A1?{query}"))
+        seen.extend(found["history"])
+        if "nextPageToken" not in found:
+            break
+        query = f"pageSize=3&pageToken={quote(found['nextPageToken'])}"
+    assert [version["version"] for version in seen] == [6, 5, 4, 3, 2, 1, 0]
+    for newer, older in itertools.pairwise(seen):
+        assert jsonpatch.apply_patch(older["entity"], newer["diff"]) == newer["entity"]
+    first = seen[-1]
+    assert (first["diff"], first["previousVersion"], first["changes"]) == (None, None, [])
+
+
+def test_numbers_come_out_as_they_came_in(auditor: Client, store: Store) -> None:
+    store.add("A1", 0, '{"n": 0}', 0)
+    store.add("A1", 1, '{"n": 12345678901234567890.10, "t": "' + "x" * 200 + '"}', 1)
+    store.add("A1", 2, '{"n": 1.00, "t": "' + "x" * 200 + '"}', 2)
+    body = auditor.get(f"{BASE}/A1").content
+    assert body.count(b"12345678901234567890.10") == 4  # twice entity, once patch, and old, new...
+    assert b'"value":1.00' in body
+    assert b'"new":1.00' in body
+
+
+def test_only_the_parts_asked_for(auditor: Client, seven: Store) -> None:
+    (newest, *_) = data(auditor.get(f"{BASE}/A1?include=diff"))["history"]
+    assert "diff" in newest
+    assert not {"entity", "changes"} & set(newest)
+    (newest, *_) = data(auditor.get(f"{BASE}/A1?include=entity,changes"))["history"]
+    assert {"entity", "changes"} <= set(newest)
+    assert "diff" not in newest
+
+
+def test_filters(auditor: Client, seven: Store) -> None:
+    seven.add("A1", 7, {"rate": "6", "x": 1}, 7, author="anna", client="web")
+
+    def versions(query: str) -> list[int]:
+        return [each["version"] for each in data(auditor.get(f"{BASE}/A1?{query}"))["history"]]
+
+    assert versions("author=anna") == [7]
+    assert versions("clientId=web") == [7]
+    assert versions("type=CREATE") == [0]
+    assert versions("path=/rate&pageSize=2") == [6, 5]
+    assert versions("sort=version&order=asc&pageSize=2") == [0, 1]
+    start, end = minute(2).replace(tzinfo=None).isoformat(), quote(minute(4).isoformat())
+    assert versions(f"from={start}&to={end}") == [3, 2]
+    assert versions(f"from={start}&to={minute(4).isoformat()}") == [3, 2]  # + as a space
+    moscow = (minute(2) + timedelta(hours=3)).replace(tzinfo=None).isoformat()
+    assert versions(f"from={moscow}&to={end}&tz=Europe/Moscow") == [3, 2]
+    assert versions("author=nobody") == []
+
+
+@pytest.mark.parametrize(
+    "query, parameter",
+    [
+        ("pageSize=0", "pageSize"),
+        ("pageSize=501", "pageSize"),
+        ("pageSize=ten", "pageSize"),
+        ("pageSize=1&pageSize=2", "pageSize"),
+        ("pageToken=v1:abc", "pageToken"),
+        ("pageToken=", "pageToken"),
+        ("sort=author", "sort"),
+        ("order=down", "order"),
+        ("from=yesterday", "from"),
+        ("from=0001-01-01T00:00:00%2B14:00", "from"),
+        ("from=2026-01-02&to=2026-01-01", "from"),
+        ("to=2026-13-01", "to"),
+        ("type=update", "type"),
+        ("include=all", "include"),
+        ("tz=Moscow", "tz"),
+        ("tz=../../etc/passwd", "tz"),
+        ("path=rate", "path"),
+        ("path=/[x", "path"),
+        ("author=%00", "author"),
+        ("author=" + "x" * 65, "author"),
+        ("clientId=%FF", "clientId"),
+        ("pagesize=5", "pagesize"),
+    ],
+)
+def test_a_bad_parameter_is_named(
+    auditor: Client, seven: Store, query: str, parameter: str
+) -> None:
+    said = error(auditor.get(f"{BASE}/A1?{query}"), 400, "bad_parameter")
+    assert said["parameter"] == parameter
+    assert parameter in said["message"]
+
+
+def test_a_token_is_bound_to_its_question(auditor: Client, seven: Store) -> None:
+    token = quote(data(auditor.get(f"{BASE}/A1?pageSize=2&author=m.ivanov"))["nextPageToken"])
+    data(auditor.get(f"{BASE}/A1?pageSize=9&tz=Asia/Tokyo&author=m.ivanov&pageToken={token}"))
+    for query in ("author=anna&", "", "author=m.ivanov&order=asc&"):
+        said = error(auditor.get(f"{BASE}/A1?{query}pageToken={token}"), 400, "bad_parameter")
+        assert said["parameter"] == "pageToken"
+
+
+def test_what_is_not_there_says_why(auditor: Client, seven: Store) -> None:
+    seven.add("B1", 9, {"createdAt": (T0 - timedelta(days=400)).isoformat()}, 0)
+    for address, code in (
+        ("/api/v1/history/loan/A1", "unknown_entity"),
+        (f"{BASE}/nobody", "not_found"),
+        (f"{BASE}/{'x' * 33}", "not_found"),
+        (f"{BASE}/A1/versions/99", "not_found"),
+        (f"{BASE}/B1/versions/3", "older_than_retention"),
+        (f"{BASE}/A1?to=2001-01-01", "older_than_retention"),
+        ("/api/v1/", "unknown_address"),
+        ("/api/v1/nothing", "unknown_address"),
+    ):
+        error(auditor.get(address), 404, code)
+    assert (
+        error(auditor.get(f"{BASE}/A1/versions/x"), 400, "bad_parameter")["parameter"] == "version"
+    )
+
+
+def test_ids_may_be_anything(auditor: Client, store: Store) -> None:
+    for id in ("a/b", "Ключ 1", "100%", "a?b#c", "x/y/z"):
+        store.add(id, 0, {"n": id}, 0)
+        found = data(auditor.get(f"{BASE}/{quote(id, safe='')}"))
+        assert found["history"][0]["id"] == id
+        assert data(auditor.get(f"{BASE}/{quote(id, safe='')}/versions/0"))["entity"] == {"n": id}
+
+
+def test_one_version_and_two_compared(auditor: Client, seven: Store) -> None:
+    found = data(auditor.get(f"{BASE}/A1/versions/3"))
+    assert (found["version"], found["previousVersion"]) == (3, 2)
+    found = data(auditor.get(f"{BASE}/A1/compare?from=1&to=5"))
+    assert (found["from"]["version"], found["to"]["version"]) == (1, 5)
+    assert found["diff"] == [{"op": "replace", "path": "/rate", "value": "5"}]
+    said = error(auditor.get(f"{BASE}/A1/compare?from=1"), 400, "bad_parameter")
+    assert said["parameter"] == "to"
+    error(auditor.get(f"{BASE}/A1/compare?from=1&to=77"), 404, "not_found")
+
+
+def test_a_version_has_an_etag(auditor: Client, seven: Store) -> None:
+    first = auditor.get(f"{BASE}/A1/versions/3")
+    tag = first.headers["ETag"]
+    again = auditor.get(f"{BASE}/A1/versions/3", headers={"If-None-Match": tag})
+    assert (again.status_code, again.content) == (304, b"")
+    other = auditor.get(f"{BASE}/A1/versions/4", headers={"If-None-Match": tag})
+    assert other.status_code == 200
+
+
+def test_answers_are_compressed_where_asked(auditor: Client, seven: Store) -> None:
+    packed = auditor.get(f"{BASE}/A1", headers={"Accept-Encoding": "gzip"})
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert "Content-Encoding" not in auditor.get(f"{BASE}/A1").headers
+
+
+def test_labels_follow_the_language(auditor: Client, seven: Store) -> None:
+    found = data(auditor.get(f"{BASE}/A1", headers={"Accept-Language": "en"}))
+    assert found["history"][0]["changes"][0]["label"] == "Interest rate"
+
+
+@pytest.mark.django_db
+def test_closed_by_default(client: Client) -> None:
+    response = client.get(f"{BASE}/A1")
+    error(response, 401, "not_authenticated")
+    assert response.headers["WWW-Authenticate"].startswith("Basic")
+    error(client.get(f"{BASE}/A1", headers=basic("nobody")), 401, "not_authenticated")
+    error(client.get("/api/v1/nothing"), 401, "not_authenticated")
+    error(client.get(f"{BASE}/A1", headers=basic("ops")), 403, "no_permission")
+    for login in ("support", "auditor", "admin"):
+        error(client.get(f"{BASE}/A1", headers=basic(login)), 404, "not_found")
+    wrong = base64.b64encode(b"support:wrong").decode()
+    error(client.get(f"{BASE}/A1", headers={"Authorization": f"Basic {wrong}"}), 401,
+          "not_authenticated")  # fmt: skip
+
+
+@pytest.mark.django_db
+def test_a_changed_password_counts_at_once(client: Client) -> None:
+    error(client.get(f"{BASE}/A1", headers=basic("support")), 404, "not_found")
+    user = User.objects.get(username="support")
+    user.set_password("another")
+    user.save()
+    error(client.get(f"{BASE}/A1", headers=basic("support")), 401, "not_authenticated")
+
+
+def test_only_reading(auditor: Client, seven: Store) -> None:
+    for method in ("post", "put", "delete", "options"):
+        error(getattr(auditor, method)(f"{BASE}/A1"), 405, "method_not_allowed")
+    assert auditor.head(f"{BASE}/A1").status_code == 200
+
+
+def test_too_many_requests_are_told_when_to_come_back(
+    auditor: Client, seven: Store, settings: Any
+) -> None:
+    from history.api.access import Throttle
+
+    Throttle._whole_at.clear()
+    settings.ANNALS = __import__("msgspec").structs.replace(settings.ANNALS, api_rate=2)
+    for _ in range(2):
+        data(auditor.get(f"{BASE}/A1"))
+    refused = auditor.get(f"{BASE}/A1")
+    error(refused, 429, "too_many_requests")
+    assert 0 < int(refused.headers["Retry-After"]) <= 30
+    Throttle._whole_at.clear()
+
+
+def test_the_database_gone_is_503(auditor: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    from django.db import OperationalError
+
+    def gone(*_: object) -> None:
+        raise OperationalError("server closed the connection")
+
+    monkeypatch.setattr("history.timeline.rows.fetch", gone)
+    response = auditor.get(f"{BASE}/A1")
+    error(response, 503, "unavailable")
+    assert response.headers["Retry-After"]
+
+
+def test_a_request_takes_a_fixed_number_of_queries(
+    auditor: Client, seven: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = set()
+    auditor.get(f"{BASE}/A1")
+    for size in (1, 3, 50):
+        with queries(monkeypatch) as said:
+            data(auditor.get(f"{BASE}/A1?pageSize={size}"))
+        counts.add(len(said))
+    # session, user, two for permissions, page, keys and one body at most, authors, ledger
+    assert max(counts) <= 9
