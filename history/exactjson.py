@@ -5,6 +5,7 @@ turns into int), all others as Decimal, never as float.
 """
 
 import json
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import NoReturn, TypeAlias, cast
 
@@ -15,17 +16,53 @@ Json: TypeAlias = "bool | int | Decimal | str | list[Json] | dict[str, Json] | N
 # Python refuses to turn longer text into int, and back, because it takes quadratic time.
 _INT_DIGITS = 4300
 
-_decoder = msgspec.json.Decoder(float_hook=Decimal)
-_encoder = msgspec.json.Encoder(decimal_format="number")
+
+class Numeral(Decimal):
+    """A number that Decimal would write another way, as 0.0000001 or 1e2; str() is as it came."""
+
+    __slots__ = ("_text",)
+    _text: str
+
+    def __new__(cls, text: str) -> "Numeral":
+        number = super().__new__(cls, text)
+        number._text = text
+        return number
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Numeral('{self._text}')"
+
+
+def _number(text: str) -> Decimal:
+    if "e" in text or "E" in text or text.startswith(_TINY):
+        return Numeral(text)
+    return Decimal(text)
+
+
+def _encode_other(value: object) -> msgspec.Raw:
+    if type(value) is Numeral:
+        return msgspec.Raw(str(value).encode())
+    raise TypeError(f"not a JSON value: {type(value).__name__}")
+
+
+# Decimal writes those with an exponent.
+_TINY = ("0.00000", "-0.00000")
+
+_decoder = msgspec.json.Decoder(float_hook=_number)
+_encoder = msgspec.json.Encoder(decimal_format="number", enc_hook=_encode_other)
+_canonical = msgspec.json.Encoder(
+    decimal_format="number", enc_hook=_encode_other, order="deterministic"
+)
 
 
 def loads(text: bytes | str) -> Json:
     """The value of a JSON text, numbers exact; of a key given twice the last one counts.
 
-    Numbers keep their digits (`1.00` stays `1.00`); only the notation of an exponent may change
-    (`1e2` comes out of `dumps` as `1E+2`). Raises ValueError on what is not JSON, including NaN,
-    lone surrogates, nesting beyond the interpreter's recursion limit and exponents beyond
-    Decimal's.
+    `dumps` of it writes every number as it stands in the text (but -0 as 0). Raises ValueError on
+    what is not JSON, including NaN, lone surrogates, nesting beyond the interpreter's recursion
+    limit and exponents beyond Decimal's.
     """
     try:
         return cast(Json, _decoder.decode(text))
@@ -37,9 +74,10 @@ def loads(text: bytes | str) -> Json:
         raise ValueError("JSON has a number with an impossible exponent") from error
 
 
-def dumps(value: Json) -> bytes:
-    """Compact UTF-8 JSON of a value as `loads` makes it; keys stay in their order."""
-    return _encoder.encode(value)
+# Compact UTF-8 JSON of a value as `loads` makes it; keys stay in their order.
+dumps: Callable[[object], bytes] = _encoder.encode
+# The same with the keys of every object sorted.
+canonical: Callable[[object], bytes] = _canonical.encode
 
 
 def _with_long_integers(text: bytes | str) -> Json:
@@ -48,7 +86,7 @@ def _with_long_integers(text: bytes | str) -> Json:
         value = cast(
             Json,
             json.loads(
-                text, parse_float=Decimal, parse_int=_integer, parse_constant=_refuse_constant
+                text, parse_float=_number, parse_int=_integer, parse_constant=_refuse_constant
             ),
         )
     except RecursionError as error:

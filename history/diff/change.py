@@ -18,7 +18,8 @@ class Change(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """One difference as a person sees it.
 
     `path` is an RFC 6901 pointer into the new snapshot, for "removed" into the old one.
-    `key_path` is the same place with list items named by their identity key, see docs/diff.md.
+    `key_path` is the same place with list items named by their identity key, see docs/diff.md;
+    what holds a removed value stands in it by its new index where it has no key.
     `old` is MISSING for "added", `new` for "removed". "moved" is for list items only: it has both
     indexes, and the item as it was and as it is; what changed inside it are changes of their own.
     The values are the snapshots' own objects: not to be modified.

@@ -2,18 +2,12 @@
 
 from decimal import Decimal
 
-import msgspec
-
 from history.diff.change import Maybe
-from history.exactjson import Json
+from history.exactjson import Json, Numeral, canonical, dumps
 
 # Equal in Python does not mean the same here: 1.0 and 1.00, [1] and [true].
-CAREFUL = frozenset((dict, list, Decimal))
-_NUMBERS = (int, Decimal)
-
-# exactjson.dumps without its call: the encoder decides how fast everything is
-encode = msgspec.json.Encoder(decimal_format="number").encode
-_canonical = msgspec.json.Encoder(decimal_format="number", order="deterministic").encode
+CAREFUL = frozenset((dict, list, Decimal, Numeral))
+_NUMBERS = (int, Decimal, Numeral)
 
 
 def same(old: Maybe, new: Maybe) -> bool:
@@ -26,8 +20,8 @@ def same(old: Maybe, new: Maybe) -> bool:
         return False
     kind = type(new)
     if type(old) is not kind:
-        return bool not in (kind, type(old)) and encode(old) == encode(new)
-    return kind not in CAREFUL or encode(old) == encode(new)
+        return bool not in (kind, type(old)) and dumps(old) == dumps(new)
+    return kind not in CAREFUL or dumps(old) == dumps(new)
 
 
 def equal_numbers(old: Json, new: Json) -> bool:
@@ -37,4 +31,4 @@ def equal_numbers(old: Json, new: Json) -> bool:
 
 def token(value: Json) -> str | bytes:
     """A hashable stand-in: two values have the same token only if they are the same."""
-    return value if type(value) is str else _canonical(value)
+    return value if type(value) is str else canonical(value)

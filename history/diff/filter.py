@@ -55,7 +55,8 @@ def _segment(segment: str) -> Segment:
 def matches(path: str | Path, change: Change) -> bool:
     """Whether this change changed what is at the path, or anything below it.
 
-    A step fits a list item by its key or by its index (the new one, of removed items the old one).
+    A step fits a list item by its key or by its index: in the new list, of removed items in the
+    old one.
     Where something larger came, went or was replaced, the path is looked up in the old and in the
     new value. A move of a larger thing changes nothing inside it.
     """
@@ -78,7 +79,8 @@ def _fits(step: Segment, place: str, name: str) -> bool:
         return True
     if step.kind == "item":
         return name == name_item(step.field, step.text)
-    return unescape(place) == step.text
+    # of a removed field in a moved item the pointer has the old index and the key path the new one
+    return unescape(place) == step.text or (name[:1] != "[" and unescape(name) == step.text)
 
 
 def find(path: str | Path, document: Json) -> Iterator[tuple[str, Json]]:

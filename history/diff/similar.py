@@ -6,8 +6,7 @@ pair of objects it looks at, so it is asked only about a few small ones (docs/de
 
 from typing import Any
 
-from history.diff.equal import encode
-from history.exactjson import Json
+from history.exactjson import Json, dumps
 
 Pairs = list[tuple[int, int]]
 
@@ -28,7 +27,7 @@ def pair_up(left: list[Json], came: list[Json]) -> Pairs:
     if (
         1 < product <= _MOST_PAIRS
         and all(type(item) is dict for item in (*left, *came))
-        and len(encode(left)) + len(encode(came)) <= _MOST_BYTES
+        and len(dumps(left)) + len(dumps(came)) <= _MOST_BYTES
     ):
         return _by_distance(left, came)
     return [(index, index) for index in range(min(len(left), len(came)))]
@@ -42,6 +41,7 @@ def _by_distance(left: list[Json], came: list[Json]) -> Pairs:
         [_texts(item) for item in left],
         [_texts(item) for item in came],
         ignore_order=True,
+        ignore_private_variables=False,  # else keys that begin with __ are left out
         view="tree",
         cutoff_distance_for_pairs=_DISTANCE,
         cutoff_intersection_for_pairs=1,
@@ -63,4 +63,4 @@ def _texts(value: Json) -> Any:
         return {key: _texts(inner) for key, inner in value.items()}
     if type(value) is list:
         return [_texts(inner) for inner in value]
-    return encode(value).decode()
+    return dumps(value).decode()

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 from history.diff.align import Alignment, align
 from history.diff.change import MISSING, Change, Diff, Maybe, Operation
-from history.diff.equal import CAREFUL, encode, equal_numbers, same, token
+from history.diff.equal import CAREFUL, equal_numbers, same, token
 from history.diff.identity import DEFAULT, Identity
 from history.diff.path import escape, name_item, name_key
 from history.diff.restructure import restructure
-from history.exactjson import Json
+from history.exactjson import Json, dumps
 
 # Comparing or measuring a part before walking into it pays off near the top; in a chain of
 # thousands of nested parts it would read the innermost thousands of times.
@@ -64,7 +64,7 @@ class _Walk:
         elif type(old) is list and type(new) is list:
             self.lists(old, new, place, depth)
         elif equal_numbers(old, new):
-            if encode(old) != encode(new):
+            if dumps(old) != dumps(new):
                 self.patch.append({"op": "replace", "path": place[0], "value": new})
         else:
             self.replaced(old, new, place[0], place[2])
@@ -182,7 +182,7 @@ class _Walk:
         if depth >= _DEEP or count * (45 + len(path)) < _LEAST_ITEM * len(new):
             return
         whole: Operation = {"op": "replace", "path": path, "value": new}
-        if len(encode([whole])) < len(encode(self.patch[first:])):
+        if len(dumps([whole])) < len(dumps(self.patch[first:])):
             self.patch[first:] = [whole]
 
 
@@ -209,7 +209,7 @@ def _touched(old: dict[str, Json], new: dict[str, Json], prune: bool) -> tuple[l
         if before is MISSING:
             added += 1
         touched.append((key, before, after))
-    if was and encode(was) != encode(now):
+    if was and dumps(was) != dumps(now):
         touched = [
             (key, before, after)
             for key, after in new.items()

@@ -5,6 +5,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from history.exactjson import Numeral
+
 Document = Any
 
 KEYS = st.one_of(
@@ -19,6 +21,7 @@ NUMBERS = st.one_of(
     st.sampled_from(["0.0", "-0.0", "1.0", "1.00", "1E+2", "0.1", "12345678901234567890.10"]).map(
         Decimal
     ),
+    st.sampled_from(["1e2", "0.0000001", "1.0E0", "-0.00000010"]).map(Numeral),
     st.integers(),
     st.decimals(allow_nan=False, allow_infinity=False, places=2),
 )

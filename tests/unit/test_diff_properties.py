@@ -87,7 +87,13 @@ def test_backwards_everything_is_turned_round(old: Any, new: Any) -> None:
 @given(FLAT, FLAT)
 def test_objects_differ_where_deepdiff_says_so(old: Any, new: Any) -> None:
     # DeepDiff turns big numbers into floats: it gets every value's text instead.
-    deep = DeepDiff(_texts(old), _texts(new), view="tree", threshold_to_diff_deeper=0)
+    deep = DeepDiff(
+        _texts(old),
+        _texts(new),
+        view="tree",
+        threshold_to_diff_deeper=0,
+        ignore_private_variables=False,
+    )
     said = {
         "".join(f"/{_escape(key)}" for key in level.path(output_format="list"))
         for levels in deep.values()
