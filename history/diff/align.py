@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from history.diff.equal import same, token
 from history.diff.sequence import Pairs, common, increasing
-from history.diff.similar import pair_up
+from history.diff.similar import Likeness
 from history.exactjson import Json
 
 Items = list[Json]
@@ -30,7 +30,7 @@ class Alignment:
     old_names: list[str] | None = None
 
 
-def align(old: Items, new: Items, keys: tuple[str, ...]) -> Alignment:
+def align(old: Items, new: Items, keys: tuple[str, ...], likeness: Likeness) -> Alignment:
     """Matches the items by the first of the keys that counts here, else by what they hold."""
     for key in keys:
         old_names = _names(old, key)
@@ -39,7 +39,7 @@ def align(old: Items, new: Items, keys: tuple[str, ...]) -> Alignment:
         names = _names(new, key)
         if names is not None:
             return _by_key(key, old_names, names)
-    return _by_value(old, new)
+    return _by_value(old, new, likeness)
 
 
 def _names(items: Items, key: str) -> list[str] | None:
@@ -76,7 +76,7 @@ def _movers(source: list[int]) -> set[int]:
     return {index for _, index in kept if index not in stay}
 
 
-def _by_value(old: Items, new: Items) -> Alignment:
+def _by_value(old: Items, new: Items, likeness: Likeness) -> Alignment:
     head, tail = _equal_ends(old, new)
     old_end, new_end = len(old) - tail, len(new) - tail
     source = [*range(head), *[-1] * (new_end - head), *range(old_end, len(old))]
@@ -97,7 +97,7 @@ def _by_value(old: Items, new: Items) -> Alignment:
         came = [j + head for j in range(last_new, stay_new) if source[j + head] < 0]
         last_old, last_new = stay_old + 1, stay_new + 1
         if left and came:
-            for a, b in pair_up([old[i] for i in left], [new[j] for j in came]):
+            for a, b in likeness.pair_up([old[i] for i in left], [new[j] for j in came]):
                 source[came[b]] = left[a]
                 changed.add(came[b])
     kept = set(source)

@@ -8,6 +8,7 @@ from history.diff.equal import CAREFUL, equal_numbers, same, token
 from history.diff.identity import DEFAULT, Identity
 from history.diff.path import escape, name_item, name_key
 from history.diff.restructure import restructure
+from history.diff.similar import Likeness
 from history.exactjson import Json, dumps
 
 # Comparing or measuring a part before walking into it pays off near the top; in a chain of
@@ -50,10 +51,11 @@ def patch(old: Json, new: Json, identity: Identity = DEFAULT) -> list[Operation]
 class _Walk:
     """Collects what it finds."""
 
-    __slots__ = ("changes", "identity", "patch")
+    __slots__ = ("changes", "identity", "likeness", "patch")
 
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
+        self.likeness = Likeness()
         self.changes: list[Change] = []
         self.patch: list[Operation] = []
 
@@ -103,7 +105,7 @@ class _Walk:
 
     def lists(self, old: list[Json], new: list[Json], place: Place, depth: int) -> None:
         path = place[0]
-        places = align(old, new, self.identity.at(path))
+        places = align(old, new, self.identity.at(path), self.likeness)
         first = len(self.patch)
         self.patch.extend(restructure(path, places, new))
         removed = _removed_behind(places) if places.gone else {}
