@@ -1,0 +1,84 @@
+"""What can be said about docker/ without a container engine (none is at hand where this runs)."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import REGISTRY
+
+from annals import env, metrics
+from annals.state import State
+from ingest.metrics import BATCHES
+
+DOCKER = Path(__file__).parents[2] / "docker"
+METRIC = re.compile(r"\bannals_[a-z_]+")
+ENDINGS = {"counter": ["_total"], "gauge": [""], "histogram": ["_bucket", "_sum", "_count"]}
+
+
+def load(name: str) -> Any:
+    return yaml.safe_load((DOCKER / name).read_text())
+
+
+def exported() -> set[str]:
+    """Every sample that the web (metrics, State) or the consumer (ingest.metrics) can give."""
+    assert metrics.REQUESTS
+    assert BATCHES
+    return {
+        family.name + ending
+        for family in [*State().collect(), *REGISTRY.collect()]
+        for ending in ENDINGS.get(family.type, [])
+    }
+
+
+@pytest.mark.django_db
+def test_alerts_ask_only_for_metrics_that_exist() -> None:
+    rules = [rule for group in load("prometheus/rules.yaml")["groups"] for rule in group["rules"]]
+    asked = {name for rule in rules for name in METRIC.findall(rule["expr"])}
+    assert asked
+    assert asked <= exported()
+
+
+@pytest.mark.django_db
+def test_the_dashboard_asks_only_for_metrics_that_exist() -> None:
+    board = json.loads((DOCKER / "grafana/dashboards/annals.json").read_text())
+    asked = {
+        name
+        for panel in board["panels"]
+        for target in panel["targets"]
+        for name in METRIC.findall(target["expr"])
+    }
+    assert asked
+    assert asked <= exported()
+
+
+def test_every_alert_has_its_line_in_the_operations_page() -> None:
+    page = (DOCKER.parent / "docs/operations.md").read_text()
+    told = set(re.findall(r"^\| (Annals\w+) \|", page, re.MULTILINE))
+    rules = [rule for group in load("prometheus/rules.yaml")["groups"] for rule in group["rules"]]
+    assert told == {rule["alert"] for rule in rules}
+
+
+def test_compose_sets_only_settings_that_exist() -> None:
+    services = load("compose.yaml")["services"]
+    environment = services["web"]["environment"]
+    env.read({name: "1" * 32 if name != "ANNALS_RETENTION_DAYS" else "1" for name in environment})
+    asked = set(re.findall(r"\$\{(\w+):\?", (DOCKER / "compose.yaml").read_text()))
+    given = set(re.findall(r"^(\w+)=", (DOCKER / "example.env").read_text(), re.MULTILINE))
+    assert asked == given
+
+
+def test_compose_mounts_only_what_is_there() -> None:
+    for service in load("compose.yaml")["services"].values():
+        for mount in service.get("volumes", []):
+            source = mount.split(":")[0]
+            assert not source.startswith(".") or (DOCKER / source).is_dir()
+
+
+def test_the_image_is_made_of_what_is_there_and_runs_as_nobody_special() -> None:
+    text = (DOCKER / "Dockerfile").read_text()
+    for line in re.findall(r"^COPY (?!--from)(\S+) ", text, re.MULTILINE):
+        assert (DOCKER.parent / line).exists()
+    assert text.index("USER annals") < text.index("CMD ")
