@@ -1,0 +1,57 @@
+"""When reading stops, and that it does not stop sooner."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.breaker import Breaker, Tolerance
+
+TOLERANCE = Tolerance(consecutive=5, ratio=0.5, window=10)
+
+
+def after(pattern: str, tolerance: Tolerance = TOLERANCE) -> str | None:
+    """Note good (.) and bad (x) messages; what tripped() says then."""
+    breaker = Breaker(tolerance)
+    for each in pattern:
+        breaker.note(each == "x")
+    return breaker.tripped()
+
+
+def test_so_many_in_a_row() -> None:
+    assert after("xxxx") is None
+    assert after("xxxxx") == "5 bad messages in a row"
+    assert after("xxxx.xxxx") is None
+
+
+def test_a_ratio_of_a_full_window() -> None:
+    assert after("x.x.x.x.x") is None
+    assert after("x.x.x.x.x.") == "5 of the last 10 messages are bad"
+    assert after("x.x.x.x...") is None
+
+
+def test_the_window_slides() -> None:
+    assert after("x.x.x.x.x." + "....") is None
+    assert after("." * 100 + "x.x.x.x.x") == "5 of the last 10 messages are bad"
+
+
+def test_reset_forgets() -> None:
+    breaker = Breaker(TOLERANCE)
+    for _ in range(5):
+        breaker.note(True)
+    breaker.reset()
+    assert breaker.tripped() is None
+    breaker.note(True)
+    assert breaker.tripped() is None
+
+
+@given(st.lists(st.booleans(), max_size=60), st.integers(1, 8), st.integers(1, 20))
+def test_it_says_what_counting_says(bad: list[bool], consecutive: int, window: int) -> None:
+    breaker = Breaker(Tolerance(consecutive, 0.4, window))
+    for number in range(len(bad)):
+        breaker.note(bad[number])
+        seen = bad[: number + 1]
+        row = next((n for n, each in enumerate(reversed(seen)) if not each), len(seen))
+        last = seen[-window:]
+        expected = row >= consecutive or (len(last) == window and sum(last) >= 0.4 * window)
+        assert (breaker.tripped() is not None) is expected
