@@ -40,18 +40,33 @@ def store_carefully(connection: Connection, entity: Entity, rows: Sequence[Row])
     rejects = copy_halving(
         connection, lambda part: copy_rows(connection, entity, part), split.fresh
     )
-    if not split.known:
-        return Outcome([], rejects)
-    repeats.make_stage(connection, entity)
-    numbers = {id(row): number for number, row in enumerate(split.known)}
-    poison = copy_halving(
-        connection, lambda part: repeats.stage(connection, entity, numbers, part), split.known
+    refused = {id(reject.message) for reject in rejects}
+    missing = {repeats.key(row) for row in split.fresh if id(row.message) in refused}
+    # What repeats a row that was refused repeats nothing that is stored: it may be good.
+    again = [row for row in split.known if repeats.key(row) in missing]
+    known = [row for row in split.known if repeats.key(row) not in missing]
+    outcomes = [Outcome([], rejects)]
+    if known:
+        outcomes.append(_compare(connection, entity, known))
+    if again:
+        outcomes.append(store_carefully(connection, entity, again))
+    return Outcome(
+        [message for each in outcomes for message in each.repeated],
+        [reject for each in outcomes for reject in each.rejects],
     )
-    refused = {id(reject.message) for reject in poison}
-    differing = repeats.divergent(connection, entity, split.known)
+
+
+def _compare(connection: Connection, entity: Entity, rows: Sequence[Row]) -> Outcome:
+    """Tell rows that repeat what is stored under their key from those that say otherwise."""
+    repeats.make_stage(connection, entity)
+    numbers = {id(row): number for number, row in enumerate(rows)}
+    rejects = copy_halving(
+        connection, lambda part: repeats.stage(connection, entity, numbers, part), rows
+    )
+    refused = {id(reject.message) for reject in rejects}
+    differing = repeats.divergent(connection, entity, rows)
     repeated = []
-    rejects += poison
-    for number, row in enumerate(split.known):
+    for number, row in enumerate(rows):
         if number in differing:
             detail = "the stored version of the same id, updatedAt and version differs"
             rejects.append(Reject(row.message, Reason.DIVERGENT, detail))

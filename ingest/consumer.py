@@ -120,15 +120,16 @@ class Consumer:
     def _turn(self) -> None:
         """One round: note what was written, launch what is ready, read what has come."""
         self._land()
+        self._window = self._policy.window()
+        # Also while batch follows batch: one topic's backlog must not keep another halted.
+        why = self._upkeep.turn(self._source, self._positions, self._window)
+        if why is not None:
+            self._start_again(why)
         if self._flight is None:
             if self._filling.messages:
                 self._launch()
             elif self._positions.claim_due:
                 self._claim()
-            else:
-                why = self._upkeep.turn(self._source, self._positions, self._window)
-                if why is not None:
-                    self._start_again(why)
         timeout = WHILE_IDLE_SECONDS if self._flight is None else WHILE_WRITING_SECONDS
         messages = self._source.poll(self._policy.limits.rows, timeout)
         generation = self._positions.generation
@@ -189,7 +190,6 @@ class Consumer:
     def _launch(self) -> None:
         """Give the filled batch to the database's thread, and begin another."""
         batch, self._filling = self._filling, Batch(self._policy.limits)
-        self._window = self._policy.window()
         held = [self._positions.held[place_of(source)] for source in batch.progress]
         claims = {each.claim.source: each.claim for each in held}
         high = {source: self._source.high_watermark(place_of(source)) for source in claims}
@@ -305,6 +305,7 @@ class Consumer:
         """Not ours any more: what is in hand would be refused."""
         self._persistence.abandon()
         self._filling = Batch(self._policy.limits)
+        self._landed = {}
         self._positions.revoke()
 
     def _hand_over(self) -> None:

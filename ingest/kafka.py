@@ -37,6 +37,8 @@ OURS = frozenset(
 )
 NO_TOPIC_ID = ("", "AAAAAAAAAAAAAAAAAAAAAA")
 TIMEOUT_SECONDS = 10.0
+# A producer may claim any time for its message; beyond the year 9999 it is taken for none.
+LATEST = 253_402_300_799_999
 
 
 class Unreachable(Exception):
@@ -192,7 +194,8 @@ class Source:
 def peek(
     bootstrap: str, given: Mapping[str, str], place: Place, offset: int, count: int
 ) -> list[Message]:
-    """Up to `count` messages of a partition from an offset on, without touching the group."""
+    """Up to `count` messages of a partition from an offset on, without touching the group. Raises
+    Unreachable."""
     consumer = ck.Consumer(
         {
             **READING,
@@ -206,17 +209,19 @@ def peek(
         },
         logger=logger,
     )
+    found: list[Message] = []
     try:
         consumer.assign([ck.TopicPartition(*place, offset)])
-        found: list[Message] = []
         while len(found) < count:
             raw = consumer.poll(TIMEOUT_SECONDS)
             if raw is None or raw.error() is not None:
                 break
             found.append(_message(raw))
-        return found
+    except ck.KafkaException as error:
+        raise Unreachable(str(error)) from error
     finally:
         consumer.close()
+    return found
 
 
 def ends(bootstrap: str, given: Mapping[str, str], places: Iterable[Place]) -> dict[Place, int]:
@@ -251,7 +256,7 @@ def _message(raw: ck.Message) -> Message:
         raw.topic(),  # type: ignore[arg-type] # None only for errors
         raw.partition(),  # type: ignore[arg-type]
         raw.offset(),  # type: ignore[arg-type]
-        stamp if kind else -1,
+        stamp if kind and 0 <= stamp <= LATEST else -1,
         raw.key(),
         raw.value(),
         tuple(headers) if headers else (),  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from ingest.copy import copy
 from ingest.ledger import Connection
 from ingest.pack import columns, numbered
 
-_Key = tuple[str, int, int]
+Key = tuple[str, int, int]
 
 _LOOK_UP = """
 SELECT k.n FROM (
@@ -52,13 +52,13 @@ class Split:
 
 def split(connection: Connection, entity: Entity, rows: Iterable[Row]) -> Split:
     """Tell new rows from repeats. The order within each stays."""
-    firsts: dict[_Key, Row] = {}
-    later = [row for row in rows if firsts.setdefault(_key(row), row) is not row]
+    firsts: dict[Key, Row] = {}
+    later = [row for row in rows if firsts.setdefault(key(row), row) is not row]
     fresh: list[Row] = []
     known: list[Row] = []
     query = sql.SQL(_LOOK_UP).format(table=sql.Identifier(entity.table))
     for day, candidates in _by_day(firsts.values()).items():
-        keys = zip(*(_key(row) for row in candidates), strict=True)
+        keys = zip(*(key(row) for row in candidates), strict=True)
         ids, moments, versions = (list(column) for column in keys)
         numbers = list(range(len(candidates)))
         found = connection.execute(
@@ -114,7 +114,8 @@ def _by_day(rows: Iterable[Row]) -> dict[date, list[Row]]:
     return grouped
 
 
-def _key(row: Row) -> _Key:
+def key(row: Row) -> Key:
+    """What makes a version one and the same, as the tables' primary key says."""
     record = row.record
     return record.id, record.updated_at, record.version
 

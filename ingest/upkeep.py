@@ -8,6 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
+import psycopg
+
 from history.window import Window
 from ingest import ledger, metrics
 from ingest.breaker import Tolerance
@@ -52,19 +54,27 @@ class Probe:
         self._tolerance = tolerance
 
     def __call__(self, place: Place, claim: Claim, expected: int, window: Window) -> int | None:
-        """The offset before which bad messages are accepted; None: not yet."""
+        """The offset before which bad messages are accepted; None: not yet.
+
+        Where what comes next is good no bad ones are accepted beyond the limits: they may come
+        again. Where only what came last is good, the bad ones before it are.
+        """
         try:
             with self._connect() as connection:
                 allowed = ledger.resume_until(connection, claim)
             if allowed > expected:
                 return allowed
             end = self._ends([place]).get(place, expected)
-            for start in (expected, max(expected, end - PEEK_MESSAGES)):
-                if cause_gone(self._peek(place, start, PEEK_MESSAGES), window, self._tolerance):
-                    return end
-        except (Unreachable, OSError) as error:
+            if self._good(place, expected, window):
+                return expected
+            if self._good(place, max(expected, end - PEEK_MESSAGES), window):
+                return end
+        except (Unreachable, psycopg.Error) as error:
             logger.warning("%s[%d] stays halted: %s", *place, error)
         return None
+
+    def _good(self, place: Place, start: int, window: Window) -> bool:
+        return cause_gone(self._peek(place, start, PEEK_MESSAGES), window, self._tolerance)
 
 
 class Upkeep:

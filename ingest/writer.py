@@ -97,7 +97,7 @@ class Writer:
             with connection.transaction():
                 for name in batch.entities():
                     self._store(connection, BY_NAME[name], batch.rows[name], result)
-                indexed = self._index(connection, batch)
+                indexed = self._index(connection, batch, result)
                 quarantine.add(connection, [*batch.rejects, *result.rejects], claims)
                 written = _count(batch, result)
                 ledger.advance(connection, _moves(batch, claims, high, written))
@@ -120,9 +120,11 @@ class Writer:
         else:
             copy_rows(connection, entity, rows)
 
-    def _index(self, connection: Connection, batch: Batch) -> list[Hashable]:
+    def _index(self, connection: Connection, batch: Batch, result: _Result) -> list[Hashable]:
         """Put the batch's business keys where search finds them; returns what is new there."""
-        records = [row.record for rows in batch.rows.values() for row in rows]
+        refused = {id(reject.message) for reject in result.rejects}
+        rows = (row for rows in batch.rows.values() for row in rows)
+        records = [row.record for row in rows if id(row.message) not in refused]
         fresh = [each for each in searchkeys.upsert_rows(records) if each not in self._indexed]
         index(connection, fresh)
         return [*fresh]
