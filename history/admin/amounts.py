@@ -17,30 +17,45 @@ MOMENT = re.compile(
 )
 
 
+def plain(value: int | Decimal) -> str:
+    """All digits, no exponent. An int would go through float if it were formatted with f."""
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
 def number(value: int | Decimal) -> str:
     """A number in plain notation, its thousands together: it may be a year or an account."""
-    plain = f"{value:f}"
-    if len(plain) > MOST_DIGITS:
+    written = plain(value)
+    if len(written) > MOST_DIGITS:
         return str(value)
-    return plain.replace("-", MINUS).replace(".", _point())
+    return written.replace("-", MINUS).replace(".", _point())
 
 
-def money(plain: str) -> str:
+def money(text: str) -> str:
     """A plain decimal number with thousands apart and at least two digits of hundredths."""
-    sign = MINUS if plain.startswith("-") else ""
-    whole, point, fraction = plain.lstrip("-").partition(".")
+    sign = MINUS if text.startswith("-") else ""
+    whole, point, fraction = text.lstrip("-").partition(".")
     tail = _point() + fraction.ljust(2, "0") if point else ""
     return sign + SPACE.join(_thousands(whole)) + tail
 
 
-def percent(plain: str) -> str:
-    return plain.replace("-", MINUS).replace(".", _point()) + SPACE + "%"
+def percent(text: str) -> str:
+    return text.replace("-", MINUS).replace(".", _point()) + SPACE + "%"
 
 
 def date(found: re.Match[str]) -> str:
-    """A match of MOMENT without an offset, for nobody knows of which zone it is."""
+    """A match of MOMENT for pages without JavaScript, in the zone it was written in."""
     day = _("{day}.{month}.{year}").format(**found.groupdict())
-    return f"{day} {found['time']}" if found["time"] else day
+    return f"{day} {found['time']} {_zone(found)}" if found["time"] else day
+
+
+def iso(found: re.Match[str]) -> str:
+    """A match of MOMENT that has a time, with its offset. Without one it is UTC, as everywhere
+    in the messages."""
+    return found[0].replace(" ", "T") if found["offset"] else found[0].replace(" ", "T") + "Z"
+
+
+def _zone(found: re.Match[str]) -> str:
+    return "UTC" if found["offset"] in (None, "Z") else f"UTC{found['offset']}"
 
 
 def _thousands(whole: str) -> Iterator[str]:

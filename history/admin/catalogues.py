@@ -16,6 +16,8 @@ else:  # Django's class takes no parameters where it runs
 
 
 class PersonAdmin(PeopleAdmin):
+    """Adding by hand is for one or two; `manage.py people import` takes a file."""
+
     list_display = ("login", "full_name", "kind")
     list_filter = ("kind",)
     search_fields = ("login", "full_name")

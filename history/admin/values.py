@@ -135,8 +135,8 @@ def _text(value: str, fields: Fields, path: str) -> Value:
     if kind in ("money", "percent") and amounts.NUMBER.fullmatch(value):
         return Value("number", _amount(value, kind), exact)
     if moment := amounts.MOMENT.fullmatch(value):
-        if moment["offset"]:
-            return Value("moment", value, exact, moment=value)
+        if moment["time"]:
+            return Value("moment", amounts.date(moment), exact, moment=amounts.iso(moment))
         return Value("text", amounts.date(moment), exact)
     if len(value) > LONG_TEXT or value.count("\n") > 3:
         return Value("long", value, folded=True)
@@ -144,7 +144,7 @@ def _text(value: str, fields: Fields, path: str) -> Value:
 
 
 def _number(value: int | Decimal, fields: Fields, path: str) -> Value:
-    exact, kind, plain = dumps(value).decode(), fields.kind(path), f"{value:f}"
+    exact, kind, plain = dumps(value).decode(), fields.kind(path), amounts.plain(value)
     if kind in ("money", "percent") and amounts.NUMBER.fullmatch(plain):
         return Value("number", _amount(plain, kind), exact)
     return Value("number", amounts.number(value), exact)

@@ -17,7 +17,7 @@
 
     const showTime = (element) => {
         const stored = element.getAttribute("datetime");
-        const moment = new Date(stored);
+        const moment = new Date(stored.replace(/(\.\d{3})\d+/, "$1"));
         if (Number.isNaN(moment.getTime())) {
             return;
         }
