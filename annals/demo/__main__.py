@@ -78,7 +78,7 @@ def serve(demo: Supervisor, port: int, simulate: bool) -> None:
     print(f"API         {address}/api/docs/")
     print("Logins      " + ", ".join(f"{login}/{login}" for login in LOGINS))
     if simulate:
-        print(f"Worth a look {address}/admin/applications/{showcase(demo, address)}/")
+        print(f"Worth a look {address}/admin/history/product-instance/{showcase(demo, address)}/")
         demo.start("simulate", MANAGE, "simulate", *FLOW)
     print(f"Logs        {demo.logs}")
     print("Ctrl-C ends everything; what is stored is there again next time.", flush=True)

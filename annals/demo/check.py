@@ -57,9 +57,9 @@ def _check(demo: Supervisor, manage: str) -> None:
     demo.web(port)
     client = Client(f"http://{process.HOST}:{port}", "support", "support")
     _served(client, expected)
-    page = client.screen(f"/admin/applications/{showcase}/")
+    page = client.screen(f"/admin/history/product-instance/{showcase}/")
     _same("the application's screen", showcase in page and "support" in page, True)
-    _say("screens", f"/admin/applications/{showcase}/ shows it to support")
+    _say("screens", f"/admin/history/product-instance/{showcase}/ shows it to support")
 
 
 def _consumed(demo: Supervisor, manage: str, expected: Produced) -> None:
