@@ -42,15 +42,17 @@ def common(old: Sequence[Hashable], new: Sequence[Hashable]) -> Pairs:
     places: dict[Hashable, list[int]] = {}
     for index, value in enumerate(new):
         places.setdefault(value, []).append(index)
-    limit = max(4096, 8 * (len(old) + len(new)))
-    candidates: Pairs = []
-    for index, value in enumerate(old):
-        found = places.get(value)
-        if found:
-            candidates += [(index, place) for place in reversed(found)]
-            if len(candidates) > limit:
-                return increasing(_by_occurrence(old, places))
-    return increasing(candidates)
+    count = sum(len(places[value]) for value in old if value in places)
+    if count > max(4096, 8 * (len(old) + len(new))):
+        return increasing(_by_occurrence(old, places))
+    return increasing(
+        [
+            (index, place)
+            for index, value in enumerate(old)
+            if value in places
+            for place in reversed(places[value])
+        ]
+    )
 
 
 def _by_occurrence(old: Sequence[Hashable], places: dict[Hashable, list[int]]) -> Pairs:

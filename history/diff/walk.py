@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from history.diff.align import Alignment, align
 from history.diff.change import MISSING, Change, Diff, Maybe, Operation
-from history.diff.equal import CAREFUL, equal_numbers, same, token
+from history.diff.equal import equal_numbers, same, token
 from history.diff.identity import DEFAULT, Identity
+from history.diff.keys import Touched, touched_keys, with_removed
 from history.diff.path import escape, name_item, name_key
 from history.diff.restructure import restructure
 from history.diff.similar import Likeness
@@ -18,11 +19,13 @@ _DEEP = 24
 # an untouched item has at least about so many bytes.
 _LEAST_ITEM = 8
 
+# Operations that need not be weighed before they are made, and the bytes one has besides its path.
+_FEW = 16
+_LEAST_OPERATION = 29
+
 # The pointer into the new snapshot, the one into the old, and the key path; the same object where
 # they do not differ.
 Place = tuple[str, str, str]
-# An object's key with its old and its new value.
-Touched = tuple[str, Maybe, Maybe]
 
 
 def compare(old: Json, new: Json, identity: Identity = DEFAULT) -> Diff:
@@ -73,11 +76,11 @@ class _Walk:
 
     def objects(self, old: dict[str, Json], new: dict[str, Json], place: Place, depth: int) -> None:
         path, was, named = place
-        touched, all_found = _touched(old, new, depth < _DEEP)
+        touched, all_found = touched_keys(old, new, depth < _DEEP)
         renamed: set[str] = set()
         first = len(self.patch)
         if not all_found:
-            touched = _with_removed(old, new, touched)
+            touched = with_removed(old, new, touched)
             renamed = self.renamed(touched, path)
         for key, before, after in touched:
             if key.isidentifier():  # nothing to escape
@@ -107,7 +110,9 @@ class _Walk:
         path = place[0]
         places = align(old, new, self.identity.at(path), self.likeness)
         first = len(self.patch)
-        self.patch.extend(restructure(path, places, new))
+        rewritten = self.rewritten(path, places, new)
+        if not rewritten:
+            self.patch.extend(restructure(path, places, new))
         removed = _removed_behind(places) if places.gone else {}
         self.items_removed(old, removed.get(-1, ()), places, place)
         for index, origin in enumerate(places.source):
@@ -119,8 +124,18 @@ class _Walk:
                 self.item(old, new, index, places, place, depth)
             if index in removed:
                 self.items_removed(old, removed[index], places, place)
-        if len(self.patch) > first + 1:
+        if rewritten:
+            self.patch[first:] = [{"op": "replace", "path": path, "value": new}]
+        elif len(self.patch) > first + 1:
             self.shorten(first, path, new, depth)
+
+    @staticmethod
+    def rewritten(path: str, places: Alignment, new: list[Json]) -> bool:
+        """Whether bringing the items into place takes more bytes than the whole list, for sure."""
+        count = len(places.gone) + len(places.moved) + places.source.count(-1)
+        if count <= _FEW:
+            return False
+        return count * (_LEAST_OPERATION + len(path)) > len(dumps(new)) + 40 + len(path)
 
     def item(
         self,
@@ -188,38 +203,6 @@ class _Walk:
             self.patch[first:] = [whole]
 
 
-def _touched(old: dict[str, Json], new: dict[str, Json], prune: bool) -> tuple[list[Touched], bool]:
-    """The keys of new that are added or not the same, and whether every key of old was met."""
-    touched: list[Touched] = []
-    was: list[Maybe] = []  # alike to Python; their texts are compared at the end, all at once
-    now: list[Maybe] = []
-    added = 0
-    get = old.get
-    for key, after in new.items():
-        if (before := get(key, MISSING)) is after:
-            continue
-        if (kind := type(after)) is str:
-            if before == after:
-                continue
-        elif before == after and type(before) is kind:
-            if kind not in CAREFUL:
-                continue
-            if prune:
-                was.append(before)
-                now.append(after)
-                continue
-        if before is MISSING:
-            added += 1
-        touched.append((key, before, after))
-    if was and dumps(was) != dumps(now):
-        touched = [
-            (key, before, after)
-            for key, after in new.items()
-            if (before := get(key, MISSING)) is MISSING or not same(before, after)
-        ]
-    return touched, len(new) - added == len(old)
-
-
 def _removed_behind(places: Alignment) -> dict[int, list[int]]:
     """The removed old indexes by the new index of the item they stood behind, -1 for the front."""
     stays = [
@@ -234,23 +217,3 @@ def _removed_behind(places: Alignment) -> dict[int, list[int]]:
             position += 1
         behind.setdefault(stays[position - 1][1] if position else -1, []).append(index)
     return behind
-
-
-def _with_removed(
-    old: dict[str, Json], new: dict[str, Json], touched: list[Touched]
-) -> list[Touched]:
-    """The removed keys put in where they stood: behind the key that was before them."""
-    rank = {key: index for index, key in enumerate(new)}
-    ranked = [(rank[entry[0]], 0, entry) for entry in touched]
-    behind = -1
-    for order, (key, before) in enumerate(old.items(), 1):
-        if key in rank:
-            behind = rank[key]
-        else:
-            ranked.append((behind, order, (key, before, MISSING)))
-    ranked.sort(key=_place)
-    return [entry for _, _, entry in ranked]
-
-
-def _place(ranked: tuple[int, int, Touched]) -> tuple[int, int]:
-    return ranked[0], ranked[1]
