@@ -1,0 +1,208 @@
+"""scripts/demo as somebody runs it: from another directory, in a path with a space, interrupted."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import Queue
+from threading import Thread
+
+import psutil
+import pytest
+
+from annals.demo.client import Client
+from annals.embedded import process
+
+DEMO = Path(__file__).resolve().parents[2] / "scripts" / "demo"
+READY = "Ctrl-C ends everything"
+PATIENCE_S = 120
+
+pytestmark = pytest.mark.system
+
+
+class Demo:
+    """A running scripts/demo and what it prints."""
+
+    def __init__(self, home: Path, *arguments: str) -> None:
+        self.home = home
+        environment = {name: text for name, text in os.environ.items() if name != "ANNALS_DEMO"}
+        self.process = subprocess.Popen(
+            [DEMO, *arguments],
+            cwd=home.parent,
+            env={**environment, "ANNALS_HOME": home.name},  # relative: to where one stands
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.text = ""
+        self._lines: Queue[str | None] = Queue()
+        Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as output:
+            for line in output:
+                self._lines.put(line)
+        self._lines.put(None)
+
+    def until(self, words: str) -> str:
+        """Everything printed until a line with these words; fails where the demo ends before."""
+        while (line := self._lines.get(timeout=PATIENCE_S)) is not None:
+            self.text += line
+            if words in line:
+                return self.text
+        pytest.fail(f"ended without {words!r}:\n{self.text}")
+
+    def end(self) -> tuple[int, str]:
+        """Wait for its end; the exit code, and everything printed."""
+        while (line := self._lines.get(timeout=PATIENCE_S)) is not None:
+            self.text += line
+        return self.process.wait(PATIENCE_S), self.text
+
+    def part(self, name: str) -> psutil.Process:
+        """The process of a part, by a word of its command line."""
+        found = [each for each in processes(self.home) if name in each.cmdline()]
+        return min(found, key=lambda each: each.create_time())
+
+
+def processes(home: Path) -> list[psutil.Process]:
+    """Everything that runs for this ANNALS_HOME, whoever its parent is by now."""
+    found = []
+    for each in psutil.process_iter():
+        try:
+            if each.status() == psutil.STATUS_ZOMBIE:
+                continue
+            words = " ".join(each.cmdline())
+            if str(home) in words or each.environ().get("ANNALS_HOME") == str(home):
+                found.append(each)
+        except psutil.Error:
+            continue
+    return found
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """An ANNALS_HOME with a space and Cyrillic in its path; nothing of it may run afterwards."""
+    home = tmp_path / "мой дом" / "home"
+    home.parent.mkdir()
+    yield home
+    for left in processes(home):
+        left.kill()
+
+
+def free_port() -> int:
+    (port,) = process.free_ports([None])
+    return port
+
+
+def address(text: str) -> str:
+    found = re.search(r"http://localhost:\d+", text)
+    assert found, text
+    return found[0]
+
+
+def test_it_starts_serves_and_leaves_nothing_behind_twice(home: Path) -> None:
+    demo = Demo(home, "--port", str(free_port()))
+    text = demo.until(READY)
+    link = re.search(r"http\S+/admin/history/product-instance/(\w+)/", text)
+    assert link, text
+    client = Client(address(text), "support", "support")
+    versions = list(client.timeline("product-instance", link[1], 50))
+    assert len(versions) > 1
+    assert link[1] in client.screen(link[0].removeprefix(client.address))
+    assert all(f"{login}/{login}" in text for login in ("support", "auditor", "ops", "admin"))
+    demo.process.send_signal(signal.SIGINT)
+    assert demo.end()[0] == 0
+    assert processes(home) == []
+
+    again = Demo(home, "--port", str(free_port()), "--no-simulate")
+    client = Client(address(again.until(READY)), "support", "support")
+    assert list(client.timeline("product-instance", link[1], 50)) == versions
+    os.killpg(again.process.pid, signal.SIGTERM)
+    assert again.end()[0] == 0
+    assert processes(home) == []
+
+
+def test_the_end_of_one_part_is_the_end_of_all(home: Path) -> None:
+    demo = Demo(home, "--port", str(free_port()), "--no-simulate")
+    demo.until(READY)
+    demo.part("consume").kill()
+    code, text = demo.end()
+    assert code == 1
+    assert "consume ended with -9" in text
+    assert processes(home) == []
+
+
+def test_a_killed_supervisor_takes_its_parts_along_and_the_next_takes_over(home: Path) -> None:
+    demo = Demo(home, "--port", str(free_port()), "--no-simulate")
+    demo.until(READY)
+    assert not all(is_server(each) for each in processes(home))
+    servers = {each.pid for each in processes(home) if "-D" in each.cmdline()}
+    demo.process.kill()
+    demo.end()
+    wait(lambda: all(is_server(each) for each in processes(home)))
+
+    again = Demo(home, "--port", str(free_port()), "--no-simulate")
+    again.until(READY)
+    assert servers
+    assert servers <= {each.pid for each in processes(home)}
+    again.process.send_signal(signal.SIGINT)
+    assert again.end()[0] == 0
+    assert processes(home) == []
+
+
+def is_server(each: psutil.Process) -> bool:
+    """PostgreSQL (its children name no directory) or the broker: they outlive a killed demo."""
+    return each.name() in ("postgres", "tansu")
+
+
+def test_interrupted_while_it_starts_it_leaves_nothing_behind(home: Path) -> None:
+    demo = Demo(home)
+    demo.until("Annals in ")
+    wait(lambda: any(is_server(each) for each in processes(home)))
+    demo.process.send_signal(signal.SIGINT)
+    assert demo.end()[0] == 0
+    assert processes(home) == []
+
+
+def test_one_demo_in_a_home_and_one_owner_of_a_port(home: Path) -> None:
+    port = free_port()
+    demo = Demo(home, "--port", str(port), "--no-simulate")
+    text = demo.until(READY)
+    assert "DATABASE_URL is set and not used" in text
+    assert str(home) in text
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
+        assert answer.status == 200
+    second = Demo(home)
+    code, text = second.end()
+    assert (code, "already runs" in text) == (1, True)
+    other = Demo(home.with_name("other"), "--port", str(port))
+    code, text = other.end()
+    assert (code, f"Port {port} is taken" in text) == (1, True)
+    demo.process.send_signal(signal.SIGINT)
+    assert demo.end()[0] == 0
+
+
+def test_the_check_passes_and_leaves_nothing(home: Path) -> None:
+    temporary = home.parent / "tmp"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    done = subprocess.run(
+        [DEMO, "--check"], cwd="/", env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "All right." in done.stdout
+    assert list(temporary.iterdir()) == []
+    assert processes(temporary) == []
