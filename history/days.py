@@ -20,6 +20,8 @@ from psycopg import errors, sql
 
 # psqlextra's mark of a partition made by a program: one without it is never dropped.
 MARK = "psqlextra_auto_partitioned"
+# The mark of one that came back from the archive: it stays until somebody lets it go.
+RESTORED = "annals_restored"
 LOCK_TIMEOUT_MS = 100
 PATIENCE_S = 10.0
 ADVISORY_SPACE = 0x41_4E_4E_41  # "ANNA": our space of advisory locks, one lock for each day
@@ -47,8 +49,12 @@ class Place(NamedTuple):
     parent: sql.Identifier
     child: sql.Identifier
     state: State
-    marked: bool
+    comment: str | None
     default: bool  # whether the parent has a default partition
+
+    @property
+    def marked(self) -> bool:
+        return self.comment == MARK
 
 
 def partition_name(table: str, day: date) -> str:
@@ -93,11 +99,19 @@ def create(connection: Connection, table: str, day: date, patience_s: float = PA
     return patiently(attempt, patience_s)
 
 
-def retire(connection: Connection, table: str, day: date, patience_s: float = PATIENCE_S) -> bool:
+def retire(
+    connection: Connection,
+    table: str,
+    day: date,
+    patience_s: float = PATIENCE_S,
+    last_look: Callable[[Place], None] = lambda _: None,
+) -> bool:
     """Detach the partition of a day and drop it; False where there is none.
 
-    Readers and writers of the table go on. `connection` is in autocommit mode. A detach that an
-    open transaction holds up for longer than `patience_s` seconds raises
+    Readers and writers of the table go on. `connection` is in autocommit mode. last_look is called
+    once nobody can write to it any more; what it raises leaves the table standing loose.
+
+    A detach that an open transaction holds up for longer than `patience_s` seconds raises
     psycopg.errors.LockNotAvailable and may leave the partition pending: no query sees it any more,
     and the next call ends what was begun. Raises ForeignTableError for one without our mark.
     """
@@ -114,6 +128,7 @@ def retire(connection: Connection, table: str, day: date, patience_s: float = PA
                 _detach(connection, place, patience_s)
             elif place.state is State.PENDING:
                 finalize(connection, table, day)
+            last_look(place)
             with _lock_timeout(connection, LOCK_TIMEOUT_MS):
                 connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
             return True
@@ -147,12 +162,12 @@ def locate(connection: Connection, table: str, day: date) -> Place:
         sql.Identifier(schema, table),
         sql.Identifier(schema, partition_name(table, day)),
         state,
-        comment == MARK,
+        comment,
         default,
     )
 
 
-def make_loose(connection: Connection, place: Place, day: date) -> None:
+def make_loose(connection: Connection, place: Place, day: date, mark: str = MARK) -> None:
     """Make the table of a day beside its parent, like it in everything, without attaching it.
 
     The CHECK spares ATTACH reading the rows, should somebody fill the table before.
@@ -163,7 +178,12 @@ def make_loose(connection: Connection, place: Place, day: date) -> None:
             " CONSTRAINT in_day CHECK (updated_at >= {start} AND updated_at < {end}))"
         ).format(child=place.child, parent=place.parent, **_literals(day))
     )
-    connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(place.child, sql.Literal(MARK)))
+    mark_as(connection, place, mark)
+
+
+def mark_as(connection: Connection, place: Place, mark: str) -> None:
+    """Say on a day's table who made it: MARK or RESTORED."""
+    connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(place.child, sql.Literal(mark)))
 
 
 def attach(connection: Connection, place: Place, day: date) -> None:

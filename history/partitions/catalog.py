@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from history.days import MARK, State, partition_name
+from history.days import MARK, RESTORED, State, partition_name
 
 # Bounds are printed in the session's time zone and read back in the same session, so the zone does
 # not matter. A marked table with a day's name that hangs on nothing is a partition that was
@@ -54,6 +54,7 @@ class Partition:
     marked: bool
     rows: int
     bytes: int
+    restored: bool = False  # brought back from the archive
 
     @property
     def day(self) -> date | None:
@@ -115,4 +116,5 @@ def _partition(row: tuple[str, str, bool | None, str, datetime, datetime, int, i
         comment == MARK,
         rows,
         size,
+        comment == RESTORED,
     )

@@ -11,7 +11,7 @@ from django.db import connections
 
 from history.days import ADVISORY_SPACE
 from history.partitions.plan import DayPlan, Policy, Report, plan
-from history.partitions.strategy import DayPartition
+from history.partitions.strategy import DayPartition, Keeper
 
 # The advisory locks of days are (ADVISORY_SPACE, hash); this one is of the one-number kind.
 RUN_LOCK = ADVISORY_SPACE << 32
@@ -52,7 +52,8 @@ class Outcome:
         if isinstance(error, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
             self.busy.append(part.full_name)
         elif error is not None:
-            self.broken.append((part.full_name, str(error).splitlines()[0]))
+            said = str(error).splitlines() or [type(error).__name__]
+            self.broken.append((part.full_name, said[0]))
         elif action == "created":
             self.created.append(part.full_name)
         else:
@@ -64,10 +65,14 @@ def maintain(
     policy: Policy,
     report: Report = lambda *_: None,
     begin: Callable[[list[DayPlan]], None] = lambda _: None,
+    keeper: Keeper | None = None,
     using: str = "default",
 ) -> Outcome:
     """Make and drop what the plan says. begin is told the plan before the first step, report every
-    step. Raises AlreadyRunningError while another run is at work."""
+    step; keeper gets every day before it is dropped.
+
+    Raises AlreadyRunningError while another run is at work.
+    """
     outcome = Outcome()
 
     def note(action: str, part: DayPartition, error: Exception | None) -> None:
@@ -79,7 +84,7 @@ def maintain(
         outcome.held += [part.name for table in plans for part in table.held()]
         begin(plans)
         for table in plans:
-            table.apply(using, note)
+            table.apply(using, note, keeper)
     return outcome
 
 

@@ -18,12 +18,11 @@ from psqlextra.partitioning import (
     PostgresPartitioningManager,
 )
 
-from history import days
 from history.entities import ENTITIES
 from history.models import VERSION_MODELS
 from history.partitions import catalog
 from history.partitions.catalog import Partition
-from history.partitions.strategy import DayPartition, DayStrategy
+from history.partitions.strategy import DayPartition, DayStrategy, Keeper
 from history.window import Window
 
 # Of days that are about to be dropped, each a table and a day, those that must not be, and why.
@@ -112,16 +111,24 @@ class DayPlan(PostgresModelPartitioningPlan):
         for part in sorted(self.creations, key=lambda part: part.day):
             yield _line("create", part)
 
-    def apply(self, using: str | None = None, report: Report = lambda *_: None) -> None:
+    def apply(
+        self,
+        using: str | None = None,
+        report: Report = lambda *_: None,
+        keeper: Keeper | None = None,
+    ) -> None:
         """Make and drop, each day by itself, and report each. One that fails stops no other, save
-        that an open transaction that holds up one drop holds up the table's later ones too."""
+        that an open transaction that holds up one drop holds up the table's later ones too.
+
+        keeper: gets every day before it is dropped."""
         connection = connections[using or "default"]
         connection.ensure_connection()
         editor = connection.schema_editor(atomic=False)
         for part in self.creations:
-            report("created", part, _attempt(connection, part.create, self, editor))
+            report("created", part, _attempt(connection, part.create, self.config.model, editor))
         for part in self.deletions:
-            error = _attempt(connection, part.delete, self, editor)
+            part.keeper = keeper
+            error = _attempt(connection, part.delete, self.config.model, editor)
             report("dropped", part, error)
             if isinstance(error, psycopg.errors.LockNotAvailable):
                 break
@@ -176,12 +183,12 @@ def _holds(policy: Policy, found: Sequence[Partition]) -> Mapping[tuple[str, dat
 
 
 def _attempt(
-    connection: BaseDatabaseWrapper, act: Callable[..., None], plan: DayPlan, editor: object
+    connection: BaseDatabaseWrapper, act: Callable[..., None], model: object, editor: object
 ) -> Exception | None:
     """What went wrong with one day, if anything did; a lost connection is raised."""
     try:
-        act(plan.config.model, editor)
-    except (psycopg.Error, days.ForeignTableError) as error:
+        act(model, editor)
+    except Exception as error:
         if connection.connection is None or connection.connection.closed:
             raise
         return error

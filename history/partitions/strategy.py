@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from datetime import date
-from typing import Any
+from typing import Any, Protocol
 
 from psqlextra.backend.schema import PostgresSchemaEditor
 from psqlextra.models import PostgresPartitionedModel
@@ -19,11 +19,23 @@ from history.partitions.catalog import Partition
 from history.window import Window
 
 
+class Keeper(Protocol):
+    """Gets a day before it is dropped; what it raises keeps the day from being dropped."""
+
+    def keep(self, connection: days.Connection, table: str, day: date) -> None:
+        """Put the rows of a day into safety, while the table is in use."""
+
+    def last_look(self, connection: days.Connection, table: str, day: date) -> None:
+        """Agree that the day be dropped, once nobody can write to it any more."""
+
+
 class DayPartition(PostgresRangePartition):
     """One UTC day of one table, to be made or to be dropped, and why.
 
-    found: what stands there now; None where nothing does.
+    found: what stands there now; None where nothing does. keeper: who gets it before it is dropped.
     """
+
+    keeper: Keeper | None = None
 
     def __init__(self, table: str, day: date, reason: str, found: Partition | None = None) -> None:
         super().__init__(*days.bounds(day))
@@ -53,7 +65,15 @@ class DayPartition(PostgresRangePartition):
     def delete(
         self, model: type[PostgresPartitionedModel], schema_editor: PostgresSchemaEditor
     ) -> None:
-        days.retire(schema_editor.connection.connection, model._meta.db_table, self.day)
+        plain, table = schema_editor.connection.connection, model._meta.db_table
+        if self.keeper is None:
+            days.retire(plain, table, self.day)
+            return
+        keeper = self.keeper
+        keeper.keep(plain, table, self.day)
+        days.retire(
+            plain, table, self.day, last_look=lambda _: keeper.last_look(plain, table, self.day)
+        )
 
 
 class DayStrategy(PostgresRangePartitioningStrategy):
@@ -123,6 +143,8 @@ class DayStrategy(PostgresRangePartitioningStrategy):
 
 
 def _why_not_ours(part: Partition) -> str:
+    if part.restored:
+        return "restored from the archive; `partitions release` lets it go"
     if not part.marked:
         return "not made by Annals, never dropped"
     return "marked, but not a whole UTC day by name and bounds; never dropped"

@@ -16,9 +16,9 @@ from history.partitions import locks
 from history.partitions.maintain import Outcome, maintain
 from history.partitions.plan import Policy, plan
 from history.window import Window
-from tests.db.partitioned import TABLE, TABLES, TODAY, tables
+from tests.db.partitioned import TABLE, TABLES, TODAY, tables, transactional_db
 
-__all__ = ["tables"]
+__all__ = ["tables", "transactional_db"]
 
 DAYS = 400
 AHEAD = 14

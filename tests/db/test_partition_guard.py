@@ -15,9 +15,9 @@ from history.partitions.plan import plan
 from history.partitions.status import status
 from ingest.guard import unsettled
 from ingest.models import Ledger, Quarantined
-from tests.db.partitioned import NOW, TABLE, day, policy, raw, tables
+from tests.db.partitioned import NOW, TABLE, day, policy, raw, tables, transactional_db
 
-__all__ = ["tables"]
+__all__ = ["tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")
 
 TOPIC, MIGRATION = BY_NAME["product-instance"].topics

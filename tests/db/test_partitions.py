@@ -19,7 +19,7 @@ from django.db import connection
 from annals import env
 from history import days
 from history.days import State, partition_name
-from history.partitions import catalog
+from history.partitions import catalog, runs
 from history.partitions.maintain import AlreadyRunningError, Outcome, maintain
 from history.partitions.plan import plan
 from history.partitions.status import status
@@ -35,9 +35,10 @@ from tests.db.partitioned import (
     raw,
     stored,
     tables,
+    transactional_db,
 )
 
-__all__ = ["tables"]
+__all__ = ["tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")
 
 
@@ -148,7 +149,8 @@ def test_a_cut_short_detach_is_ended_by_the_next_run() -> None:
 
 
 def test_an_open_transaction_delays_only_the_drop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(days.retire, "__defaults__", (0.3,))
+    defaults = days.retire.__defaults__ or ()
+    monkeypatch.setattr(days.retire, "__defaults__", (0.3, *defaults[1:]))
     with raw() as plain:
         for number in (-5, -4):
             days.create(plain, TABLE, day(number))
@@ -271,3 +273,12 @@ def test_the_command_exits_2_where_it_is_broken(small: Any) -> None:
             plain.execute(f"DROP TABLE {name}")
     assert code == 2
     assert name in err
+
+
+def test_a_run_is_remembered_for_the_metrics(small: Any) -> None:
+    assert runs.latest() is None
+    run("maintain")
+    latest = runs.latest()
+    assert latest is not None
+    assert (latest.exit_code, latest.created, latest.dropped) == (0, 30, 0)
+    assert abs(latest.started_at - datetime.now(UTC)) < timedelta(minutes=5)

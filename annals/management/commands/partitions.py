@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
+import psycopg
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import Error as DatabaseError
@@ -17,12 +19,18 @@ from psqlextra.partitioning import PostgresPartitioningError
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from history.entities import ENTITIES
-from history.partitions import catalog, locks, show
+from history.archive.keeper import Keeper
+from history.archive.restore import release, restore
+from history.archive.store import ArchiveError, Store
+from history.canonical import Connection
+from history.entities import BY_NAME, ENTITIES, Entity
+from history.partitions import catalog, locks, runs, show
 from history.partitions.maintain import AlreadyRunningError, Outcome, maintain
 from history.partitions.plan import DayPlan, Policy, plan
 from history.partitions.strategy import DayPartition
 from ingest.guard import unsettled
+
+BROKEN = (PostgresPartitioningError, DatabaseError, psycopg.Error, ArchiveError, OSError)
 
 
 class Command(BaseCommand):
@@ -52,6 +60,11 @@ class Command(BaseCommand):
                 action="store_true",
                 help="a line for every partition, not for runs of days",
             )
+        bringing = actions.add_parser("restore", help="bring a day back from the archive")
+        letting = actions.add_parser("release", help="let maintain drop a restored day again")
+        for each in (bringing, letting):
+            each.add_argument("day", type=date.fromisoformat, help="YYYY-MM-DD, UTC")
+            each.add_argument("--entity", choices=BY_NAME, help="one kind of entity, not all")
         for each in (listing, planning, upkeep):
             each.add_argument("--json", action="store_true", help="print JSON")
 
@@ -66,7 +79,7 @@ class Command(BaseCommand):
         except AlreadyRunningError as error:
             self.stderr.write(f"Nothing done: {error}.")
             code = 1
-        except (PostgresPartitioningError, DatabaseError) as error:
+        except BROKEN as error:
             self.stderr.write(f"Broken: {error}.")
             code = 2
         if code:
@@ -98,44 +111,55 @@ class Command(BaseCommand):
             objects = [show.line_object(line) for line in lines]
             answer = {"window": days, **counts, "locks": asdict(room), "partitions": objects}
             self.stdout.write(json.dumps(answer))
-        else:
-            self._print(show.plan(lines, self.options["each"]))
-            freed = show.size(sum(line.bytes for line in lines if line.action == "drop"))
+            return 0
+        self._print(show.plan(lines, self.options["each"]))
+        freed = show.size(sum(line.bytes for line in lines if line.action == "drop"))
+        self.stdout.write(
+            f"Window {self.policy.window.oldest} to {self.policy.window.newest} (UTC): "
+            f"{counts['create']} to create, {counts['drop']} to drop ({freed}), "
+            f"{counts['keep']} to keep."
+        )
+        if not room.enough:
             self.stdout.write(
-                f"Window {self.policy.window.oldest} to {self.policy.window.newest} (UTC): "
-                f"{counts['create']} to create, {counts['drop']} to drop ({freed}), "
-                f"{counts['keep']} to keep."
+                f"max_locks_per_transaction is {room.configured}; with {room.needed} every "
+                "connection may read a whole table at once (docs/partitions.md)."
             )
-            if not room.enough:
-                self.stdout.write(
-                    f"max_locks_per_transaction is {room.configured}; with {room.needed} every "
-                    "connection may read a whole table at once (docs/partitions.md)."
-                )
         return 0
 
     def _maintain(self) -> int:
-        begun = time.monotonic()
-        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-        console = Console(stderr=True)
-        with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-            bar = progress.add_task("partitions", total=None)
+        started, begun = datetime.now(UTC), time.monotonic()
+        with _progress() as progress:
+            steps = progress.add_task("partitions", total=None)
+            archived = progress.add_task("archive", total=None, visible=False)
 
             def begin(plans: list[DayPlan]) -> None:
                 total = sum(len(table.creations) + len(table.deletions) for table in plans)
-                progress.update(bar, total=total)
+                progress.update(steps, total=total)
 
             def report(action: str, part: DayPartition, error: Exception | None) -> None:
-                progress.update(bar, advance=1, description=f"{action} {part.full_name}")
+                progress.update(steps, advance=1, description=f"{action} {part.full_name}")
                 if self.options["each"] and error is None and not self.options["json"]:
                     progress.console.print(f"{action} {part.full_name}: {part.reason}")
 
-            outcome = maintain(self.policy, report, begin)
-        self._summary(outcome, time.monotonic() - begun)
+            def rows(table: str, day: date, done: int) -> None:
+                text = f"archive {table} {day}, rows"
+                progress.update(archived, completed=done, description=text, visible=True)
+
+            url = settings.ANNALS.archive_url
+            keeper = Keeper(Store(url), rows) if url else None
+            outcome = maintain(self.policy, report, begin, keeper)
+        seconds = time.monotonic() - begun
+        runs.note(outcome, started, seconds)
+        self._summary(outcome, keeper, seconds)
         return outcome.exit_code
 
-    def _summary(self, outcome: Outcome, seconds: float) -> None:
+    def _summary(self, outcome: Outcome, keeper: Keeper | None, seconds: float) -> None:
+        kept = keeper.kept.values() if keeper else ()
+        in_table, in_files = sum(m.table_bytes for m in kept), sum(m.file_bytes for m in kept)
         if self.options["json"]:
-            self.stdout.write(json.dumps({**outcome.as_object(), "seconds": round(seconds, 3)}))
+            archive = {"days": len(kept), "tableBytes": in_table, "fileBytes": in_files}
+            answer = {**outcome.as_object(), "archived": archive, "seconds": round(seconds, 3)}
+            self.stdout.write(json.dumps(answer))
             return
         for name in outcome.busy:
             self.stderr.write(f"{name}: locked by an open transaction, left for the next run")
@@ -143,11 +167,53 @@ class Command(BaseCommand):
             self.stderr.write(f"{name}: held, see `partitions plan`; --force drops it")
         for name, error in outcome.broken:
             self.stderr.write(f"{name}: {error}")
+        if kept:
+            self.stdout.write(
+                f"Archived {len(kept)} days: {show.size(in_table)} in tables, "
+                f"{show.size(in_files)} in Parquet, ratio {in_files / in_table:.3f}."
+            )
         self.stdout.write(
             f"Created {len(outcome.created)}, dropped {len(outcome.dropped)} "
             f"({show.size(outcome.freed)}), held {len(outcome.held)}, busy {len(outcome.busy)}, "
             f"broken {len(outcome.broken)}, in {seconds:.1f} s."
         )
+
+    def _restore(self) -> int:
+        url = settings.ANNALS.archive_url
+        if not url:
+            raise ArchiveError("ANNALS_ARCHIVE_URL is not set, so there is no archive")
+        day, store = self.options["day"], Store(url)
+
+        def bring(plain: Connection, entity: Entity) -> str:
+            with _progress() as progress:
+                task = progress.add_task(f"restore {entity.table} {day}, rows", total=None)
+                done = restore(
+                    plain, store, entity, day, lambda rows: progress.update(task, completed=rows)
+                )
+            return f"Restored {entity.table} {day}: {done.rows:,} rows."
+
+        return self._for_each(bring)
+
+    def _release(self) -> int:
+        day = self.options["day"]
+
+        def let_go(plain: Connection, entity: Entity) -> str:
+            release(plain, entity.table, day)
+            return f"Released {entity.table} {day}."
+
+        return self._for_each(let_go)
+
+    def _for_each(self, act: Callable[[Connection, Entity], str]) -> int:
+        """Do it for the chosen kinds of entities, and say of each what came of it."""
+        connection.ensure_connection()
+        name, code = self.options["entity"], 0
+        for entity in [BY_NAME[name]] if name else ENTITIES:
+            try:
+                self.stdout.write(act(connection.connection, entity))
+            except ArchiveError as error:
+                self.stderr.write(f"{entity.name}: {error}")
+                code = 2
+        return code
 
     def _print(self, table: RenderableType) -> None:
         """A table as wide as the terminal, or as wide as it wants where that is a file."""
@@ -155,3 +221,10 @@ class Command(BaseCommand):
         with console.capture() as text:
             console.print(table)
         self.stdout.write(text.get())
+
+
+def _progress() -> Progress:
+    """Bars on standard error, where that is a terminal."""
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    return Progress(*columns, console=console, disable=not console.is_terminal)

@@ -1,0 +1,1 @@
+"""Days that left the database, as Parquet files: written, checked, read, brought back."""

@@ -1,0 +1,147 @@
+"""The canonical form of stored rows: their order, their bytes, their digest.
+
+Seals compute it in SQL, the archive in Python; both must agree to the byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from history.entities import Entity
+
+Connection = psycopg.Connection[Any]
+
+RANGE_ROWS = 10_000
+
+# A field with its length in front: no value can pass for two. None is `-`.
+_TEXT = "octet_length({0}) || ':' || {0}"
+_MICROSECONDS = "(extract(epoch FROM updated_at) * 1000000)::bigint"
+
+
+def columns(entity: Entity) -> tuple[str, ...]:
+    """The columns of an entity's table, in the canonical order."""
+    child = () if entity.root else ("product_instance_id",)
+    return ("id", "version", "updated_at", "client_id", "author", "type", *child, "data")
+
+
+def fields(entity: Entity) -> sql.SQL:
+    """What to select so that `encode` takes the row: updated_at in microseconds since the epoch,
+    data as PostgreSQL's text of it."""
+    forms = {"updated_at": _MICROSECONDS, "data": "data::text"}
+    return sql.SQL(", ".join(forms.get(name, name) for name in columns(entity)))
+
+
+def order(connection: Connection) -> sql.SQL:
+    """ORDER BY of the rows: id by its bytes, version, updated_at. Where the database sorts by bytes
+    anyway it is not told so again, because then it can use the primary key."""
+    row = connection.execute(
+        "SELECT datlocprovider = 'b' OR datlocprovider = 'c' AND datcollate IN ('C', 'POSIX')"
+        " FROM pg_database WHERE datname = current_database()"
+    ).fetchone()
+    bytewise = row is not None and row[0]
+    return sql.SQL("id, version, updated_at" if bytewise else 'id COLLATE "C", version, updated_at')
+
+
+def after(key: tuple[str, int, int]) -> sql.Composed:
+    """The condition for the rows that follow a key of id, version and microseconds."""
+    return sql.SQL('(id COLLATE "C", version, ' + _MICROSECONDS + ") > ({}, {}, {})").format(
+        *map(sql.Literal, key)
+    )
+
+
+def encode(row: Sequence[Any]) -> bytes:
+    """The bytes of one row, selected with `fields`."""
+    parts = []
+    for value in row:
+        if value is None:
+            parts.append(b"-")
+        elif isinstance(value, str):
+            data = value.encode()
+            parts.append(b"%d:%b" % (len(data), data))
+        else:
+            parts.append(b"%d" % value)
+    return b",".join(parts)
+
+
+def encoded(entity: Entity) -> sql.SQL:
+    """An SQL expression with the value of `encode`, as bytea."""
+    text = {"id", "client_id", "author", "product_instance_id"}
+    parts = []
+    for name in columns(entity):
+        if name == "data":
+            parts.append(_TEXT.format("data::text"))
+        elif name == "updated_at":
+            parts.append(_MICROSECONDS)
+        elif name in text:
+            parts.append(f"coalesce({_TEXT.format(name)}, '-')")
+        else:
+            parts.append(name)
+    return sql.SQL(f"convert_to(concat_ws(',', {', '.join(parts)}), 'UTF8')")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A run of neighbouring rows: first and last as (id, version), how many, digest in hex."""
+
+    first: tuple[str, int]
+    last: tuple[str, int]
+    rows: int
+    digest: str
+
+
+class Digest:
+    """The digest of a day's ordered rows, built row by row: each range of RANGE_ROWS rows is the
+    SHA-256 over its rows' SHA-256, the day the SHA-256 over its ranges'."""
+
+    def __init__(self) -> None:
+        self.ranges: list[Range] = []
+        self._open = hashlib.sha256()
+        self._first = self._last = ("", 0)
+        self._count = 0
+
+    def add(self, id: str, version: int, row_hash: bytes) -> None:
+        """Add the next row, by the SHA-256 of its `encode`."""
+        self._last = (id, version)
+        if self._count == 0:
+            self._first = self._last
+        self._open.update(row_hash)
+        self._count += 1
+        if self._count == RANGE_ROWS:
+            self._close()
+
+    @property
+    def rows(self) -> int:
+        return len(self.ranges) * RANGE_ROWS + self._count
+
+    def finish(self) -> str:
+        """The digest of all rows, in hex. Nothing can be added afterwards."""
+        if self._count:
+            self._close()
+        whole = hashlib.sha256()
+        for part in self.ranges:
+            whole.update(bytes.fromhex(part.digest))
+        return whole.hexdigest()
+
+    def _close(self) -> None:
+        part = Range(self._first, self._last, self._count, self._open.hexdigest())
+        self.ranges.append(part)
+        self._open, self._count = hashlib.sha256(), 0
+
+
+def digest(connection: Connection, entity: Entity, source: sql.Composable) -> Digest:
+    """The digest of the rows of a table or partition, hashed by the server, streamed in order."""
+    query = sql.SQL(
+        "COPY (SELECT id, version, sha256({}) FROM {} ORDER BY {}) TO STDOUT (FORMAT BINARY)"
+    ).format(encoded(entity), source, order(connection))
+    result = Digest()
+    with connection.cursor() as cursor, cursor.copy(query) as copy:
+        copy.set_types(["text", "int4", "bytea"])
+        for id_, version, row_hash in copy.rows():
+            result.add(id_, version, row_hash)
+    return result

@@ -1,0 +1,58 @@
+"""Rows of one day as the simulator makes them, copied straight into the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time
+from typing import Any
+
+import msgspec
+import psycopg
+
+from history import days
+from history.canonical import columns
+from history.entities import BY_NAME, ENTITIES
+from ingest.simulator.document import Message
+from ingest.simulator.stream import stream
+
+TABLES = [entity.table for entity in ENTITIES]
+
+
+class Envelope(msgspec.Struct):
+    id: str
+    data: msgspec.Raw
+
+
+def load(plain: psycopg.Connection[Any], day: date, applications: int, seed: int = 1) -> int:
+    """Fill a day of all tables; returns how many rows. The days are made."""
+    start = datetime.combine(day, time(1), UTC)
+    rows: dict[str, list[tuple[Any, ...]]] = {entity.name: [] for entity in ENTITIES}
+    for message in stream(seed, start, applications=applications):
+        rows[message.entity].append(_row(message))
+    for name, mine in rows.items():
+        entity = BY_NAME[name]
+        days.create(plain, entity.table, day)
+        query = f"COPY {entity.table} ({', '.join(columns(entity))}) FROM STDIN"
+        with plain.cursor() as cursor, cursor.copy(query) as copy:
+            for row in mine:
+                copy.write_row(row)
+        plain.execute(f"ANALYZE {days.partition_name(entity.table, day)}")
+    return sum(map(len, rows.values()))
+
+
+def _row(message: Message) -> tuple[Any, ...]:
+    envelope = msgspec.json.decode(message.value, type=Envelope)
+    return tuple(_fields(message, envelope))
+
+
+def _fields(message: Message, envelope: Envelope) -> Iterator[Any]:
+    yield envelope.id
+    yield message.version
+    seconds, rest = divmod(message.updated_at, 1_000_000)
+    yield datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
+    yield message.client_id
+    yield message.author
+    yield int(message.type)
+    if not BY_NAME[message.entity].root:
+        yield message.product_instance_id
+    yield bytes(envelope.data).decode()

@@ -1,0 +1,373 @@
+"""Days go into the archive, are checked there, and come back row for row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import IO, Any
+
+import psycopg
+import pytest
+from django.conf import settings
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from psycopg import sql
+
+from annals import env
+from history import days
+from history.archive import manifest, parquet, read, write
+from history.archive.keeper import Keeper
+from history.archive.restore import release, restore
+from history.archive.store import ArchiveError, Store
+from history.archive.write import archive
+from history.canonical import Connection, Digest, digest, encode, fields, order
+from history.entities import BY_NAME
+from history.models import ArchivedDay
+from history.partitions.maintain import maintain
+from history.partitions.plan import plan
+from tests.db import simulated
+from tests.db.partitioned import (
+    TABLE,
+    day,
+    insert,
+    names,
+    policy,
+    raw,
+    stored,
+    tables,
+    transactional_db,
+)
+from tests.db.test_partitions import run
+
+__all__ = ["tables", "transactional_db"]
+pytestmark = pytest.mark.usefixtures("tables")
+
+PRODUCT, TASK = BY_NAME["product-instance"], BY_NAME["product-task"]
+OLD = day(-5)
+NAME = days.partition_name(TABLE, OLD)
+SOURCE = sql.Identifier(NAME)
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=32)
+HARD = [
+    '{"n": 12345678901234567890.10, "e": 1e400}',
+    "null",
+    '{"кириллица": "значение, с \\"кавычками\\" и \\\\n", "emoji": "🏦"}',
+    '[1, 1.0, true, "\\u0001"]',
+]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(str(tmp_path / "archive"))
+
+
+def fill(plain: Connection, rows: int) -> None:
+    """Rows whose ids and values are easy to get wrong."""
+    days.create(plain, TABLE, OLD)
+    noon = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
+    with plain.cursor() as cursor, cursor.copy(f"COPY {NAME} FROM STDIN") as copy:
+        copy.set_types(["varchar", "int4", "jsonb", "timestamptz", "varchar", "varchar", "int4"])
+        for number in range(rows):
+            id_ = f"{'aБzЯ'[number % 4]}{number // 12:04}"
+            moment = noon + timedelta(microseconds=number * 7_919_001)
+            author = None if number % 3 else 'a.b,"c"'
+            copy.write_row(
+                (id_, number % 12, HARD[number % len(HARD)], moment, "client", author, number % 3)
+            )
+
+
+def everything(plain: Connection, table: str = NAME) -> list[tuple[Any, ...]]:
+    return plain.execute(
+        f"SELECT id, version, updated_at, client_id, author, type, data::text FROM {table}"
+        ' ORDER BY id COLLATE "C", version'
+    ).fetchall()
+
+
+@hypothesis_settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(st.tuples(TEXTS, TEXTS, st.none() | TEXTS, TEXTS), max_size=8))
+def test_python_and_the_server_agree_on_every_byte(
+    rows: list[tuple[str, str, str | None, str]],
+) -> None:
+    with raw() as plain, plain.transaction(force_rollback=True):
+        days.create(plain, "product_task_aud", OLD)
+        noon = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
+        for number, (id_, client, author, value) in enumerate(rows):
+            plain.execute(
+                "INSERT INTO product_task_aud (id, version, data, updated_at, client_id, author,"
+                " type, product_instance_id) VALUES (%s, %s, %s, %s, %s, %s, 1, %s)",
+                [id_, number, json.dumps({value: value}), noon, client, author, id_],
+            )
+        source = sql.Identifier("product_task_aud")
+        by_server = digest(plain, TASK, source)
+        by_us = Digest()
+        query = sql.SQL("SELECT {} FROM {} ORDER BY {}").format(fields(TASK), source, order(plain))
+        ours = plain.execute(query).fetchall()
+        for row in ours:
+            by_us.add(row[0], row[1], parquet.row_hash(row))
+        assert by_us.finish() == by_server.finish()
+        assert by_us.ranges == by_server.ranges
+        assert [row[0] for row in ours] == sorted((row[0] for row in ours), key=str.encode)
+
+
+def test_no_two_rows_have_the_same_bytes() -> None:
+    assert encode(("a", 1, 2, "b", None)) != encode(("a", 1, 2, "b", "-"))
+    assert encode(("a,1:b", 1)) != encode(("a", "b", 1))
+
+
+@pytest.mark.parametrize("count", [0, 1, 1000])
+def test_a_day_comes_back_row_for_row(
+    store: Store, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 64)
+    monkeypatch.setattr(write, "FILE_ROWS", 300)
+    with raw() as plain:
+        fill(plain, count)
+        before = everything(plain)
+        done = archive(plain, store, PRODUCT, OLD, SOURCE)
+        assert (done.rows, len(done.files)) == (count, -(-count // 300))
+        assert done.digest == digest(plain, PRODUCT, SOURCE).finish()
+        assert manifest.load(store, TABLE, OLD) == done
+        for file in done.files:
+            assert store.sha256(file.name) == (file.sha256, file.bytes)
+        assert days.retire(plain, TABLE, OLD)
+        assert restore(plain, store, PRODUCT, OLD) == done
+        assert everything(plain) == before
+        assert stored(plain) == count
+
+
+def test_rows_are_sorted_by_id_and_version_and_compressed_with_zstd(store: Store) -> None:
+    from pyarrow import parquet as pq
+
+    with raw() as plain:
+        fill(plain, 500)
+        done = archive(plain, store, PRODUCT, OLD, SOURCE)
+    with store.open(done.files[0].name) as file:
+        rows = list(parquet.rows(file))
+        file.seek(0)
+        group = pq.ParquetFile(file).metadata.row_group(0)
+    keys = [(row[0].encode(), row[1]) for row in rows]
+    assert keys == sorted(keys)
+    assert {group.column(n).compression for n in range(group.num_columns)} == {"ZSTD"}
+
+
+class Breaking(Store):
+    """A store that fails at the start of the n-th file."""
+
+    def __init__(self, url: str, good: int) -> None:
+        super().__init__(url)
+        self.good = good
+        self.written: list[str] = []
+
+    @contextmanager
+    def write(self, name: str) -> Iterator[IO[bytes]]:
+        if name.endswith(".parquet"):
+            if self.good == 0:
+                raise OSError("no space left")
+            self.good -= 1
+            self.written.append(name)
+        with super().write(name) as sink:
+            yield sink
+
+
+@pytest.mark.parametrize("spoil", [False, True])
+def test_an_interrupted_run_is_taken_up_where_it_was(
+    tmp_path: Path, spoil: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write, "FILE_ROWS", 100)
+    first, second = Breaking(str(tmp_path), 3), Breaking(str(tmp_path), 100)
+    with raw() as plain:
+        fill(plain, 550)
+        with pytest.raises(OSError, match="no space"):
+            archive(plain, first, PRODUCT, OLD, SOURCE)
+        assert manifest.load(first, TABLE, OLD) is None
+        if spoil:
+            (tmp_path / first.written[1]).write_bytes(b"spoilt")
+        done = archive(plain, second, PRODUCT, OLD, SOURCE)
+        assert len(second.written) == (5 if spoil else 3)
+        assert done.rows == 550
+        assert done.digest == digest(plain, PRODUCT, SOURCE).finish()
+        days.retire(plain, TABLE, OLD)
+        assert restore(plain, second, PRODUCT, OLD).rows == 550
+
+
+def test_what_is_read_back_must_be_what_was_written(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = parquet.rows
+
+    def one_off(file: IO[bytes], groups: Any = None) -> Iterator[parquet.Row]:
+        for number, row in enumerate(real(file, groups)):
+            yield (*row[:-1], row[-1] + " ") if number == 2 else row
+
+    monkeypatch.setattr(parquet, "rows", one_off)
+    with raw() as plain:
+        fill(plain, 50)
+        with pytest.raises(ArchiveError, match="read back"):
+            archive(plain, store, PRODUCT, OLD, SOURCE)
+    assert manifest.load(store, TABLE, OLD) is None
+
+
+def test_a_file_that_changed_in_the_archive_is_not_restored(store: Store) -> None:
+    with raw() as plain:
+        fill(plain, 50)
+        done = archive(plain, store, PRODUCT, OLD, SOURCE)
+        days.retire(plain, TABLE, OLD)
+        with store.open(done.files[0].name) as file:
+            rows = list(parquet.rows(file))
+        with store.write(done.files[0].name) as sink:
+            writer = parquet.Writer(sink, PRODUCT)
+            for row in rows[:-1]:
+                writer.add(row)
+            writer.close()
+        with pytest.raises(ArchiveError, match="not as they were"):
+            restore(plain, store, PRODUCT, OLD)
+        assert names() == []
+
+
+def test_restore_refuses_what_is_missing_and_what_is_there(store: Store) -> None:
+    with raw() as plain:
+        with pytest.raises(ArchiveError, match="not in the archive"):
+            restore(plain, store, PRODUCT, OLD)
+        fill(plain, 5)
+        archive(plain, store, PRODUCT, OLD, SOURCE)
+        with pytest.raises(ArchiveError, match="has 5 rows"):
+            restore(plain, store, PRODUCT, OLD)
+        plain.execute(f"DELETE FROM {NAME}")
+        assert restore(plain, store, PRODUCT, OLD).rows == 5
+        with pytest.raises(ArchiveError, match="has 5 rows"):
+            restore(plain, store, PRODUCT, OLD)
+
+
+def test_maintain_archives_before_it_drops_and_keeps_what_was_restored(store: Store) -> None:
+    with raw() as plain:
+        fill(plain, 40)
+        maintain(policy())
+        assert names()[:1] == [NAME] or NAME not in names()
+        fill(plain, 40)
+        keeper = Keeper(store)
+        assert maintain(policy(), keeper=keeper).dropped == [NAME]
+        assert keeper.kept[TABLE, OLD].rows == 40
+        assert ArchivedDay.objects.get(table=TABLE, day=OLD).rows == 40
+        restore(plain, store, PRODUCT, OLD)
+        assert maintain(policy(), keeper=keeper).dropped == []
+        lines = [line for table in plan(policy()) for line in table.lines()]
+        assert next(x.reason for x in lines if x.name == NAME).startswith("restored from the arch")
+        release(plain, TABLE, OLD)
+        assert maintain(policy(), keeper=keeper).dropped == [NAME]
+        with pytest.raises(ArchiveError, match="was not restored"):
+            release(plain, TABLE, OLD)
+
+
+def test_a_day_that_cannot_be_archived_is_not_dropped(tmp_path: Path) -> None:
+    (tmp_path / "archive").write_text("a file where the directory should be")
+    with raw() as plain:
+        fill(plain, 10)
+        outcome = maintain(policy(), keeper=Keeper(Store(str(tmp_path / "archive"))))
+        assert (outcome.exit_code, [name for name, _ in outcome.broken]) == (2, [NAME])
+        assert stored(plain) == 10
+
+
+def test_a_row_that_comes_at_the_last_moment_is_archived_too(store: Store) -> None:
+    class Late(Keeper):
+        def keep(self, connection: Connection, table: str, of: Any) -> None:
+            super().keep(connection, table, of)
+            insert(connection, datetime(OLD.year, OLD.month, OLD.day, 13, tzinfo=UTC), "late")
+
+    with raw() as plain:
+        fill(plain, 10)
+        outcome = maintain(policy(), keeper=Late(store))
+        assert outcome.exit_code == 2
+        assert "11 rows by now" in outcome.broken[0][1]
+        assert stored(plain, NAME) == 11
+        assert maintain(policy(), keeper=Keeper(store)).dropped == [NAME]
+        assert restore(plain, store, PRODUCT, OLD).rows == 11
+
+
+def test_versions_of_one_id_are_read_by_row_group(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 50)
+    monkeypatch.setattr(write, "FILE_ROWS", 400)
+    with raw() as plain:
+        fill(plain, 1200)
+        wanted = [row for row in everything(plain) if row[0] == "Б0042"]
+        maintain(policy(), keeper=Keeper(store))
+    groups_read: list[int] = []
+    real = parquet.rows
+
+    def counting(file: IO[bytes], groups: Any = None) -> Iterator[parquet.Row]:
+        groups_read.extend(groups)
+        return real(file, groups)
+
+    monkeypatch.setattr(parquet, "rows", counting)
+    found = read.versions(store, PRODUCT, "Б0042")
+    assert [
+        (v.id, v.version, v.updated_at, v.client_id, v.author, v.type, v.data.decode())
+        for v in found
+    ] == wanted
+    assert len(wanted) > 1
+    assert len(groups_read) <= 2
+    assert read.versions(store, PRODUCT, "missing") == []
+    assert read.versions(store, PRODUCT, "Б0042", since=OLD + timedelta(days=1)) == []
+    assert read.newest_day(PRODUCT) == OLD
+    assert read.newest_day(TASK) is None
+
+
+def test_the_simulators_days_shrink_to_a_quarter(store: Store) -> None:
+    with raw() as plain:
+        count = simulated.load(plain, OLD, applications=400)
+        maintain(policy(), keeper=(keeper := Keeper(store)))
+    in_table = sum(done.table_bytes for done in keeper.kept.values())
+    in_files = sum(done.file_bytes for done in keeper.kept.values())
+    print(f"\n{count} rows: {in_table:,} B in tables, {in_files:,} B in Parquet", end=", ")
+    print(f"ratio {in_files / in_table:.3f}")
+    assert sum(done.rows for done in keeper.kept.values()) == count
+    assert in_files <= 0.25 * in_table
+
+
+@pytest.fixture
+def with_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], None]:
+    def change() -> None:
+        given = {"ANNALS_RETENTION_DAYS": "3", "ANNALS_ARCHIVE_URL": str(tmp_path / "kept")}
+        monkeypatch.setattr(settings, "ANNALS", env.read(given))
+
+    return change
+
+
+def test_the_command_archives_restores_and_releases(with_archive: Callable[[], None]) -> None:
+    old = datetime.now(UTC).date() - timedelta(days=6)
+    with raw() as plain:
+        count = simulated.load(plain, old, applications=20)
+        assert run("restore", str(old))[0] != 0
+        with_archive()
+        code, out, _ = run("maintain", "--json")
+        assert (code, json.loads(out)["archived"]["days"]) == (0, 5)
+        code, out, _ = run("restore", str(old))
+        assert code == 0
+        total = sum(stored(plain, days.partition_name(table, old)) for table in simulated.TABLES)
+        assert total == count
+        code, _, err = run("restore", str(old), "--entity", "product-car")
+        assert code == 2
+        assert "rows" in err
+        assert run("release", str(old))[0] == 0
+        code, out, _ = run("maintain")
+        assert "Archived 5 days" in out
+
+
+def test_a_url_that_is_none_stops_the_start() -> None:
+    with pytest.raises(env.SettingError, match="ANNALS_ARCHIVE_URL"):
+        env.read({"ANNALS_ARCHIVE_URL": "somewhere"})
+
+
+def test_a_gone_connection_is_an_error_and_no_drop(store: Store) -> None:
+    with raw() as plain:
+        fill(plain, 10)
+        plain.close()
+        with pytest.raises(psycopg.OperationalError):
+            archive(plain, store, PRODUCT, OLD, SOURCE)
+    with raw() as again:
+        assert stored(again) == 10
