@@ -26,7 +26,7 @@ def _prepare() -> None:
         return
     from annals.embedded.postgres import Postgres
 
-    server = Postgres(HOME / "postgres", settings={"fsync": "off", "max_locks_per_transaction": 256})
+    server = Postgres(HOME / "postgres", settings={"fsync": "off"})
     server.start()
     os.environ["DATABASE_URL"] = server.url()
 
