@@ -47,7 +47,8 @@ class FilterForm(forms.Form):
     tz = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, label_suffix="", **kwargs)
+        super().__init__(*args, **kwargs)
+        self.label_suffix = ""
         local = {"type": "datetime-local"}
         for name, label in (("from", _("From")), ("to", _("Before"))):
             self.fields[name] = forms.DateTimeField(

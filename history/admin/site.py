@@ -1,11 +1,16 @@
 """The support screens' own admin site: history first, then the models a login may see."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 from django.contrib import admin
-from django.http import HttpRequest
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, register_converter
+from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 from django.views.i18n import set_language
@@ -14,6 +19,21 @@ from history.admin import converters
 from history.admin.access import PERMISSION
 
 register_converter(converters.EntityName, "entity")
+
+
+View = Callable[[HttpRequest], HttpResponse]
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """A page of its own on the site: its address below /admin/, who may open it, and the title
+    of its link on the first page."""
+
+    address: str
+    name: str
+    title: Promise
+    permission: str
+    view: View
 
 
 class AnnalsSite(admin.AdminSite):
@@ -35,6 +55,7 @@ class AnnalsSite(admin.AdminSite):
         from history.admin.catalogues import FieldLabelAdmin, PersonAdmin
         from history.models import FieldLabel, Person
 
+        self.screens: list[Screen] = []
         self.register(Person, PersonAdmin)
         self.register(FieldLabel, FieldLabelAdmin)
 
@@ -54,10 +75,25 @@ class AnnalsSite(admin.AdminSite):
             ),
             path("history/<entity:entity>/<path:id>/", timeline.page, name="history_timeline"),
         ]
+        views += [path(one.address, one.view, name=one.name) for one in self.screens]
         for view in views:
             view.callback = self.admin_view(view.callback)
         switch = path("language/", require_POST(set_language), name="language")
         return [switch, *views, *super().get_urls()]
+
+    def add_screen(
+        self, address: str, name: str, title: Promise, permission: str, view: View
+    ) -> None:
+        """For apps that this one must not know. To be called from their `admin` module, which is
+        loaded before the addresses are. Opens only with the permission."""
+
+        @wraps(view)
+        def checked(request: HttpRequest) -> HttpResponse:
+            if not request.user.has_perm(permission):
+                raise PermissionDenied
+            return view(request)
+
+        self.screens.append(Screen(address, name, title, permission, checked))
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         return {
@@ -71,4 +107,6 @@ class AnnalsSite(admin.AdminSite):
         # Imported late, as above.
         from history.admin.first import first_page
 
-        return super().index(request, {**first_page(request), **(extra_context or {})})
+        open_to = [one for one in self.screens if request.user.has_perm(one.permission)]
+        context = {**first_page(request), "screens": open_to, **(extra_context or {})}
+        return super().index(request, context)

@@ -1,0 +1,74 @@
+"""The quarantine in the admin. Retrying and discarding stay with `manage.py quarantine`."""
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from ingest.models import Quarantined
+
+if TYPE_CHECKING:
+    ReadOnly = admin.ModelAdmin[Quarantined]
+else:  # Django's class takes no parameters where it runs
+    ReadOnly = admin.ModelAdmin
+
+READ_DOCUMENTS = "history.view_history"
+LONGEST = 20_000
+PLACE = ("topic", "topic_id", "partition", "offset", "timestamp")
+FATE = ("status", "attempts", "first_seen", "next_attempt", "settled_at", "outcome")
+
+
+class QuarantinedAdmin(ReadOnly):
+    """Why and since when; the message itself only for those who may read documents."""
+
+    list_display = ("id", "reason", "topic", "partition", "offset", "status", "first_seen")
+    list_filter = ("status", "reason", "topic")
+    search_fields = ("=id", "=offset", "detail")
+    ordering = ("-id",)
+    list_per_page = 100
+    show_full_result_count = False
+    actions = None
+    fieldsets = [
+        (None, {"fields": ["reason", "detail"]}),
+        (gettext_lazy("Place"), {"fields": [PLACE]}),
+        (gettext_lazy("Since then"), {"fields": [FATE]}),
+        (gettext_lazy("Message"), {"fields": ["key_text", "value_text"]}),
+    ]
+
+    readonly_fields = ("reason", "detail", *PLACE, *FATE, "key_text", "value_text")
+
+    def _never(self, *_request: object, **_object: object) -> bool:
+        return False
+
+    has_add_permission = has_change_permission = has_delete_permission = _never
+
+    def get_fieldsets(self, request: HttpRequest, obj: Quarantined | None = None) -> Any:
+        """Without the message for those who may not read documents."""
+        shown = super().get_fieldsets(request, obj)
+        return shown if request.user.has_perm(READ_DOCUMENTS) else shown[:-1]
+
+    @admin.display(description=gettext_lazy("Key"))
+    def key_text(self, message: Quarantined) -> str:
+        return readable(message.key)
+
+    @admin.display(description=gettext_lazy("Value"))
+    def value_text(self, message: Quarantined) -> str:
+        return readable(message.value)
+
+
+def readable(raw: bytes | memoryview | None) -> str:
+    """Bytes as text: what is no UTF-8 and what does not print as escapes, the end cut off."""
+    if raw is None:
+        return _("nothing")
+    content = bytes(raw)
+    text = content[:LONGEST].decode("utf-8", "backslashreplace")
+    plain = "".join(
+        letter if letter.isprintable() or letter == "\n" else f"\\x{ord(letter):02x}"
+        for letter in text
+    )
+    left = len(content) - LONGEST
+    if left > 0:
+        plain += "\n" + ngettext("… and {n} byte more", "… and {n} bytes more", left).format(n=left)
+    return plain

@@ -1,0 +1,92 @@
+"""The ledger and the quarantine on screen: to be read, by those who may, and nothing more."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from ingest.models import Ledger, Quarantined
+from tests.db.test_admin import text
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+TOPIC = "top-storage.export.product-instance"
+
+
+@pytest.fixture
+def kept(db: None) -> Quarantined:
+    """A partition that stands halted, and one bad message."""
+    Ledger.objects.create(
+        topic=TOPIC, topic_id="t1", partition=2, first_offset=0, next_offset=12345, read=12345,
+        stored=12000, repeated=344, quarantined=1, high_watermark=12400, updated_at=NOW,
+        checked_at=NOW, halted_at=NOW, halted_why="too many bad messages",
+    )  # fmt: skip
+    return Quarantined.objects.create(
+        topic=TOPIC, topic_id="t1", partition=2, offset=77, timestamp=NOW, key=b"K1",
+        value=b'{"secret": "\xff\x00<script>"}', reason="not_json", detail="line 1",
+        first_seen=NOW,
+    )  # fmt: skip
+
+
+def login(client: Client, name: str) -> Client:
+    client.force_login(User.objects.get(username=name))
+    return client
+
+
+def test_operators_read_the_ledger(kept: Quarantined, client: Client) -> None:
+    ops = login(client, "ops")
+    assert "/admin/completeness/" in ops.get("/admin/").content.decode()
+    said = text(ops.get("/admin/completeness/"))
+    assert "12 345 12 000 344 0 1 0 0 55" in said
+    assert "too many bad messages" in said
+
+
+def test_faults_of_the_ledger_are_told(kept: Quarantined, client: Client) -> None:
+    Ledger.objects.update(stored=11_999)
+    assert "12345 read, but" in text(login(client, "ops").get("/admin/completeness/"))
+
+
+def test_support_sees_neither(kept: Quarantined, client: Client) -> None:
+    support = login(client, "support")
+    assert support.get("/admin/completeness/").status_code == 403
+    assert support.get("/admin/ingest/quarantined/").status_code == 403
+    assert "/admin/completeness/" not in support.get("/admin/").content.decode()
+
+
+def test_operators_see_why_but_not_the_message(kept: Quarantined, client: Client) -> None:
+    ops = login(client, "ops")
+    assert "not_json" in text(ops.get("/admin/ingest/quarantined/"))
+    page = text(ops.get(f"/admin/ingest/quarantined/{kept.pk}/change/"))
+    assert "line 1" in page
+    assert "secret" not in page
+
+
+def test_who_may_read_documents_sees_the_message(kept: Quarantined, client: Client) -> None:
+    admin = login(client, "admin")
+    page = admin.get(f"/admin/ingest/quarantined/{kept.pk}/change/").content.decode()
+    assert "{&quot;secret&quot;: &quot;\\xff\\x00&lt;script&gt;&quot;}" in page
+
+
+def test_nobody_changes_anything_here(kept: Quarantined, client: Client) -> None:
+    admin = login(client, "admin")
+    for address in ("add/", f"{kept.pk}/delete/"):
+        assert admin.get(f"/admin/ingest/quarantined/{address}").status_code == 403
+    changed = admin.post(f"/admin/ingest/quarantined/{kept.pk}/change/", {"reason": "x"})
+    assert changed.status_code == 403
+    kept.refresh_from_db()
+    assert kept.reason == "not_json"
+
+
+def test_an_empty_ledger_says_so(db: None, client: Client) -> None:
+    page = login(client, "ops").get("/admin/completeness/")
+    assert page.status_code == 200
+    assert "<table" not in page.content.decode()
+
+
+@pytest.mark.parametrize("address", ["/admin/completeness/", "/admin/ingest/quarantined/"])
+def test_nothing_inline(kept: Quarantined, client: Client, address: str) -> None:
+    body = login(client, "admin").get(address).content.decode()
+    assert "<style" not in body
+    assert " style=" not in body
