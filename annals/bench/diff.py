@@ -19,6 +19,7 @@ from rich.table import Table
 
 from annals.bench.diff_shapes import ITEM_BYTES, SHAPES, Pair
 from history.diff import compare
+from history.diff.similar import Likeness
 from history.exactjson import Json, canonical, dumps, loads
 from ingest.simulator.stream import stream
 
@@ -37,20 +38,22 @@ _TIMES_DEEPDIFF: Final = 100.0
 Figures = dict[str, Any]
 
 
-def run(real: str = str(REAL), messages: int = 20_000, as_json: bool = False) -> int:
-    """Measure and print. real: gzipped JSON lines with id, version and data, left out where there
-    is no such file; messages: how many the simulator makes for its pairs."""
+def run(real: str = "", messages: int = 20_000, as_json: bool = False) -> int:
+    """Measure and print. real: gzipped JSON lines with id, version and data, empty for REAL, left
+    out where there is no such file; messages: how many the simulator makes for its pairs."""
     say = Console(stderr=True).print
     figures: Figures = {}
     say(f"simulated pairs from {messages:,} messages ...")
     figures["simulated"] = side_by_side(simulated(messages))
-    if Path(real).exists():
-        say(f"real pairs from {real} ...")
-        figures["real"] = side_by_side(recorded(Path(real)))
+    file = Path(real) if real else REAL
+    if file.exists():
+        say(f"real pairs from {file} ...")
+        figures["real"] = side_by_side(recorded(file))
     else:
-        say(f"no real pairs: {real} is not there")
+        say(f"no real pairs: {file} is not there")
     say("hard shapes ...")
     figures["shapes"] = {name: shape(make) for name, make in SHAPES.items()}
+    figures["likeness_ms"] = {f"{n} x {n + 1}": likeness(n) for n in (1, 2, 3)}
     figures["targets"] = targets(figures)
     if as_json:
         sys.stdout.write(json.dumps(figures) + "\n")
@@ -141,6 +144,14 @@ def shape(make: Callable[[int], Pair]) -> Figures:
     }
 
 
+def likeness(count: int) -> float:
+    """Milliseconds DeepDiff takes to pair so many objects of ten fields with one more."""
+    left: list[Json] = [{f"field{k}": f"value {n} {k}" for k in range(10)} for n in range(count)]
+    came: list[Json] = [{**item, "field3": "changed"} for item in left if isinstance(item, dict)]
+    came.insert(0, {f"field{k}": f"other {k}" for k in range(10)})
+    return round(min(best(1, Likeness().pair_up, left, came) for _ in range(5)) / 1000, 2)
+
+
 def tried(call: Callable[[Any, Any], object], old: Any, new: Any) -> float | None:
     """Milliseconds, None where the library gives up."""
     try:
@@ -216,6 +227,8 @@ def show(figures: Figures) -> None:
         row = [name, each["changes"], *each["ms"].values(), *each["growth"]]
         table.add_row(*map(str, [*row, each["jsonpatch_ms"], each["deepdiff_ms"]]))
     console.print(table)
+    asked = ", ".join(f"{pairs}: {took} ms" for pairs, took in figures["likeness_ms"].items())
+    console.print(f"DeepDiff pairs objects of ten fields without keys, {asked}")
     for target, met in figures["targets"].items():
         console.print(f"[{'green' if met else 'red'}]{'met' if met else 'MISSED'}[/]  {target}")
 

@@ -24,8 +24,16 @@ class Command(BaseCommand):
                help="also read a backlog of N messages, for example 2000000")  # fmt: skip
         ingest("--rounds", type=int, default=3, help="limit and consumer in turn, so many times")
         ingest("--json", action="store_true", dest="as_json", help="JSON on stdout")
+        diff = benches.add_parser("diff", help="ours against DeepDiff and jsonpatch").add_argument
+        diff("--real", default="", metavar="FILE",
+             help="gzipped JSON lines of id, version and data")  # fmt: skip
+        diff("--messages", type=int, default=20_000, help="simulated, to make pairs of")
+        diff("--json", action="store_true", dest="as_json", help="JSON on stdout")
 
     def handle(self, **options: Any) -> None:
         bench = import_module(f"annals.bench.{options['bench']}")
-        names = {"ingest": ("messages", "catch_up", "rounds", "as_json")}[options["bench"]]
+        names = {
+            "ingest": ("messages", "catch_up", "rounds", "as_json"),
+            "diff": ("real", "messages", "as_json"),
+        }[options["bench"]]
         sys.exit(bench.run(**{name: options[name] for name in names}))
