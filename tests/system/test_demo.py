@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -93,13 +94,18 @@ def wait(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Path]:
-    """An ANNALS_HOME with a space and Cyrillic in its path; nothing of it may run afterwards."""
-    home = tmp_path / "мой дом" / "home"
-    home.parent.mkdir()
-    yield home
-    for left in processes(home):
-        left.kill()
+def home() -> Iterator[Path]:
+    """An ANNALS_HOME with a space and Cyrillic in its path; nothing of it may run afterwards.
+
+    Not in tmp_path: each run of pytest by root closes the directory above it to other users, and
+    the PostgreSQL that root starts is another user's.
+    """
+    with tempfile.TemporaryDirectory(prefix="annals demo ") as folder:
+        home = Path(folder) / "мой дом" / "home"
+        home.parent.mkdir()
+        yield home
+        for left in processes(home):
+            left.kill()
 
 
 def free_port() -> int:

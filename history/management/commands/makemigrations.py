@@ -14,7 +14,7 @@ class Command(pgmakemigrations.Command):
     def write_migration_files(self, changes: dict[str, list[Migration]], *args: Any) -> None:
         for migrations in changes.values():
             for migration in migrations:
-                migration.operations[:] = [
+                migration.operations = [  # type: ignore[misc] # the stubs call it a ClassVar
                     operation
                     for operation in migration.operations
                     if not isinstance(operation, PostgresAddDefaultPartition)
