@@ -74,6 +74,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "messages in quarantine or unread ones in Kafka.",
         ),
     ] = 7
+    seal_days: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=3650,
+            description="How many days after its end a day counts as finished: `partitions "
+            "maintain` seals it then. 0: no day is sealed.",
+        ),
+    ] = 14
     archive_url: Annotated[
         Annotated[str, Meta(pattern=r"^(/|\./|\.\./|file://|s3://|gs://).")] | None,
         Meta(

@@ -101,6 +101,7 @@ class Digest:
 
     def __init__(self) -> None:
         self.ranges: list[Range] = []
+        self.rows = 0
         self._open = hashlib.sha256()
         self._first = self._last = ("", 0)
         self._count = 0
@@ -111,13 +112,10 @@ class Digest:
         if self._count == 0:
             self._first = self._last
         self._open.update(row_hash)
+        self.rows += 1
         self._count += 1
         if self._count == RANGE_ROWS:
             self._close()
-
-    @property
-    def rows(self) -> int:
-        return len(self.ranges) * RANGE_ROWS + self._count
 
     def finish(self) -> str:
         """The digest of all rows, in hex. Nothing can be added afterwards."""

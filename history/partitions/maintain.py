@@ -31,6 +31,7 @@ class Outcome:
 
     created: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
+    sealed: list[str] = field(default_factory=list)
     held: list[str] = field(default_factory=list)
     busy: list[str] = field(default_factory=list)
     broken: list[tuple[str, str]] = field(default_factory=list)
@@ -79,7 +80,7 @@ def maintain(
         outcome.note(action, part, error)
         report(action, part, error)
 
-    with _alone(using):
+    with alone(using):
         plans = plan(policy, using)
         outcome.held += [part.name for table in plans for part in table.held()]
         begin(plans)
@@ -89,8 +90,9 @@ def maintain(
 
 
 @contextmanager
-def _alone(using: str) -> Iterator[None]:
-    """Hold the lock of the run. The session's own: a server that loses us frees it."""
+def alone(using: str = "default") -> Iterator[None]:
+    """Hold the lock of the runs; a server that loses us frees it. Raises AlreadyRunningError where
+    somebody else has it."""
     with connections[using].cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [RUN_LOCK])
         if cursor.fetchone() != (True,):

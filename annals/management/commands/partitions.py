@@ -23,11 +23,14 @@ from history.archive.keeper import Keeper
 from history.archive.restore import release, restore
 from history.archive.store import ArchiveError, Store
 from history.canonical import Connection
+from history.days import partition_name
 from history.entities import BY_NAME, ENTITIES, Entity
 from history.partitions import catalog, locks, runs, show
-from history.partitions.maintain import AlreadyRunningError, Outcome, maintain
+from history.partitions.maintain import AlreadyRunningError, Outcome, alone, maintain
 from history.partitions.plan import DayPlan, Policy, plan
 from history.partitions.strategy import DayPartition
+from history.seals.seal import due, seal
+from history.seals.verify import chain, head, verify
 from ingest.guard import unsettled
 
 BROKEN = (PostgresPartitioningError, DatabaseError, psycopg.Error, ArchiveError, OSError)
@@ -62,10 +65,16 @@ class Command(BaseCommand):
             )
         bringing = actions.add_parser("restore", help="bring a day back from the archive")
         letting = actions.add_parser("release", help="let maintain drop a restored day again")
-        for each in (bringing, letting):
+        sealing = actions.add_parser("seal", help="seal a day as it is now, again if need be")
+        checking = actions.add_parser(
+            "verify", help="whether sealed days are what they were; exit 1: one is not"
+        )
+        checking.add_argument("day", type=date.fromisoformat, nargs="?", help="YYYY-MM-DD, UTC")
+        for each in (bringing, letting, sealing):
             each.add_argument("day", type=date.fromisoformat, help="YYYY-MM-DD, UTC")
+        for each in (bringing, letting, sealing, checking):
             each.add_argument("--entity", choices=BY_NAME, help="one kind of entity, not all")
-        for each in (listing, planning, upkeep):
+        for each in (listing, planning, upkeep, checking):
             each.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_: object, **options: Any) -> None:
@@ -148,10 +157,22 @@ class Command(BaseCommand):
             url = settings.ANNALS.archive_url
             keeper = Keeper(Store(url), rows) if url else None
             outcome = maintain(self.policy, report, begin, keeper)
+            outcome.sealed += self._seal_due(progress)
         seconds = time.monotonic() - begun
         runs.note(outcome, started, seconds)
         self._summary(outcome, keeper, seconds)
         return outcome.exit_code
+
+    def _seal_due(self, progress: Progress) -> list[str]:
+        """Seal the days that are finished; returns their partitions' names."""
+        sealed = []
+        with alone():
+            existing = catalog.read(connection, [entity.table for entity in ENTITIES])
+            waiting = list(due(existing, self.policy.today, settings.ANNALS.seal_days))
+            for entity, day in progress.track(waiting, description="seal"):
+                seal(connection.connection, entity, day)
+                sealed.append(partition_name(entity.table, day))
+        return sealed
 
     def _summary(self, outcome: Outcome, keeper: Keeper | None, seconds: float) -> None:
         kept = keeper.kept.values() if keeper else ()
@@ -174,7 +195,8 @@ class Command(BaseCommand):
             )
         self.stdout.write(
             f"Created {len(outcome.created)}, dropped {len(outcome.dropped)} "
-            f"({show.size(outcome.freed)}), held {len(outcome.held)}, busy {len(outcome.busy)}, "
+            f"({show.size(outcome.freed)}), sealed {len(outcome.sealed)}, "
+            f"held {len(outcome.held)}, busy {len(outcome.busy)}, "
             f"broken {len(outcome.broken)}, in {seconds:.1f} s."
         )
 
@@ -203,17 +225,61 @@ class Command(BaseCommand):
 
         return self._for_each(let_go)
 
+    def _seal(self) -> int:
+        day = self.options["day"]
+
+        def again(plain: Connection, entity: Entity) -> str:
+            try:
+                made = seal(plain, entity, day)
+            except LookupError as error:
+                raise ArchiveError(error) from None
+            return f"Sealed {entity.table} {day}: {made.rows:,} rows, {made.seal}"
+
+        with alone():
+            return self._for_each(again)
+
+    def _verify(self) -> int:
+        connection.ensure_connection()
+        code, objects = 0, []
+        for entity in self._entities():
+            broken = chain(entity)
+            count = bad = 0
+            with _progress() as progress:
+                task = progress.add_task(f"verify {entity.table}, days", total=None)
+                for found in verify(connection.connection, entity, self.options["day"]):
+                    progress.update(task, advance=1)
+                    objects.append({**asdict(found), "day": str(found.day)})
+                    count, bad = count + 1, bad + bool(found.fault)
+                    if found.fault:
+                        self.stderr.write(f"{found.table} {found.day}: {found.fault}")
+            if broken:
+                self.stderr.write(f"{entity.table}: {broken}")
+            code = 1 if broken or bad else code
+            if not self.options["json"]:
+                state = "broken" if broken else "whole"
+                self.stdout.write(
+                    f"{entity.table}: {count} days read, {bad} differ; chain {state}, newest seal "
+                    f"{head(entity)}"
+                )
+        if self.options["json"]:
+            self.stdout.write(json.dumps({"ok": code == 0, "days": objects}))
+        return code
+
     def _for_each(self, act: Callable[[Connection, Entity], str]) -> int:
         """Do it for the chosen kinds of entities, and say of each what came of it."""
         connection.ensure_connection()
-        name, code = self.options["entity"], 0
-        for entity in [BY_NAME[name]] if name else ENTITIES:
+        code = 0
+        for entity in self._entities():
             try:
                 self.stdout.write(act(connection.connection, entity))
             except ArchiveError as error:
                 self.stderr.write(f"{entity.name}: {error}")
                 code = 2
         return code
+
+    def _entities(self) -> list[Entity]:
+        name = self.options["entity"]
+        return [BY_NAME[name]] if name else list(ENTITIES)
 
     def _print(self, table: RenderableType) -> None:
         """A table as wide as the terminal, or as wide as it wants where that is a file."""

@@ -1,0 +1,75 @@
+"""Sealing a day: a digest over its rows, chained to the seal before it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+
+import msgspec
+from psycopg import sql
+
+from history import days
+from history.canonical import Connection, digest
+from history.days import State
+from history.entities import ENTITIES, Entity
+from history.models import DaySeal
+from history.partitions.catalog import Partition
+
+GENESIS = "0" * 64
+
+
+def seal(connection: Connection, entity: Entity, day: date) -> DaySeal:
+    """Seal a day of one table as it is now, whether or not it was sealed before.
+
+    Whoever calls this holds the lock of maintain's runs, or else a chain may fork. Raises
+    LookupError where the table has no such day.
+    """
+    place = days.locate(connection, entity.table, day)
+    if place.state is not State.ATTACHED:
+        raise LookupError(f"{entity.table} has no partition of {day}")
+    _freeze(connection, place)
+    found = digest(connection, entity, place.child)
+    rows, whole = found.rows, found.finish()
+    last = DaySeal.objects.filter(table=entity.table).order_by("-id").first()
+    previous = last.seal if last else GENESIS
+    return DaySeal.objects.create(
+        table=entity.table,
+        day=day,
+        rows=rows,
+        digest=whole,
+        ranges=msgspec.to_builtins(found.ranges),
+        previous=previous,
+        seal=chained(previous, entity.table, day, rows, whole),
+        sealed_at=datetime.now(UTC),
+    )
+
+
+def chained(previous: str, table: str, day: date, rows: int, digest: str) -> str:
+    """The seal: SHA-256 over the seal before it and what is sealed, as one line of text."""
+    line = f"{previous} {table} {day.isoformat()} {rows} {digest}\n"
+    return hashlib.sha256(line.encode()).hexdigest()
+
+
+def due(existing: list[Partition], today: date, after_days: int) -> Iterator[tuple[Entity, date]]:
+    """The attached days that are finished and have no seal yet, the oldest first for each table.
+
+    after_days: how many days after its end a day counts as finished; none where it is 0.
+    """
+    if not after_days:
+        return
+    finished = today - timedelta(days=after_days)
+    sealed = set(DaySeal.objects.values_list("table", "day"))
+    for entity in ENTITIES:
+        mine = [part for part in existing if part.table == entity.table]
+        for day in sorted(part.day for part in mine if part.day and part.state is State.ATTACHED):
+            if day < finished and (entity.table, day) not in sealed:
+                yield entity, day
+
+
+def _freeze(connection: Connection, place: days.Place) -> None:
+    """VACUUM (FREEZE): nobody writes to a finished day any more, so this once spares it the forced
+    vacuum against wraparound that would otherwise come at a busy hour. Not worth waiting for."""
+    connection.execute(
+        sql.SQL("VACUUM (FREEZE, ANALYZE, SKIP_LOCKED, TRUNCATE false) {}").format(place.child)
+    )

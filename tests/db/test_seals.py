@@ -1,0 +1,225 @@
+"""A sealed day that changes by one byte is found, and so is a seal that was tampered with."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from psycopg import sql
+
+from annals import env
+from history import canonical, days
+from history.archive.keeper import Keeper
+from history.archive.store import Store
+from history.entities import BY_NAME, ENTITIES
+from history.models import ArchivedDay, DaySeal
+from history.partitions import catalog
+from history.partitions.maintain import maintain
+from history.seals.seal import GENESIS, due, seal
+from history.seals.verify import chain, head, verify
+from tests.db.partitioned import (
+    TABLE,
+    TABLES,
+    TODAY,
+    day,
+    policy,
+    raw,
+    tables,
+    transactional_db,
+)
+from tests.db.test_partitions import run
+
+__all__ = ["tables", "transactional_db"]
+pytestmark = pytest.mark.usefixtures("tables")
+
+PRODUCT = BY_NAME["product-instance"]
+OLD = day(-5)
+NAME = days.partition_name(TABLE, OLD)
+ROWS = 950
+
+
+@pytest.fixture
+def filled(tables: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A day of ROWS rows, in ranges of 100: id000 to id094, ten versions each."""
+    monkeypatch.setattr(canonical, "RANGE_ROWS", 100)
+    with raw() as plain:
+        days.create(plain, TABLE, OLD)
+        plain.execute(
+            f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, author, type)"
+            " SELECT 'id' || lpad((n / 10)::text, 3, '0'), n %% 10,"
+            " jsonb_build_object('rate', n::numeric / 7), %s::timestamptz + n * interval '1 s',"
+            " 'client', 'somebody', 1 FROM generate_series(0, %s) n",
+            [datetime(OLD.year, OLD.month, OLD.day, tzinfo=UTC), ROWS - 1],
+        )
+
+
+def faults() -> list[str | None]:
+    with raw() as plain:
+        return [found.fault for found in verify(plain, PRODUCT)]
+
+
+def change(statement: str) -> None:
+    with raw() as plain:
+        assert plain.execute(statement).rowcount == 1
+
+
+@pytest.fixture
+def sealed(filled: None) -> DaySeal:
+    with raw() as plain:
+        return seal(plain, PRODUCT, OLD)
+
+
+def test_a_day_that_nobody_touched_verifies(sealed: DaySeal) -> None:
+    assert (sealed.rows, len(sealed.ranges), sealed.previous) == (ROWS, 10, GENESIS)
+    assert faults() == [None]
+    assert chain(PRODUCT) is None
+    assert head(PRODUCT) == sealed.seal
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        "author = 'somebodz'",
+        "author = NULL",
+        "client_id = 'clienT'",
+        "type = 2",
+        "updated_at = updated_at + interval '1 microsecond'",
+        "data = jsonb_set(data, '{rate}', to_jsonb((data->>'rate')::numeric + 1e-16))",
+        "data = data || '{\"x\": null}'",
+    ],
+)
+def test_one_changed_byte_is_found_in_its_range(sealed: DaySeal, assignment: str) -> None:
+    change(f"UPDATE {TABLE} SET {assignment} WHERE id = 'id042' AND version = 7")
+    assert faults() == ["rows 401 to 500 differ, between id040 v0 and id049 v9"]
+
+
+def test_a_deleted_and_an_added_row_are_found(sealed: DaySeal) -> None:
+    change(f"DELETE FROM {TABLE} WHERE id = 'id093' AND version = 9")
+    assert faults() == ["rows 901 to 950 differ, between id090 v0 and id094 v9, 1 rows fewer"]
+    change(
+        f"INSERT INTO {TABLE} SELECT 'id000', 0, data, updated_at + interval '1 ms', client_id,"
+        f" author, type FROM {TABLE} WHERE id = 'id001' AND version = 0".replace(
+            "SELECT", "(id, version, data, updated_at, client_id, author, type) SELECT", 1
+        )
+    )
+    assert faults() == ["rows 1 to 100 differ, between id000 v0 and id009 v9"]
+
+
+def test_rows_after_the_last_and_missing_ranges_are_told(sealed: DaySeal) -> None:
+    with raw() as plain:
+        plain.execute(f"DELETE FROM {TABLE} WHERE id >= 'id080'")
+    assert faults() == ["rows from 801 are gone, from id080 v0, 150 rows fewer"]
+
+
+def test_a_day_sealed_again_counts_anew_and_the_chain_keeps_both(sealed: DaySeal) -> None:
+    change(f"DELETE FROM {TABLE} WHERE id = 'id000' AND version = 0")
+    with raw() as plain:
+        again = seal(plain, PRODUCT, OLD)
+    assert again.previous == sealed.seal
+    assert faults() == [None]
+    assert chain(PRODUCT) is None
+    assert DaySeal.objects.count() == 2
+
+
+@pytest.mark.parametrize("field, value", [("rows", 1), ("digest", "f" * 64), ("day", day(-6))])
+def test_a_seal_that_was_tampered_with_breaks_the_chain(
+    sealed: DaySeal, field: str, value: object
+) -> None:
+    DaySeal.objects.update(**{field: value})
+    assert "does not fit" in str(chain(PRODUCT))
+
+
+def test_a_seal_that_was_taken_away_breaks_the_chain(sealed: DaySeal) -> None:
+    with raw() as plain:
+        seal(plain, PRODUCT, OLD)
+    sealed.delete()
+    assert "is missing" in str(chain(PRODUCT))
+
+
+def test_the_seal_does_not_depend_on_the_session(filled: None) -> None:
+    with raw() as plain:
+        first = seal(plain, PRODUCT, OLD)
+    with raw(options="-c timezone=Asia/Tokyo -c datestyle=German -c extra_float_digits=0") as plain:
+        assert seal(plain, PRODUCT, OLD).digest == first.digest
+
+
+def test_only_finished_days_without_a_seal_are_due() -> None:
+    with raw() as plain:
+        for number in (-6, -5, -4, 0):
+            days.create(plain, TABLE, day(number))
+        seal(plain, PRODUCT, day(-6))
+    existing = catalog.read(catalog_connection(), TABLES)
+    assert list(due(existing, TODAY, 3)) == [(PRODUCT, day(-5)), (PRODUCT, day(-4))]
+    assert list(due(existing, TODAY, 4)) == [(PRODUCT, day(-5))]
+    assert list(due(existing, TODAY, 0)) == []
+
+
+def catalog_connection() -> Any:
+    from django.db import connection
+
+    return connection
+
+
+def test_a_sealed_day_is_frozen(sealed: DaySeal) -> None:
+    with raw() as plain:
+        row = plain.execute(
+            "SELECT relallfrozen = relpages AND relpages > 0 FROM pg_class WHERE relname = %s",
+            [NAME],
+        ).fetchone()
+    assert row == (True,)
+
+
+def test_a_day_that_left_is_compared_with_its_manifest(sealed: DaySeal, tmp_path: Path) -> None:
+    maintain(policy(), keeper=Keeper(Store(str(tmp_path))))
+    kept = ArchivedDay.objects.get()
+    assert (kept.digest, kept.rows) == (sealed.digest, sealed.rows)
+    with raw() as plain:
+        (found,) = verify(plain, PRODUCT, OLD)
+        assert (found.fault, found.note) == (None, "archived with the sealed digest")
+        ArchivedDay.objects.update(digest="0" * 64)
+        assert next(verify(plain, PRODUCT)).fault is not None
+        ArchivedDay.objects.all().delete()
+        assert next(verify(plain, PRODUCT)).note == "dropped, not archived"
+
+
+def test_a_missing_day_cannot_be_sealed() -> None:
+    with raw() as plain, pytest.raises(LookupError, match=str(OLD)):
+        seal(plain, PRODUCT, OLD)
+
+
+def test_the_command_seals_and_verifies(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
+    monkeypatch.setattr(settings, "ANNALS", env.read(given))
+    code, out, _ = run("maintain")
+    assert (code, "sealed 20" in out) == (0, True)
+    assert "sealed 0" in run("maintain")[1]
+    code, out, _ = run("verify", "--json")
+    told = json.loads(out)
+    assert (code, told["ok"], len(told["days"])) == (0, True, 4 * len(ENTITIES))
+    old = datetime.now(UTC).date() - timedelta(days=7)
+    change(
+        f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
+        f" VALUES ('a', 1, '{{}}', '{old} 12:00+00', 'c', 1)"
+    )
+    code, out, err = run("verify", str(old), "--entity", "product-instance")
+    assert code == 1
+    assert "rows after 0 are new, from a v1" in err
+    code, out, _ = run("seal", str(old), "--entity", "product-instance")
+    assert (code, "1 rows" in out) == (0, True)
+    code, out, _ = run("verify")
+    assert (code, head(PRODUCT) in out) == (0, True)
+    assert run("seal", "2001-01-01")[0] == 2
+
+
+def test_the_digest_is_of_the_rows_and_not_of_their_place(sealed: DaySeal) -> None:
+    with raw() as plain:
+        plain.execute(f"CREATE TABLE copied AS SELECT * FROM {NAME} ORDER BY random()")
+        try:
+            again = canonical.digest(plain, PRODUCT, sql.Identifier("copied"))
+        finally:
+            plain.execute("DROP TABLE copied")
+    assert again.finish() == sealed.digest
