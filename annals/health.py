@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
+import psycopg
 from django.db import Error as DatabaseError
 from django.db import connection
 from django.db.migrations.loader import MigrationLoader
@@ -17,6 +18,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from annals import metrics
 from annals.logs import describe
+from annals.state import check_reachable
 from history.days import partition_name
 from history.entities import ENTITIES
 
@@ -53,7 +55,7 @@ def ready(_: HttpRequest) -> HttpResponse:
     for name, check in CHECKS.items():
         try:
             checks[name] = check()
-        except DatabaseError as error:
+        except (DatabaseError, psycopg.Error) as error:
             log.warning("readiness: %s", describe(error))
             checks[name] = "unreachable"
             break
@@ -63,8 +65,7 @@ def ready(_: HttpRequest) -> HttpResponse:
 
 
 def _database() -> str:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT 1")
+    check_reachable()
     return OK
 
 

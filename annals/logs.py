@@ -122,5 +122,6 @@ def configuration(level: str, style: str) -> dict[str, Any]:
             "django.request": {"level": "ERROR"},
             # Its lines hold the query string; annals.requests writes one without it.
             "django.server": {"handlers": [], "level": "ERROR", "propagate": True},
+            "gunicorn.error": {"handlers": [], "level": "INFO", "propagate": True},
         },
     }

@@ -10,6 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from annals import env, logs
+
 worker_class = "gthread"
 workers = 2
 threads = 8
@@ -17,7 +19,8 @@ timeout = 60
 graceful_timeout = 10
 keepalive = 5
 control_socket_disable = True
-errorlog = "-"
+_settings = env.read(os.environ)
+logconfig_dict = logs.configuration(_settings.log_level, _settings.log_format)
 accesslog = None  # annals.requests writes a line for each request, without the query string
 
 # Set before prometheus_client is imported: workers keep their figures in files here, and whichever

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from operator import attrgetter
 
+import psycopg
 from django.db import Error as DatabaseError
 from django.db import connection
 from django.db.models import Count
@@ -20,10 +21,21 @@ from ingest import completeness
 from ingest.completeness import Entry
 from ingest.models import Quarantined
 
+REACH_S = 2
 OUTCOMES = ("stored", "repeated", "expired", "quarantined")
 PLACE = ["topic", "partition"]
 
 log = logging.getLogger(__name__)
+
+
+def check_reachable() -> None:
+    """Raises psycopg.Error within REACH_S where no connection can be made.
+
+    Who asks for metrics or readiness does not wait as long as the pool does for a connection, and
+    would take a database that is away for a process that hangs.
+    """
+    parameters = {**connection.get_connection_params(), "connect_timeout": REACH_S}
+    psycopg.connect(**parameters).close()
 
 
 class State(Collector):
@@ -31,8 +43,9 @@ class State(Collector):
 
     def collect(self) -> Iterator[Metric]:
         try:
+            check_reachable()
             families = [*_ledger(completeness.entries()), _quarantine(), *_partitions()]
-        except DatabaseError as error:
+        except (DatabaseError, psycopg.Error) as error:
             log.warning("metrics: %s", describe(error))
             families = []
         up = GaugeMetricFamily("annals_store_up", "1: the database answers", value=bool(families))

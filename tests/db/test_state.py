@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
 from annals import env
+from annals.embedded import process
 from ingest.models import Ledger, Quarantined
 
 pytestmark = pytest.mark.django_db
@@ -81,6 +82,18 @@ def test_ready_counts_migrations_that_were_not_applied(client: Client) -> None:
                 "INSERT INTO django_migrations (app, name, applied) VALUES (%s, %s, now())", gone
             )
     assert checks["migrations"] == f"{len(gone)} not applied"
+
+
+def test_a_database_that_is_away_is_said_and_not_waited_for(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (port,) = process.free_ports([None])
+    monkeypatch.setitem(connection.settings_dict, "PORT", str(port))
+    answer = client.get("/readyz")
+    assert (answer.status_code, answer.json()["checks"]) == (503, {"database": "unreachable"})
+    found = samples(client)
+    assert found["annals_store_up",] == 0
+    assert not any(name.startswith("annals_store_read") for name, *_ in found)
 
 
 def test_probes_take_only_reading(client: Client) -> None:
