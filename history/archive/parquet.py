@@ -41,9 +41,12 @@ def schema(entity: Entity) -> pa.Schema:
 
 
 class Writer:
-    """Writes rows, as history.canonical.fields selects them, to one file. Holds one row group."""
+    """Writes rows, as history.canonical.fields selects them, to one file. Holds one row group.
 
-    def __init__(self, sink: IO[bytes], entity: Entity) -> None:
+    ordered: the rows come by id and version, and the file says so.
+    """
+
+    def __init__(self, sink: IO[bytes], entity: Entity, ordered: bool = True) -> None:
         self._schema = schema(entity)
         self._writer = pq.ParquetWriter(
             sink,
@@ -55,7 +58,9 @@ class Writer:
             write_statistics=True,
             sorting_columns=pq.SortingColumn.from_ordering(
                 self._schema, [("id", "ascending"), ("version", "ascending")]
-            ),
+            )
+            if ordered
+            else None,
         )
         self._rows: list[Row] = []
         self._bytes = 0
