@@ -9,7 +9,7 @@ from pathlib import Path
 from annals import env
 from annals.demo import check
 from annals.demo.client import Client, ClientError
-from annals.demo.supervisor import DemoError, StopAskedError, Supervisor
+from annals.demo.supervisor import DemoError, StopAskedError, Supervisor, say
 from annals.embedded import process
 from annals.embedded.process import EmbeddedError
 
@@ -60,13 +60,14 @@ def free_port(asked: int | None) -> int:
 def prepare(demo: Supervisor) -> None:
     """Servers, tables, days, and the people who make the changes."""
     os.environ["ANNALS_HOME"] = str(demo.home)
-    print(f"Annals in {demo.home}", flush=True)
+    say("Annals", f"in {demo.home}")
     demo.servers()
     demo.run("migrate", MANAGE, "migrate", "--verbosity", "0")
     demo.run("partitions", MANAGE, "partitions", "maintain")
     people = str(demo.home / "people.csv")
     demo.run("people", MANAGE, "simulate", "--people-csv", people)
     demo.run("people", MANAGE, "people", "import", people)
+    say("Tables", "every day from the retention's start to some days ahead")
 
 
 def serve(demo: Supervisor, port: int, simulate: bool) -> None:
@@ -74,14 +75,15 @@ def serve(demo: Supervisor, port: int, simulate: bool) -> None:
     demo.start("consume", MANAGE, "consume")
     demo.web(port)
     address = f"http://localhost:{port}"
-    print(f"\nScreens     {address}/admin/")
-    print(f"API         {address}/api/docs/")
-    print("Logins      " + ", ".join(f"{login}/{login}" for login in LOGINS))
+    say("Logs", str(demo.logs))
+    say("Screens", f"{address}/admin/")
+    say("API", f"{address}/api/docs/")
+    say("Logins", ", ".join(f"{login}/{login}" for login in LOGINS))
     if simulate:
-        print(f"Worth a look {address}/admin/history/product-instance/{showcase(demo, address)}/")
+        worth = showcase(demo, address)
         demo.start("simulate", MANAGE, "simulate", *FLOW)
-    print(f"Logs        {demo.logs}")
-    print("Ctrl-C ends everything; what is stored is there again next time.", flush=True)
+        say("Look at", f"{address}/admin/history/product-instance/{worth}/")
+    say("", "Ctrl-C ends everything; what is stored is there again next time.")
     demo.wait(lambda: False)
 
 

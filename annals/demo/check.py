@@ -10,7 +10,7 @@ from typing import Any
 from annals.demo import patch, produced
 from annals.demo.client import Client, ClientError
 from annals.demo.produced import Produced
-from annals.demo.supervisor import Supervisor
+from annals.demo.supervisor import Supervisor, say
 from annals.embedded import process
 
 LOAD = ("--messages", "2000", "--days", "20", "--seed", "7", "--json")
@@ -47,8 +47,8 @@ def _check(demo: Supervisor, manage: str) -> None:
     showcase = load.answer()["showcase"]
     produced.spoil(REPEATS)
     expected = produced.read()
-    _say(
-        "produced",
+    say(
+        "Produced",
         f"{expected.messages:,} messages: {expected.versions:,} versions of "
         f"{len(expected.documents):,} documents, {expected.repeated} repeats, {expected.bad} bad",
     )
@@ -59,7 +59,7 @@ def _check(demo: Supervisor, manage: str) -> None:
     _served(client, expected)
     page = client.screen(f"/admin/history/product-instance/{showcase}/")
     _same("the application's screen", showcase in page and "support" in page, True)
-    _say("screens", f"/admin/history/product-instance/{showcase}/ shows it to support")
+    say("Screens", f"/admin/history/product-instance/{showcase}/ shows it to support")
 
 
 def _consumed(demo: Supervisor, manage: str, expected: Produced) -> None:
@@ -70,8 +70,8 @@ def _consumed(demo: Supervisor, manage: str, expected: Produced) -> None:
     _same("stored", totals["stored"], expected.versions)
     _same("repeated", totals["repeated"], expected.repeated)
     _same("quarantined", totals["quarantined"], expected.bad)
-    _say(
-        "stored",
+    say(
+        "Stored",
         f"{totals['stored']:,} versions; {totals['repeated']} repeats counted, "
         f"{totals['quarantined']} in quarantine; the ledger adds up",
     )
@@ -95,8 +95,8 @@ def _served(client: Client, expected: Produced) -> None:
                 _same(f"{place}: diff applied to {previous}", reached, version["entity"])
                 diffs += 1
             versions += 1
-    _say(
-        "served",
+    say(
+        "Served",
         f"{versions:,} versions, each as it was produced; {diffs:,} diffs, each giving "
         "the version from the one before",
     )
@@ -114,7 +114,3 @@ def _exact(value: Any) -> Any:
     if isinstance(value, list):
         return [_exact(each) for each in value]
     return (isinstance(value, bool), value)
-
-
-def _say(what: str, text: str) -> None:
-    print(f"{what:<10}{text}", flush=True)

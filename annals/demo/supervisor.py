@@ -80,6 +80,7 @@ class Supervisor:
         self.checkpoint()
         os.environ["DATABASE_URL"] = postgres.url()
         os.environ["KAFKA_BOOTSTRAP_SERVERS"] = broker.bootstrap_servers()
+        say("Servers", f"PostgreSQL on port {postgres.port()}, broker on port {broker.port()}")
 
     def at_end(self, callback: Callable[[], Any]) -> None:
         """Have `callback` called before everything that was started earlier is ended."""
@@ -131,6 +132,11 @@ class Supervisor:
         part = self.start("web", "-m", "gunicorn", *command)
         self.wait(lambda: answers(f"http://{bind}/readyz"))
         return part
+
+
+def say(what: str, text: str) -> None:
+    """A line on the terminal, at once."""
+    print(f"{what:<10}{text}", flush=True)
 
 
 def answers(url: str) -> bool:
