@@ -16,7 +16,6 @@ from django.views.decorators.http import require_POST
 from django.views.i18n import set_language
 
 from history.admin import converters
-from history.admin.access import PERMISSION
 
 register_converter(converters.EntityName, "entity")
 
@@ -40,7 +39,7 @@ class AnnalsSite(admin.AdminSite):
     """Django's admin with the history screens in front.
 
     The version tables have composite primary keys, which ModelAdmin refuses; their screens are
-    views of this site instead. All of them need PERMISSION on top of a log-in.
+    views of this site instead. All of them need a permission on top of a log-in.
     """
 
     site_header = "Annals"
@@ -94,12 +93,6 @@ class AnnalsSite(admin.AdminSite):
             return view(request)
 
         self.screens.append(Screen(address, name, title, permission, checked))
-
-    def each_context(self, request: HttpRequest) -> dict[str, Any]:
-        return {
-            **super().each_context(request),
-            "may_view_history": request.user.has_perm(PERMISSION),
-        }
 
     def index(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None

@@ -67,11 +67,18 @@ def subject(entity: Entity, id: str, newest: Version | None, *, whole: bool = Fa
         author=_by(newest) if newest else "",
         url=links.application(id) if whole else links.timeline(entity, id),
         compare_action=links.compare(entity, id),
-        compare_from=max(newest.version - 1, 0) if newest else 0,
+        compare_from=_before(newest),
         application_id="" if entity.root else application,
         application_url=links.application(application) if application and not entity.root else "",
         tabs=_tabs(id, whole) if entity.root else (),
     )
+
+
+def _before(newest: Version | None) -> int:
+    """What the newest version is offered to be compared with."""
+    if newest is None:
+        return 0
+    return newest.version if newest.previous_version is None else newest.previous_version
 
 
 def _by(version: Version) -> str:

@@ -1,0 +1,223 @@
+"""What a clerk does in a browser: logs in, finds, reads, pages, filters, with mouse or keys."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Open, Seen
+from tests.db.store import T0
+
+pytestmark = pytest.mark.browser
+
+A1 = "/admin/history/product-instance/A1/"
+W1 = "/admin/history/product-instance/W1/"
+NEWEST = T0 + timedelta(hours=119, microseconds=510186)
+CONTRAST = Path(__file__).with_name("contrast.js").read_text()
+RUSSIAN_J = (
+    "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'о', bubbles: true}))"
+)
+UNFOLD = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
+SCREENS = [
+    "/admin/",
+    "/admin/history/?q=A1+W1+R1+nothing",
+    A1,
+    W1,
+    f"{A1}?author=m.ivanov",
+    f"{W1}versions/3/",
+    f"{W1}compare/?from=0&to=3",
+]
+
+
+def fits(page: Page) -> bool:
+    """Whether nothing reaches beyond the right edge of the window."""
+    return bool(page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
+
+
+def test_finds_and_reads_an_application(visit: Open) -> None:
+    page = visit("/admin/")
+    expect(page.locator("[data-search]")).to_be_focused()
+    page.keyboard.type("A1")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(page.url.split("/admin/")[0] + A1)
+    newest = page.locator(".version").first
+    expect(newest).to_contain_text("версия 119")
+    expect(newest).to_contain_text("Иванов Михаил")
+    expect(newest).to_contain_text("118,5")
+    expect(newest).to_contain_text("119,5")
+    expect(page.locator(".version").nth(1)).to_contain_text("неизвестный логин")
+    expect(page.locator(".subject h1")).to_have_text("Ипотека 7708-2026-1")
+
+
+@pytest.mark.parametrize(
+    ("zone", "offset"), [("Europe/Moscow", "UTC+03:00"), ("Asia/Vladivostok", "UTC+10:00")]
+)
+def test_times_are_the_browsers(visit: Open, zone: str, offset: str) -> None:
+    page = visit(A1, timezone_id=zone)
+    local = NEWEST.astimezone(ZoneInfo(zone))
+    time = page.locator(".version-time time").first
+    expect(time).to_have_text(f"{local:%H:%M:%S}")
+    title = time.get_attribute("title") or ""
+    assert f"{local:%H:%M:%S}.510186 {offset} ({zone})" in title
+    assert f"{NEWEST:%Y-%m-%d %H:%M:%S}.510186 UTC" in title
+    expect(page.locator(".day h2").first).to_contain_text(f"{local.day} ")
+    expect(page.locator("[data-zone]").first).to_contain_text(zone)
+
+
+def test_moments_within_a_document_are_the_browsers_too(visit: Open) -> None:
+    page = visit(f"{A1}?type=CREATE", timezone_id="Asia/Vladivostok")
+    page.locator(".version .more summary").first.click()
+    expect(page.locator(".snapshot")).to_contain_text("1 февр. 2026 г., 08:30:00")
+
+
+def test_pages_to_the_end_and_back(visit: Open) -> None:
+    page = visit(A1)
+    seen = page.locator(".version").count()
+    while page.locator("a[rel=next]").count():
+        page.locator("a[rel=next]").last.click()
+        seen += page.locator(".version").count()
+    assert seen == 120
+    expect(page.locator(".ending")).to_be_visible()
+    page.locator("a[rel=prev]").first.click()
+    expect(page.locator(".version-number").first).to_contain_text("69")
+
+
+def test_keys(visit: Open) -> None:
+    page = visit(A1)
+    page.keyboard.press("j")
+    expect(page.locator(".version-number").first).to_be_focused()
+    page.evaluate(RUSSIAN_J)
+    expect(page.locator(".version-number").nth(1)).to_be_focused()
+    page.keyboard.press("k")
+    expect(page.locator(".version-number").first).to_be_focused()
+    folded = page.locator(".version details").first
+    assert folded.get_attribute("open") is None
+    page.keyboard.press("o")
+    expect(folded).to_have_attribute("open", "")
+    page.keyboard.press("/")
+    expect(page.locator("[data-search]")).to_be_focused()
+    page.keyboard.type("j/")
+    expect(page.locator("[data-search]")).to_have_value("j/")
+    page.keyboard.press("Escape")
+    page.locator("body").click(position={"x": 2, "y": 2})
+    page.keyboard.press("n")
+    expect(page.locator(".version-number").first).to_contain_text("69")
+
+
+def test_everything_is_reached_with_the_tabulator(visit: Open) -> None:
+    page = visit(A1)
+    page.keyboard.press("Tab")
+    expect(page.locator(".skip-to-content-link")).to_be_focused()
+    reached = set()
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.textContent.trim()"))
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline != "none"
+    assert {"Найти", "Сравнить", "Развернуть всё", "снимок"} <= reached
+
+
+def test_filters_in_the_browsers_zone(visit: Open) -> None:
+    page = visit(A1, timezone_id="Asia/Vladivostok")
+    page.locator(".filter summary").click()
+    local = (T0 + timedelta(hours=118)).astimezone(ZoneInfo("Asia/Vladivostok"))
+    page.fill("#id_from", f"{local:%Y-%m-%dT%H:%M}")
+    page.click(".filter-actions button")
+    numbers = page.locator(".version-number")
+    expect(numbers).to_have_count(2)
+    expect(numbers.nth(1)).to_contain_text("118")
+    expect(page.locator("#id_from")).to_have_value(f"{local:%Y-%m-%dT%H:%M}")
+
+
+def test_a_field_leads_to_its_own_history(visit: Open) -> None:
+    page = visit(A1)
+    page.locator(".changes th a", has_text="pages").or_(
+        page.locator(".changes th a", has_text="Страниц")
+    ).first.click()
+    expect(page.locator(".filter summary")).to_contain_text("1 условие")
+    expect(page.locator(".version").first).to_contain_text("версия 119")
+
+
+def test_folds_copies_and_compares(visit: Open) -> None:
+    page = visit(A1)
+    page.click("[data-fold]")
+    expect(page.locator(".version details:not([open])")).to_have_count(0)
+    page.click("[data-fold]")
+    expect(page.locator(".version details[open]")).to_have_count(0)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.click(".subject [data-copy]")
+    expect(page.locator(".subject [data-copy]")).to_have_text("Скопировано")
+    assert page.evaluate("navigator.clipboard.readText()") == "A1"
+    page.fill("#compare-from", "3")
+    page.click(".compare button")
+    expect(page.locator(".comparison")).to_contain_text("119,5")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_is_wider_than_the_window(visit: Open, width: int) -> None:
+    page = visit("/admin/", viewport={"width": width, "height": 900})
+    for address in SCREENS:
+        page.goto(address)
+        assert fits(page), address
+        page.evaluate(UNFOLD)
+        assert fits(page), address
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_stands_out(visit: Open, theme: str) -> None:
+    page = visit("/admin/", color_scheme=theme)
+    for address in SCREENS:
+        page.goto(address)
+        page.evaluate(UNFOLD)
+        assert page.evaluate(CONTRAST) == [], address
+
+
+def test_the_login_stands_out_and_fits(visit: Open) -> None:
+    for theme in ("light", "dark"):
+        page = visit(A1, login="", color_scheme=theme, viewport={"width": 390, "height": 800})
+        assert page.evaluate(CONTRAST) == []
+        assert fits(page)
+
+
+def test_theme_and_language_are_switched(visit: Open) -> None:
+    page = visit(A1)
+    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.click(".theme-toggle")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    page.click(".language [value=en]")
+    expect(page.locator(".version-number").first).to_have_text("version 119")
+    expect(page.locator("html")).to_have_attribute("lang", "en")
+
+
+def test_works_without_javascript(visit: Open) -> None:
+    page = visit(A1, java_script_enabled=False)
+    time = page.locator(".version-time time").first
+    expect(time).to_contain_text(f"{NEWEST:%Y-%m-%d %H:%M:%S}.510186 UTC")
+    page.locator("a[rel=next]").last.click()
+    expect(page.locator(".version-number").first).to_contain_text("69")
+
+
+def test_the_head_stays_in_sight(visit: Open) -> None:
+    for width in (390, 1280):
+        page = visit(A1, viewport={"width": width, "height": 700})
+        page.evaluate("window.scrollTo(0, 3000)")
+        expect(page.locator(".subject h1")).to_be_in_viewport()
+        page.locator(".version-number").nth(8).click()
+        top = page.evaluate("document.querySelector('.version:target').getBoundingClientRect().top")
+        head = page.evaluate(
+            "document.querySelector('.subject-line').getBoundingClientRect().bottom"
+        )
+        assert top >= head
+
+
+def test_a_denied_page_says_so(visit: Open, browser_seen: Seen) -> None:
+    page = visit(A1, login="ops")
+    expect(page.locator("h1")).to_have_text("Не для этого логина")
+    assert page.evaluate(CONTRAST) == []
+    assert all("403" in fault for fault in browser_seen.faults)
+    browser_seen.faults.clear()
