@@ -41,9 +41,9 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "annals.health.Probes",
-    "annals.requests.RequestLog",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "annals.requests.RequestLog",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "history.admin.language.chosen_language",
