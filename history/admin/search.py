@@ -64,10 +64,17 @@ def found(request: HttpRequest) -> HttpResponse:
             "groups": groups,
             "notes": notes,
             "nothing": not any(group.hits for group in groups),
+            "help": _help(),
             "entities": [title(entity) for entity in ENTITIES],
             "hide_finder": True,
         },
     )
+
+
+def _help() -> list[str]:
+    """What can be asked for, a line for each kind."""
+    whole = _("its whole id")
+    return [f"{title(entity)}: {whole}" for entity in ENTITIES]
 
 
 def _hits(word: str) -> list[Hit]:

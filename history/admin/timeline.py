@@ -7,10 +7,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
-from history import timeline
+from history import completeness, timeline
 from history.admin import links, recent
 from history.admin.access import may_view_history
 from history.admin.cards import Deck
+from history.admin.complete import Complete
 from history.admin.forms import FilterForm, known_authors
 from history.admin.missing import nothing_here
 from history.admin.paging import PAGE, pages
@@ -58,6 +59,7 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
             "cards": deck.cards(found.versions),
             "known_authors": known_authors(found.versions),
             "known_services": deck.services.values(),
+            "complete": Complete.of(completeness.read([entity])),
             "at_start": found.next_token is None and not form.applied,
         },
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.contrib.auth.models import User
@@ -12,6 +13,7 @@ from django.test import Client
 from history import labels
 from history.models import FieldLabel, Person
 from history.record import ChangeType
+from ingest.models import Ledger
 from tests.db.store import Store, queries
 
 A1 = "/admin/history/product-instance/A1/"
@@ -369,3 +371,20 @@ def test_what_was_opened_is_offered_again(documents: Store, support: Client) -> 
     support.get("/admin/history/participant-role/R1/")
     page = support.get("/admin/").content.decode()
     assert page.index("participant-role/R1/") < page.index(A1)
+
+
+def test_a_page_says_how_complete_it_is(documents: Store, support: Client) -> None:
+    now = datetime.now(UTC)
+    row = Ledger.objects.create(
+        topic="top-storage.export.product-instance", topic_id="t", partition=0, first_offset=0,
+        next_offset=5, high_watermark=5, updated_at=now, checked_at=now, newest_timestamp=now,
+    )  # fmt: skip
+    assert "Полно до" in text(support.get(A1))
+    assert "notice" not in support.get(A1).content.decode()
+    row.high_watermark = 9
+    row.newest_timestamp = now - timedelta(hours=1)
+    row.save()
+    assert "Прочитаны ещё не все" in text(support.get(A1))
+    row.halted_at = now
+    row.save()
+    assert "Чтение сообщений остановлено" in text(support.get(A1))

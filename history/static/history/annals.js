@@ -25,8 +25,8 @@
         const time = clock.format(moment);
         element.title = `${date.format(moment)}, ${time}${fraction && "." + fraction} `
             + `${offsetOf(moment)} (${zone})\n${element.dataset.utc || stored}`;
-        element.textContent = element.dataset.when === "clock"
-            ? time : `${date.format(moment)}, ${time}`;
+        const shown = { clock: time, date: date.format(moment) };
+        element.textContent = shown[element.dataset.when] || `${date.format(moment)}, ${time}`;
         element.dataset.day = day.format(moment);
     };
 
