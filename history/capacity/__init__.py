@@ -1,0 +1,1 @@
+"""How much disk the history takes, now and later."""

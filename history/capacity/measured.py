@@ -1,0 +1,92 @@
+"""What the real partitions say of the load, and what of the server's settings counts."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from history.capacity.model import Load, Server
+from history.entities import ENTITIES
+from history.partitions.catalog import Partition
+
+SAMPLE_DAYS = 7
+
+SIZES = """
+SELECT name, pg_table_size(name::regclass), pg_indexes_size(name::regclass)
+FROM unnest(%s::text[]) AS name
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The loads, from the days since..until; without one there is nothing to measure."""
+
+    loads: list[Load]
+    since: date
+    until: date
+
+
+def loads(
+    connection: BaseDatabaseWrapper, parts: Sequence[Partition], today: date
+) -> Measured | None:
+    """The loads of the last SAMPLE_DAYS complete days that have rows; None where there is none.
+
+    Rows are PostgreSQL's estimates: exact after ANALYZE.
+    """
+    complete = [part for part in parts if part.day and part.day < today and part.rows]
+    days = sorted({part.day for part in complete if part.day})[-SAMPLE_DAYS:]
+    if not days:
+        return None
+    span = (days[-1] - days[0]).days + 1
+    found = []
+    for entity in ENTITIES:
+        mine = [part for part in complete if part.table == entity.table and part.day in days]
+        rows = sum(part.rows for part in mine)
+        with connection.cursor() as cursor:
+            cursor.execute(SIZES, [[part.name for part in mine]])
+            sizes = cursor.fetchall()
+        data, index = (sum(size[place] for size in sizes) for place in (1, 2))
+        if rows:
+            found.append(Load(entity.table, rows / span, data / rows, index / rows))
+    return Measured(found, days[0], days[-1])
+
+
+def server(connection: BaseDatabaseWrapper) -> Server:
+    """The server's settings."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT extract(epoch FROM current_setting('checkpoint_timeout')::interval)::float,"
+            " current_setting('wal_compression') <> 'off'"
+        )
+        seconds, compressed = cursor.fetchone() or (300.0, False)
+    return Server(seconds, compressed)
+
+
+def disk(connection: BaseDatabaseWrapper) -> int | None:
+    """The bytes of the disk with the database, less what others keep there; None where the server
+    is on another machine or does not say where its files are."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT current_setting('data_directory', true),"
+            " pg_database_size(current_database()),"
+            " inet_server_addr() IS NULL OR inet_server_addr() <<= '127.0.0.0/8'"
+            " OR inet_server_addr() = '::1'"
+        )
+        folder, ours, near = cursor.fetchone() or (None, 0, False)
+    if not near or not folder or not Path(folder).is_dir():
+        return None
+    return shutil.disk_usage(folder).free + int(ours)
+
+
+def stored(parts: Sequence[Partition], today: date) -> list[tuple[date, float]]:
+    """The bytes of each day up to yesterday, over all tables."""
+    sizes: dict[date, float] = {}
+    for part in parts:
+        if part.day and part.day < today:
+            sizes[part.day] = sizes.get(part.day, 0.0) + part.bytes
+    return sorted(sizes.items())

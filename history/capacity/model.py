@@ -1,0 +1,141 @@
+"""The arithmetic of disk space. Pure; the constants were measured (docs/capacity.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+
+from history.entities import ENTITIES, Entity
+
+SECONDS_PER_DAY = 86_400
+YEAR = 365.25
+PAGE = 8192
+
+# Of the simulator's messages, PostgreSQL 18: bytes on disk for each byte of a message, with TOAST
+# and its compression; and bytes of index for each row, the keys being random.
+DATA_PER_MESSAGE_BYTE = 1.02
+INDEX_PER_ROW = {True: 80.0, False: 155.0}  # the root has one index, its children two
+# What the first change of a page after a checkpoint writes to the WAL, without the page's hole.
+PAGE_IMAGE = 4096
+PAGE_IMAGE_COMPRESSED = 2300
+ROW_WAL_OVERHEAD = 120
+# For vacuum, for sorting a day that is sealed or archived, and to have time to react.
+RESERVE = 0.2
+# Of messages that are of the root kind, and its size beside the mean; the children's follows.
+ROOT_SHARE = 0.8
+ROOT_SIZE = 1.14
+HORIZON_DAYS = 3653
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one table gets in a day. data, index: bytes on disk for each row."""
+
+    table: str
+    rows_per_day: float
+    data: float
+    index: float
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What of the server's settings counts. checkpoint_s: checkpoint_timeout; compressed: whether
+    wal_compression is on."""
+
+    checkpoint_s: float = 300.0
+    compressed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Bytes on disk. wal: what one day writes, for so long an archive or a standby may be away."""
+
+    data: float
+    index: float
+    wal: float
+
+    @property
+    def reserve(self) -> float:
+        return RESERVE * (self.data + self.index + self.wal)
+
+    @property
+    def total(self) -> float:
+        return (1 + RESERVE) * (self.data + self.index + self.wal)
+
+    def __add__(self, other: Need) -> Need:
+        return Need(self.data + other.data, self.index + other.index, self.wal + other.wal)
+
+
+def given(rps: float, average_bytes: float) -> list[Load]:
+    """The loads of so many messages a second of so many bytes, mixed as the simulator mixes them:
+    four of five are of the root kind, and larger than the others."""
+    share = (1 - ROOT_SHARE) / (len(ENTITIES) - 1)
+    child_size = (1 - ROOT_SHARE * ROOT_SIZE) / (1 - ROOT_SHARE)
+
+    def load(entity: Entity) -> Load:
+        rows = rps * SECONDS_PER_DAY * (ROOT_SHARE if entity.root else share)
+        bytes_ = average_bytes * (ROOT_SIZE if entity.root else child_size)
+        return Load(entity.table, rows, bytes_ * DATA_PER_MESSAGE_BYTE, INDEX_PER_ROW[entity.root])
+
+    return [load(entity) for entity in ENTITIES]
+
+
+def wal_per_row(load: Load, server: Server) -> float:
+    """Bytes of WAL for each row: itself, its index entries, and its part of the page images.
+
+    Keys are random, so that between two checkpoints rows touch pages all over the day's indexes;
+    the more rows between checkpoints, the fewer images for each.
+    """
+    rows = load.rows_per_day * server.checkpoint_s / SECONDS_PER_DAY
+    pages = load.rows_per_day / 2 * load.index / PAGE  # half a day's indexes, on average
+    image = PAGE_IMAGE_COMPRESSED if server.compressed else PAGE_IMAGE
+    touched = pages * -math.expm1(-rows / pages) if pages else 0.0
+    images = touched * image / rows if rows else 0.0
+    return load.data + load.index + ROW_WAL_OVERHEAD + images
+
+
+def need(load: Load, retention_days: int, server: Server) -> Need:
+    """The disk that a table needs once retention is full: its days and the one under way."""
+    rows = load.rows_per_day * (retention_days + 1)
+    wal = load.rows_per_day * wal_per_row(load, server)
+    return Need(rows * load.data, rows * load.index, wal)
+
+
+def grown(load: Load, growth: float, days: float) -> Load:
+    """The load so many days later; growth is for a year, 0.25 for a quarter more."""
+    return replace(load, rows_per_day=load.rows_per_day * (1 + growth) ** (days / YEAR))
+
+
+def full_on(
+    loads: Sequence[Load],
+    stored: Sequence[tuple[date, float]],
+    today: date,
+    retention_days: int,
+    disk: float,
+    server: Server,
+    growth: float = 0.0,
+) -> date | None:
+    """The day on which stored days, WAL and reserve pass the disk's bytes; None: not in ten years.
+
+    stored: the days that there are, with their bytes. From today on each day brings its load.
+    """
+    sizes = dict(stored)
+    held = sum(sizes.values())
+    for number in range(HORIZON_DAYS):
+        day = today + timedelta(days=number)
+        now = [grown(load, growth, number) for load in loads]
+        brought = sum(load.rows_per_day * (load.data + load.index) for load in now)
+        held += brought - sizes.get(day, 0.0)
+        sizes[day] = brought
+        for old in list(_before(sizes, day - timedelta(days=retention_days))):
+            held -= sizes.pop(old)
+        wal = sum(load.rows_per_day * wal_per_row(load, server) for load in now)
+        if (1 + RESERVE) * (held + wal) > disk:
+            return day
+    return None
+
+
+def _before(sizes: dict[date, float], oldest: date) -> Iterator[date]:
+    return (day for day in sizes if day < oldest)

@@ -1,0 +1,169 @@
+"""`manage.py capacity`: the disk that the history takes, from real partitions or given figures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser
+from django.db import connection
+from rich.console import Console
+from rich.table import Table
+
+from history.capacity import measured
+from history.capacity.model import Load, Need, Server, full_on, given, need
+from history.entities import ENTITIES
+from history.partitions import catalog
+from history.partitions.show import size
+
+RETENTIONS = (30, 60, 90, 180, 365)
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
+
+
+def in_bytes(text: str) -> int:
+    """`500G`, `2T`, `2TiB`, or plain bytes."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:iB|B)?", text, re.IGNORECASE)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; 500G and 2T are")
+    return int(float(found[1]) * UNITS[found[2].upper()])
+
+
+class Command(BaseCommand):
+    help = "How much disk the history takes, when it will be full, what retention would change."
+    requires_system_checks = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--rps", type=float, help="messages a second; without it: as measured")
+        parser.add_argument(
+            "--avg-bytes", type=float, default=1785.0, help="of a message, together with --rps"
+        )
+        parser.add_argument("--days", type=int, help="retention; default: ANNALS_RETENTION_DAYS")
+        parser.add_argument(
+            "--growth", type=float, default=0.25, help="of the load in a year, 0.25 for a quarter"
+        )
+        parser.add_argument(
+            "--disk",
+            type=in_bytes,
+            help="size of the disk, 2T; default: the server's, if it is here",
+        )
+        parser.add_argument("--json", action="store_true", help="print JSON")
+
+    def handle(self, *_: object, **options: Any) -> None:
+        today = datetime.now(UTC).date()
+        days = options["days"] or settings.ANNALS.retention_days
+        parts: Sequence[catalog.Partition] = ()
+        server, disk = Server(), options["disk"]
+        if options["rps"] is not None:
+            loads, basis = given(options["rps"], options["avg_bytes"]), "given figures"
+        else:
+            parts = catalog.read(connection, [entity.table for entity in ENTITIES])
+            found = measured.loads(connection, parts, today)
+            if found is None:
+                self.stderr.write("No complete day has rows yet: give --rps and --avg-bytes.")
+                sys.exit(1)
+            loads, basis = found.loads, f"days {found.since} to {found.until}"
+            server, disk = measured.server(connection), disk or measured.disk(connection)
+        stored = measured.stored(parts, today)
+        needs = {load.table: need(load, days, server) for load in loads}
+        total = sum(needs.values(), Need(0, 0, 0))
+        full = {
+            rate: disk and full_on(loads, stored, today, days, disk, server, rate)
+            for rate in (0.0, options["growth"])
+        }
+        changes = _changes(loads, days, server, stored, today)
+        if options["json"]:
+            answer = {
+                "basis": basis,
+                "retentionDays": days,
+                "tables": {table: _object(each) for table, each in needs.items()},
+                "total": _object(total),
+                "disk": disk,
+                "fullOn": {str(rate): str(day) if day else None for rate, day in full.items()},
+                "retention": changes,
+            }
+            self.stdout.write(json.dumps(answer))
+            return
+        self._print(_needs_table(loads, needs, total))
+        self.stdout.write(
+            f"From {basis}, {days} days and the one under way. WAL is that of one day, with a"
+            f" checkpoint every {server.checkpoint_s / 60:.0f} min; reserve is a fifth of the rest."
+        )
+        if disk:
+            for rate, day in full.items():
+                growth = f"growing by {rate:.0%} a year" if rate else "at the present rate"
+                self.stdout.write(f"A disk of {size(disk)}, {growth}: {_text(day)}.")
+        self._print(_changes_table(changes, days))
+
+    def _print(self, table: Table) -> None:
+        console = Console(width=None if sys.stdout.isatty() else 160)
+        with console.capture() as text:
+            console.print(table)
+        self.stdout.write(text.get())
+
+
+def _changes(
+    loads: Sequence[Load],
+    days: int,
+    server: Server,
+    stored: Sequence[tuple[date, float]],
+    today: date,
+) -> list[dict[str, Any]]:
+    """Other retentions: what they need, what they need more than now, what they free at once."""
+    present = sum((need(load, days, server) for load in loads), Need(0, 0, 0)).total
+    changes = []
+    for other in sorted({*RETENTIONS, days}):
+        total = sum((need(load, other, server) for load in loads), Need(0, 0, 0)).total
+        oldest = today - timedelta(days=other)
+        frees = sum(held for day, held in stored if day < oldest)
+        changes.append(
+            {"days": other, "total": total, "difference": total - present, "freesNow": frees}
+        )
+    return changes
+
+
+def _object(each: Need) -> dict[str, float]:
+    return {**asdict(each), "reserve": each.reserve, "total": each.total}
+
+
+def _text(day: date | int | None) -> str:
+    return f"full on {day}" if isinstance(day, date) else "not full within ten years"
+
+
+def _needs_table(loads: Sequence[Load], needs: dict[str, Need], total: Need) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("table", "rows a day", "bytes a row", "data", "index", "WAL", "reserve", "total"):
+        table.add_column(name, justify="left" if name == "table" else "right")
+    for load in loads:
+        each = needs[load.table]
+        row = f"{load.rows_per_day:,.0f}", f"{load.data + load.index:,.0f}"
+        table.add_row(load.table, *row, *_cells(each))
+    rows = sum(load.rows_per_day for load in loads)
+    table.add_row("total", f"{rows:,.0f}", "", *_cells(total), style="bold")
+    return table
+
+
+def _cells(each: Need) -> list[str]:
+    figures = (each.data, each.index, each.wal, each.reserve, each.total)
+    return [size(int(figure)) for figure in figures]
+
+
+def _changes_table(changes: Sequence[dict[str, Any]], days: int) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("retention", "needs", "difference", "frees at once"):
+        table.add_column(name, justify="right")
+    for change in changes:
+        sign = "-" if change["difference"] < 0 else "+"
+        table.add_row(
+            f"{change['days']} days",
+            size(int(change["total"])),
+            "" if change["days"] == days else sign + size(int(abs(change["difference"]))),
+            size(int(change["freesNow"])),
+        )
+    return table

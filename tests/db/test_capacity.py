@@ -1,0 +1,88 @@
+"""Capacity from real partitions, and the command."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+
+from history.capacity import measured
+from history.partitions import catalog
+from tests.db import simulated
+from tests.db.partitioned import TABLES, raw, tables, transactional_db
+
+__all__ = ["tables", "transactional_db"]
+pytestmark = pytest.mark.usefixtures("tables")
+
+TODAY = datetime.now(UTC).date()
+YESTERDAY, BEFORE = TODAY - timedelta(days=1), TODAY - timedelta(days=2)
+
+
+def capacity(*words: str) -> str:
+    said = io.StringIO()
+    call_command("capacity", *words, stdout=said, stderr=io.StringIO(), no_color=True)
+    return said.getvalue()
+
+
+def test_loads_are_those_of_complete_days() -> None:
+    with raw() as plain:
+        count = simulated.load(plain, BEFORE, applications=60)
+        count += simulated.load(plain, YESTERDAY, applications=40, seed=2)
+        simulated.load(plain, TODAY, applications=5, seed=3)
+    parts = catalog.read(connection, TABLES)
+    found = measured.loads(connection, parts, TODAY)
+    assert found is not None
+    assert (found.since, found.until) == (BEFORE, YESTERDAY)
+    assert [load.table for load in found.loads] == TABLES
+    assert sum(load.rows_per_day for load in found.loads) * 2 == pytest.approx(count)
+    on_disk = sum(2 * load.rows_per_day * (load.data + load.index) for load in found.loads)
+    stored = measured.stored(parts, TODAY)
+    assert on_disk == pytest.approx(sum(size for _, size in stored), rel=1e-6)
+    assert [day for day, _ in stored] == [BEFORE, YESTERDAY]
+
+
+def test_the_command_measures_and_says_what_retention_changes() -> None:
+    with raw() as plain:
+        simulated.load(plain, BEFORE, applications=60)
+        simulated.load(plain, TODAY - timedelta(days=40), applications=10)
+    told: dict[str, Any] = json.loads(capacity("--json", "--days", "90", "--disk", "1T"))
+    assert told["basis"].endswith(str(BEFORE))
+    assert set(told["tables"]) == set(TABLES)
+    by_days = {each["days"]: each for each in told["retention"]}
+    assert by_days[30]["freesNow"] > 0 == by_days[60]["freesNow"]
+    assert by_days[30]["difference"] < 0 == by_days[90]["difference"] < by_days[180]["difference"]
+    assert told["fullOn"] == {"0.0": None, "0.25": None}
+    text = capacity("--disk", "1M")
+    assert f"at the present rate: full on {TODAY}." in text
+    assert "growing by 25% a year" in text
+
+
+def test_given_figures_need_no_partition() -> None:
+    words = ("--rps", "200", "--avg-bytes", "1785", "--days", "90", "--growth", "0.25")
+    text = capacity(*words, "--disk", "3T")
+    assert "17,280,000" in text
+    assert "full on" in text
+    told = json.loads(capacity(*words, "--json"))
+    assert told["disk"] is None
+    parts = told["total"]
+    assert parts["total"] == pytest.approx(
+        parts["data"] + parts["index"] + parts["wal"] + parts["reserve"]
+    )
+
+
+def test_without_rows_and_figures_there_is_nothing_to_say() -> None:
+    with pytest.raises(SystemExit) as stopped:
+        capacity()
+    assert stopped.value.code == 1
+
+
+def test_the_server_and_its_disk_are_asked() -> None:
+    server = measured.server(connection)
+    assert server.checkpoint_s >= 30
+    disk = measured.disk(connection)
+    assert disk is None or disk > 0
