@@ -13,7 +13,16 @@ from rest_framework.renderers import BaseRenderer
 
 from history.completeness import Completeness
 from history.people import Author
-from history.timeline import Include, LabelledChange, Version
+from history.timeline import (
+    Found,
+    Held,
+    Include,
+    LabelledChange,
+    Leaf,
+    Origin,
+    Page,
+    Version,
+)
 
 # missingVersions lists so many at most, the newest; missingCount is exact.
 MISSING_LISTED = 1000
@@ -88,6 +97,60 @@ def change(found: LabelledChange, language: str) -> Answer:
         "toIndex": plain.to_index,
     }
     return {name: value for name, value in answer.items() if value is not msgspec.UNSET}
+
+
+def page(found: Page, state: Completeness, shape: Shape) -> Answer:
+    """A page of a timeline; without nextPageToken it is the last one."""
+    data: Answer = {"history": [version(each, shape) for each in found.versions]}
+    if found.next_token is not None:
+        data["nextPageToken"] = found.next_token
+    missing = sum(len(each.missing) for each in found.versions)
+    return {**data, "completeness": completeness(state, shape, missing)}
+
+
+def origin(found: Origin, shape: Shape) -> Answer:
+    """Who set a value, and when."""
+    return {
+        "version": found.version,
+        "type": found.type.name,
+        "updatedAt": shape.moment(found.updated_at),
+        "clientId": found.client_id,
+        **author(found.author),
+        "exact": found.exact,
+    }
+
+
+def leaf(found: Leaf, shape: Shape) -> Answer:
+    """A leaf of the newest snapshot, and who last changed it."""
+    return {
+        "path": found.path,
+        "value": found.value,
+        "label": found.label.text(shape.language) if found.label else None,
+        **origin(found.origin, shape),
+    }
+
+
+def held(value: Held, shape: Shape) -> Answer:
+    """A value that a field had. Without `value` the field was not there in that time."""
+    answer: Answer = {} if value.value is msgspec.UNSET else {"value": value.value}
+    return answer | {
+        "since": shape.moment(value.origin.updated_at),
+        "until": shape.moment_or_none(value.until),
+        **origin(value.origin, shape),
+    }
+
+
+def found(entity: Found, shape: Shape) -> Answer:
+    """An entity that the search has found, with its newest version."""
+    return {
+        "kind": entity.entity.name,
+        "id": entity.id,
+        "productInstanceId": entity.application,
+        "foundBy": entity.key,
+        "version": entity.version,
+        "type": entity.type.name,
+        "updatedAt": shape.moment(entity.updated_at),
+    }
 
 
 def completeness(found: Completeness, shape: Shape, missing: int | None = None) -> Answer:

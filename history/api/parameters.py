@@ -102,6 +102,12 @@ class Parameters:
             reason = "is not a moment in ISO 8601, such as 2025-07-03T11:42:48.5+03:00"
             raise BadParameterError(name, reason) from None
 
+    def required_moment(self, name: str, zone: tzinfo) -> datetime:
+        moment = self.moment(name, zone)
+        if moment is None:
+            raise BadParameterError(name, "is required")
+        return moment
+
     def finish(self) -> None:
         """Refuse what no getter asked for."""
         for name in sorted(self._left):

@@ -9,7 +9,7 @@ from django.urls import path, re_path
 from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import conditional_page
 
-from history.api import views
+from history.api import applications, views
 
 ENTITY = "history/<str:entity>/<path:id>"
 
@@ -23,6 +23,12 @@ def _call(view: type[views.Call], *, tagged: bool = False) -> Callable[..., Http
 urlpatterns = [
     path(f"{ENTITY}/versions/<str:version>", _call(views.SingleVersion, tagged=True)),
     path(f"{ENTITY}/compare", _call(views.Compare)),
+    path(f"{ENTITY}/at", _call(views.At)),
+    path(f"{ENTITY}/fields", _call(views.Field)),
+    path(f"{ENTITY}/blame", _call(views.Blame)),
     path(ENTITY, _call(views.Timeline)),
+    path("applications/<path:id>/history", _call(applications.ApplicationTimeline)),
+    path("applications/<path:id>/at", _call(applications.ApplicationAt)),
+    path("search", _call(applications.Search)),
     re_path("", _call(views.Nowhere)),
 ]

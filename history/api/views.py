@@ -57,8 +57,13 @@ def shape(parameters: Parameters) -> Shape:
     )
 
 
-def filters(parameters: Parameters, form: Shape, *, path: bool = True) -> Filters:
-    """`from`, `to`, `author`, `clientId`, `type`, and `path` where the call has it."""
+def plain(parameters: Parameters) -> Shape:
+    """`tz` and the language, for calls that always give the snapshot and never a diff."""
+    return Shape(frozenset({Include.ENTITY}), parameters.zone(), parameters.language)
+
+
+def filters(parameters: Parameters, form: Shape) -> Filters:
+    """`from`, `to`, `author`, `clientId`, `type`, `path`."""
     given = parameters.text("type")
     if given is not None and given not in ChangeType.__members__:
         raise timeline.BadParameterError(
@@ -70,7 +75,7 @@ def filters(parameters: Parameters, form: Shape, *, path: bool = True) -> Filter
         author=parameters.text("author", AUTHOR_LENGTH),
         client_id=parameters.text("clientId", CLIENT_ID_LENGTH),
         type=ChangeType[given] if given else None,
-        path=parameters.text("path") if path else None,
+        path=parameters.text("path"),
     )
 
 
@@ -96,13 +101,7 @@ class Timeline(Call):
         )
         parameters.finish()
         found = timeline.page(query)
-        missing = sum(len(version.missing) for version in found.versions)
-        state = completeness.read([entity])
-        data: Answer = {"history": [answers.version(each, form) for each in found.versions]}
-        if found.next_token is not None:
-            data["nextPageToken"] = found.next_token
-        data["completeness"] = answers.completeness(state, form, missing)
-        return data
+        return answers.page(found, completeness.read([entity]), form)
 
 
 class SingleVersion(Call):
@@ -137,6 +136,59 @@ class Compare(Call):
         if Include.CHANGES in form.include:
             data["changes"] = [answers.change(each, form.language) for each in found.changes]
         return data
+
+
+class At(Call):
+    """GET history/{entity}/{id}/at"""
+
+    def answer(self, parameters: Parameters, **place: str) -> Answer:
+        entity = kind(place["entity"])
+        form = plain(parameters)
+        moment = parameters.required_moment("time", form.zone)
+        parameters.finish()
+        found = timeline.at(entity, place["id"], moment)
+        return {
+            "time": form.moment(moment),
+            **answers.version(found, form),
+            "deleted": found.type is ChangeType.DELETE,
+            "completeness": answers.completeness(completeness.read([entity]), form),
+        }
+
+
+class Field(Call):
+    """GET history/{entity}/{id}/fields"""
+
+    def answer(self, parameters: Parameters, **place: str) -> Answer:
+        entity = kind(place["entity"])
+        form = plain(parameters)
+        path = parameters.required("path")
+        size, token = page_size(parameters), parameters.text("pageToken", TOKEN_LENGTH)
+        parameters.finish()
+        found = timeline.field(entity, place["id"], path, size, token)
+        data: Answer = {
+            "path": path,
+            "label": found.label.text(form.language) if found.label else None,
+            "values": [answers.held(each, form) for each in found.held],
+        }
+        if found.next_token is not None:
+            data["nextPageToken"] = found.next_token
+        data["completeness"] = answers.completeness(completeness.read([entity]), form)
+        return data
+
+
+class Blame(Call):
+    """GET history/{entity}/{id}/blame"""
+
+    def answer(self, parameters: Parameters, **place: str) -> Answer:
+        entity = kind(place["entity"])
+        form = plain(parameters)
+        parameters.finish()
+        found = timeline.blame(entity, place["id"])
+        return {
+            **answers.version(found.newest, form),
+            "blame": [answers.leaf(each, form) for each in found.leaves],
+            "completeness": answers.completeness(completeness.read([entity]), form),
+        }
 
 
 class Nowhere(Call):

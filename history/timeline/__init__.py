@@ -3,8 +3,13 @@
 The only reader of the *_aud tables; the API and the screens both stand on it.
 """
 
+from history.timeline.applications import Application
+from history.timeline.applications import at as application_at
+from history.timeline.applications import timeline as application
+from history.timeline.leaves import Blamed, FieldHistory, Held, Leaf, Origin, blame, field
 from history.timeline.pages import page
 from history.timeline.query import (
+    ApplicationQuery,
     BadParameterError,
     Filters,
     Include,
@@ -15,25 +20,41 @@ from history.timeline.query import (
     Query,
     Sort,
 )
-from history.timeline.single import Comparison, compare, version
+from history.timeline.search import Found, Results, search
+from history.timeline.single import Comparison, at, compare, version
 from history.timeline.versions import LabelledChange, Older, Page, Version
 
 __all__ = [
+    "Application",
+    "ApplicationQuery",
     "BadParameterError",
+    "Blamed",
     "Comparison",
+    "FieldHistory",
     "Filters",
+    "Found",
+    "Held",
     "Include",
     "LabelledChange",
+    "Leaf",
     "NoVersionError",
     "NotFoundError",
     "Older",
     "OlderThanRetentionError",
     "Order",
+    "Origin",
     "Page",
     "Query",
+    "Results",
     "Sort",
     "Version",
+    "application",
+    "application_at",
+    "at",
+    "blame",
     "compare",
+    "field",
     "page",
+    "search",
     "version",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 from history import diff as differ
@@ -14,12 +14,10 @@ from history.labels import Catalogue
 from history.people import Author
 from history.record import ChangeType
 from history.timeline import retention
+from history.timeline.neighbours import Pair
 from history.timeline.query import Include
-from history.timeline.rows import Key, Row
+from history.timeline.rows import Row
 from history.timeline.versions import LabelledChange, Version, parse
-
-# What a version is compared with: by id and key; None where the store has no lower version.
-Previous = Mapping[tuple[str, Key], Row | None]
 
 _NOTHING = Diff((), [])
 
@@ -42,38 +40,34 @@ class Snapshots:
         return self._parsed[row.data]
 
 
-def versions(
-    entity: Entity, shown: Sequence[Row], previous: Previous, include: frozenset[Include]
-) -> list[Version]:
-    """The shown rows, all of one kind, in their order. A query for the authors, and now and then
-    one for the labels."""
-    authors = people.authors(row.author for row in shown)
+def versions(pairs: Sequence[Pair], include: frozenset[Include]) -> list[Version]:
+    """The pairs as versions, in their order. A query for the authors, and now and then one for
+    the labels."""
+    authors = people.authors(pair.row.author for pair in pairs)
     catalogue = labels.catalogue()
     snapshots = Snapshots()
     found = []
-    for row in shown:
-        before = previous[row.id, row.key]
-        difference = diff(entity, row, before, snapshots, include)
-        changed = labelled(entity, difference.changes, catalogue)
-        author = authors.get(row.author) if row.author is not None else None
-        patch = difference.patch if before and Include.DIFF in include else None
-        found.append(_version(entity, row, snapshots.of(row), before, author, patch, changed))
+    for pair in pairs:
+        difference = diff(pair, snapshots, include)
+        changed = labelled(pair.entity, difference.changes, catalogue)
+        login = pair.row.author
+        author = authors[login] if login is not None else None
+        patch = difference.patch if pair.before and Include.DIFF in include else None
+        found.append(_version(pair, snapshots.of(pair.row), author, patch, changed))
     return found
 
 
-def diff(
-    entity: Entity, row: Row, before: Row | None, snapshots: Snapshots, include: frozenset[Include]
-) -> Diff:
+def diff(pair: Pair, snapshots: Snapshots, include: frozenset[Include]) -> Diff:
     """The parts of the comparison that are wanted; the others are empty."""
     wanted = include & {Include.DIFF, Include.CHANGES}
-    if before is None or not wanted:
+    if pair.before is None or not wanted:
         return _NOTHING
-    pair = (snapshots.of(before), snapshots.of(row), identity(entity))
+    both = (snapshots.of(pair.before), snapshots.of(pair.row), identity(pair.entity))
     if wanted == {Include.DIFF}:
-        return Diff((), differ.patch(*pair))
+        return Diff((), differ.patch(*both))
     if wanted == {Include.CHANGES}:
-        return Diff(differ.changes(*pair), [])
-    return differ.compare(*pair)
+        return Diff(differ.changes(*both), [])
+    return differ.compare(*both)
 
 
 def labelled(
@@ -86,16 +80,15 @@ def labelled(
 
 
 def _version(
-    entity: Entity,
-    row: Row,
+    pair: Pair,
     data: Json,
-    before: Row | None,
     author: Author | None,
     patch: list[Operation] | None,
     changed: tuple[LabelledChange, ...],
 ) -> Version:
+    row, before = pair.row, pair.before
     return Version(
-        entity=entity,
+        entity=pair.entity,
         id=row.id,
         version=row.version,
         type=ChangeType(row.type),

@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
-from history.entities import Entity
+from history.entities import ENTITIES, Entity
 from history.timeline import rows
 from history.timeline.rows import Key, Row
+
+
+class Place(NamedTuple):
+    """Where a version stands in any timeline, also a merged one. kind: an index of ENTITIES."""
+
+    updated_at: datetime
+    kind: int
+    id: str
+    version: int
+
+
+class Pair(NamedTuple):
+    """A version and the one it is compared with; None where the store has no lower one."""
+
+    entity: Entity
+    row: Row
+    before: Row | None
+
+    @property
+    def place(self) -> Place:
+        row = self.row
+        return Place(row.updated_at, ENTITIES.index(self.entity), row.id, row.version)
 
 
 class Keys:
@@ -24,6 +47,11 @@ class Keys:
     @property
     def lowest(self) -> Key | None:
         return self._keys[0] if self._keys else None
+
+    def current(self, moment: datetime) -> Key | None:
+        """The highest key that was there at the moment; None before the first one."""
+        there = (key for key in reversed(self._keys) if key.updated_at <= moment)
+        return next(there, None)
 
     def previous(self, key: Key) -> Key | None:
         """The key with the nearest lower version number; None if there is none.
@@ -74,32 +102,52 @@ def _moment(row: Row) -> datetime:
     return row.updated_at
 
 
-def find(
+def pair_up(
     entity: Entity,
     id: str,
-    wanted: Sequence[Row],
-    page: Sequence[Row],
+    shown: Sequence[Row],
+    around: Sequence[Row],
     *,
     gapless: bool,
     whole: bool,
-) -> dict[Key, Row | None]:
-    """The previous version of each wanted row; None where the store has no lower one.
+) -> list[Pair]:
+    """Each shown row of one entity with its previous version. Two queries at most.
 
-    page: rows at hand, in display order. gapless: nothing was left out between them. whole: they
-    are all that the store has of the entity. Two more queries at most.
+    around: the shown rows and what else is at hand, in display order. gapless: nothing was left
+    out between them. whole: they are all that the store has of the entity.
     """
-    found: dict[Key, Row | None] = {row.key: None for row in wanted if row.version == 0}
-    proven = in_page(page) if gapless else {}
-    found.update((row.key, proven[row.key]) for row in wanted if row.key in proven)
-    rest = [row.key for row in wanted if row.key not in found]
-    if not rest:
-        return found
-    known = [row.key for row in page] if whole else rows.keys(entity, [id]).get(id, [])
+    proven = in_page(around) if gapless else {}
+    rest = [row.key for row in shown if row.version > 0 and row.key not in proven]
+    known = [row.key for row in around]
+    if rest and not whole:
+        known = rows.keys(entity, [id]).get(id, [])
     keys = Keys(known)
-    previous = {key: keys.previous(key) for key in rest}
-    at_hand = {row.key: row for row in page}
-    unread = {key for key in previous.values() if key is not None and key not in at_hand}
-    for (_, key), row in rows.bodies(entity, [(id, key) for key in unread]).items():
-        at_hand[key] = row
-    found.update((key, at_hand.get(before) if before else None) for key, before in previous.items())
-    return found
+    wanted = {key: keys.previous(key) for key in rest}
+    at_hand = {row.key: row for row in around}
+    unread = {key for key in wanted.values() if key is not None and key not in at_hand}
+    read = rows.bodies(entity, [(id, key) for key in unread])
+    at_hand.update((key, row) for (_, key), row in read.items())
+    before = proven | {key: at_hand[low] for key, low in wanted.items() if low in at_hand}
+    return [Pair(entity, row, before.get(row.key)) for row in shown]
+
+
+def fetch(
+    entity: Entity, wanted: Sequence[tuple[str, Key]], known: Mapping[str, Keys]
+) -> list[Pair]:
+    """The versions of one kind with these ids and keys, each with its previous version; `known`
+    has all keys of those ids. One query. What retention has just removed is left out."""
+    lower = {(id, key): known[id].previous(key) for id, key in wanted}
+    needed = {*wanted, *((id, low) for (id, _), low in lower.items() if low is not None)}
+    read = rows.bodies(entity, needed)
+    pairs = []
+    for place in wanted:
+        low = lower[place]
+        if place in read:
+            before = read.get((place[0], low)) if low is not None else None
+            pairs.append(Pair(entity, read[place], before))
+    return pairs
+
+
+def all_keys(entity: Entity, ids: Collection[str]) -> dict[str, Keys]:
+    """The keys of these entities. One that the store has nothing of is not among them."""
+    return {id: Keys(keys) for id, keys in rows.keys(entity, ids).items()}

@@ -98,3 +98,20 @@ class Query:
     def binding(self) -> tuple[object, ...]:
         """All that must stay the same from page to page."""
         return ("timeline", self.entity.name, self.id, self.sort, self.order, self.filters)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationQuery:
+    """A page of the merged timeline of an application and its children, by time."""
+
+    id: str
+    filters: Filters = NO_FILTERS
+    order: Order = Order.DESC
+    page_size: int = DEFAULT_PAGE_SIZE
+    page_token: str | None = None
+    include: frozenset[Include] = EVERYTHING
+
+    @property
+    def binding(self) -> tuple[object, ...]:
+        """All that must stay the same from page to page."""
+        return ("application", self.id, self.order, self.filters)

@@ -19,7 +19,7 @@ from psycopg.pq import Format
 from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int4
 
-from history.entities import Entity
+from history.entities import ENTITIES, Entity
 from history.record import MAX_VERSION
 from history.timeline.query import Filters, Order, Sort
 
@@ -123,16 +123,11 @@ def page(
 ) -> list[Row]:
     """Up to `limit` versions beyond `after` (FIRST or LAST to begin with), in display order.
     The path filter is not applied here."""
-    wanted = {"author": filters.author, "client_id": filters.client_id, "type": filters.type}
-    given = {name: value for name, value in wanted.items() if value is not None}
+    conditions, values = _conditions(filters)
     since, until = filters.since or FIRST.updated_at, filters.until or LAST.updated_at
-    words = {
-        "sign": "<" if order is Order.DESC else ">",
-        "order": order.value,
-        "filters": "".join(f" AND {_FILTERS[name]}" for name in given),
-    }
+    sign = "<" if order is Order.DESC else ">"
+    words = {"sign": sign, "order": order.value, "filters": conditions}
     version, moment = Int4(after.version), after.updated_at
-    values = [Int4(value) if isinstance(value, int) else value for value in given.values()]
     if sort is Sort.UPDATED_AT:
         text = _compose(_BY_TIME, entity, **words)
         bounds = [id, since, until, moment, moment, version, *values, Int4(limit)]
@@ -140,6 +135,16 @@ def page(
         text = _compose(_BY_VERSION, entity, **words)
         bounds = [id, since, until, version, moment, *values, Int4(limit), id]
     return [Row._make(found) for found in fetch(text, bounds)]
+
+
+def _conditions(filters: Filters) -> tuple[str, list[object]]:
+    """The filters that rows tell by themselves: SQL that begins with AND, and its values."""
+    wanted = {"author": filters.author, "client_id": filters.client_id, "type": filters.type}
+    given = {name: value for name, value in wanted.items() if value is not None}
+    values: list[object] = [
+        Int4(value) if isinstance(value, int) else value for value in given.values()
+    ]
+    return "".join(f" AND {_FILTERS[name]}" for name in given), values
 
 
 _KEYS = "SELECT id, version, updated_at FROM {table} WHERE id = ANY(%s) AND updated_at <= %s"
@@ -184,9 +189,83 @@ def bodies(entity: Entity, wanted: Iterable[tuple[str, Key]]) -> dict[tuple[str,
     return {(row.id, row.key): row for row in rows}
 
 
-_ANY = "SELECT 1 FROM {table} WHERE id = %s LIMIT 1"
+_ANY = "SELECT 1 FROM {table} WHERE {owner} = %s LIMIT 1"
 
 
 def exists(entity: Entity, id: str) -> bool:
     """Whether the store has any version of this entity."""
-    return bool(fetch(_compose(_ANY, entity), [id]))
+    return bool(fetch(_compose(_ANY, entity, owner="id"), [id]))
+
+
+def belongs(entity: Entity, application: str) -> bool:
+    """Whether the store has any version of this kind that is the application or a child of it."""
+    return bool(fetch(_compose(_ANY, entity, owner=_owner(entity)), [application]))
+
+
+# One kind's share of a merged timeline, its rows told apart by the index of their kind.
+_SHARE = """
+    (SELECT {kind} AS kind, id, version, updated_at FROM {table}
+     WHERE {owner} = %s AND updated_at >= %s AND updated_at < %s AND updated_at {sign}= %s
+       AND (updated_at, {kind}, id, version) {sign} (%s, %s, %s, %s) {filters}
+     ORDER BY updated_at {order}, id {order}, version {order} LIMIT %s)
+"""
+_MERGED = """
+    SELECT kind, id, version, updated_at FROM ({shares}) AS merged
+    ORDER BY updated_at {order}, kind {order}, id {order}, version {order} LIMIT %s
+"""
+
+
+def merged(
+    application: str,
+    filters: Filters,
+    order: Order,
+    after: tuple[datetime, int, str, int] | None,
+    limit: int,
+) -> list[tuple[Entity, str, Key]]:
+    """Up to `limit` versions of an application and its children beyond `after` (updated_at, index
+    of the kind, id, version; None to begin with), in display order: kind, id, key."""
+    since, until = filters.since or FIRST.updated_at, filters.until or LAST.updated_at
+    backwards = order is Order.DESC
+    if after is None:
+        after = (LAST.updated_at, 99, "", 0) if backwards else (FIRST.updated_at, -1, "", 0)
+    moment, kind, id, version = after
+    conditions, values = _conditions(filters)
+    words = {"sign": "<" if backwards else ">", "order": order.value, "filters": conditions}
+    place = [moment, moment, Int4(kind), id, Int4(version)]
+    share = [application, since, until, *place, *values, Int4(limit)]
+    shares = " UNION ALL ".join(
+        _compose(_SHARE, entity, kind=str(number), owner=_owner(entity), **words)
+        for number, entity in enumerate(ENTITIES)
+    )
+    text = _MERGED.format(shares=shares, order=order.value)
+    found = fetch(text, [*share * len(ENTITIES), Int4(limit)])
+    return [(ENTITIES[kind], id, Key(version, at)) for kind, id, version, at in found]
+
+
+def _owner(entity: Entity) -> str:
+    return "id" if entity.root else "product_instance_id"
+
+
+_CHILDREN = "SELECT DISTINCT id FROM {table} WHERE product_instance_id = %s AND updated_at <= %s"
+
+
+def children(entity: Entity, application: str, until: datetime) -> list[str]:
+    """The ids of the children of one kind that named the application up to a moment, included."""
+    return [id for (id,) in fetch(_compose(_CHILDREN, entity), [application, until])]
+
+
+_NEWEST = """
+    SELECT newest.* FROM unnest(%s::varchar[]) AS wanted(id)
+    CROSS JOIN LATERAL (
+        SELECT {columns} FROM {table} WHERE id = wanted.id
+        ORDER BY updated_at DESC, version DESC LIMIT 1
+    ) AS newest
+"""
+
+
+def newest(entity: Entity, ids: Collection[str]) -> dict[str, Row]:
+    """The version written last of each of these entities that the store has."""
+    if not ids:
+        return {}
+    found = map(Row._make, fetch(_compose(_NEWEST, entity), [list(ids)]))
+    return {row.id: row for row in found}

@@ -1,16 +1,24 @@
-"""One version of an entity, and any two compared."""
+"""One version of an entity, by its number or by a moment, and any two compared."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from history import labels
 from history.diff import Operation
 from history.entities import Entity
-from history.timeline import compose, retention, rows
-from history.timeline.neighbours import Keys
-from history.timeline.pages import storable
-from history.timeline.query import EVERYTHING, Include, NoVersionError, OlderThanRetentionError
+from history.timeline import compose, neighbours, retention, rows
+from history.timeline.neighbours import Keys, Pair
+from history.timeline.paging import storable
+from history.timeline.query import (
+    EVERYTHING,
+    Include,
+    NotFoundError,
+    NoVersionError,
+    OlderThanRetentionError,
+)
+from history.timeline.rows import Key
 from history.timeline.versions import LabelledChange, Older, Version, parse
 
 
@@ -33,14 +41,18 @@ def version(
     found = keys.of_version(number)
     if not found:
         raise _absent(entity, id, number, keys)
-    key = found[-1]
-    before = keys.previous(key)
-    bodies = rows.bodies(entity, [(id, wanted) for wanted in (key, before) if wanted])
-    row = bodies.get((id, key))
-    if row is None:  # dropped by retention between the two queries
-        raise OlderThanRetentionError(f"version {number} has just been removed by retention")
-    previous = {(id, key): bodies.get((id, before)) if before else None}
-    return compose.versions(entity, [row], previous, include)[0]
+    return _show(entity, id, found[-1], keys, include)
+
+
+def at(entity: Entity, id: str, moment: datetime) -> Version:
+    """The version that was current at a moment: the highest number that was there by then. Its
+    patch and changes are left out. Three queries. Raises NoVersionError where the entity did not
+    exist yet, OlderThanRetentionError where what it was then is not kept."""
+    keys = all_keys(entity, id)
+    key = keys.current(moment)
+    if key is None:
+        raise _before_the_first(entity, id, keys, f"{entity.name} {id} at that moment")
+    return _show(entity, id, key, keys, frozenset())
 
 
 def compare(entity: Entity, id: str, old: int, new: int) -> Comparison:
@@ -52,34 +64,44 @@ def compare(entity: Entity, id: str, old: int, new: int) -> Comparison:
         if not found:
             raise _absent(entity, id, number, keys)
         pair.append(found[-1])
-    bodies = rows.bodies(entity, [(id, key) for key in pair])
-    if len(bodies) < len(set(pair)):
-        raise OlderThanRetentionError("one of the versions has just been removed by retention")
-    before, after = (bodies[id, key] for key in pair)
-    everything = compose.diff(entity, after, before, compose.Snapshots(), EVERYTHING)
-    plain = {(row.id, row.key): None for row in (before, after)}
-    shown = compose.versions(entity, [before, after], plain, frozenset())
+    sides = neighbours.fetch(entity, [(id, key) for key in pair], {id: keys})
+    if len(sides) < len(pair):
+        raise OlderThanRetentionError("retention has just removed one of the versions")
+    both = Pair(entity, sides[1].row, sides[0].row)
+    everything = compose.diff(both, compose.Snapshots(), EVERYTHING)
+    shown = compose.versions(sides, frozenset())
     changed = compose.labelled(entity, everything.changes, labels.catalogue())
     return Comparison(shown[0], shown[1], everything.patch, changed)
 
 
 def all_keys(entity: Entity, id: str) -> Keys:
     """Raises NoVersionError where the store has nothing of this entity."""
-    keys = rows.keys(entity, [id]).get(id) if storable(id) else None
-    if not keys:
+    keys = neighbours.all_keys(entity, [id]).get(id) if storable(id) else None
+    if keys is None:
         raise NoVersionError(f"the store has no version of {entity.name} {id}")
-    return Keys(keys)
+    return keys
 
 
-def _absent(entity: Entity, id: str, number: int, keys: Keys) -> LookupError:
+def _show(entity: Entity, id: str, key: Key, keys: Keys, include: frozenset[Include]) -> Version:
+    pairs = neighbours.fetch(entity, [(id, key)], {id: keys})
+    if not pairs:
+        raise OlderThanRetentionError("retention has just removed it")
+    return compose.versions(pairs, include)[0]
+
+
+def _absent(entity: Entity, id: str, number: int, keys: Keys) -> NotFoundError:
     """Why the store has other versions of the entity and not this one."""
-    lowest = keys.lowest
     name = f"version {number} of {entity.name} {id}"
-    if lowest is not None and number < lowest.version:
-        row = rows.bodies(entity, [(id, lowest)]).get((id, lowest))
-        why = retention.older(row.version, row.type, parse(row.data)) if row else Older.REMOVED
-        if why in (Older.REMOVED, Older.UNKNOWN):
-            return OlderThanRetentionError(
-                f"{name} is older than what is kept, which begins with {lowest.version}"
-            )
+    if keys.lowest is not None and number < keys.lowest.version:
+        return _before_the_first(entity, id, keys, name)
     return NoVersionError(f"the store has no {name}")
+
+
+def _before_the_first(entity: Entity, id: str, keys: Keys, name: str) -> NotFoundError:
+    """Why there is nothing before the lowest version that the store has."""
+    lowest = keys.lowest
+    row = rows.bodies(entity, [(id, lowest)]).get((id, lowest)) if lowest else None
+    why = retention.older(row.version, row.type, parse(row.data)) if row else Older.REMOVED
+    if row and why in (None, Older.NEVER_ARRIVED):
+        return NoVersionError(f"the store has no {name}")
+    return OlderThanRetentionError(f"{name}: older than what is kept")

@@ -220,8 +220,8 @@ def test_path_filter_shows_what_changed_it(store: Store) -> None:
 def test_path_filter_gives_back_what_it_has_and_goes_on(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("history.timeline.pages.BATCH", 4)
-    monkeypatch.setattr("history.timeline.pages.SCAN", 8)
+    monkeypatch.setattr("history.timeline.paging.BATCH", 4)
+    monkeypatch.setattr("history.timeline.paging.SCAN", 8)
     for version in range(30):
         store.add("A1", version, {"n": version, "rate": version // 10}, version)
     first = page(filters=Filters(path="/rate"), page_size=1)

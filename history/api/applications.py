@@ -1,0 +1,71 @@
+"""The calls about a whole application, and the search."""
+
+from __future__ import annotations
+
+from history import completeness, timeline
+from history.api import answers
+from history.api.answers import Answer
+from history.api.parameters import TOKEN_LENGTH, Parameters
+from history.api.views import Call, filters, page_size, plain, shape
+from history.entities import CHILDREN, ENTITIES
+from history.searchkeys import SEARCH_VALUE_LENGTH
+from history.timeline import ApplicationQuery, Order
+
+
+class ApplicationTimeline(Call):
+    """GET applications/{productInstanceId}/history"""
+
+    def answer(self, parameters: Parameters, **place: str) -> Answer:
+        form = shape(parameters)
+        query = ApplicationQuery(
+            id=place["id"],
+            filters=filters(parameters, form),
+            order=parameters.choice("order", Order, Order.DESC),
+            page_size=page_size(parameters),
+            page_token=parameters.text("pageToken", TOKEN_LENGTH),
+            include=form.include,
+        )
+        parameters.finish()
+        found = timeline.application(query)
+        return answers.page(found, completeness.read(ENTITIES), form)
+
+
+class ApplicationAt(Call):
+    """GET applications/{productInstanceId}/at"""
+
+    def answer(self, parameters: Parameters, **place: str) -> Answer:
+        form = plain(parameters)
+        moment = parameters.required_moment("time", form.zone)
+        parameters.finish()
+        found = timeline.application_at(place["id"], moment)
+        root = found.application
+        return {
+            "time": form.moment(moment),
+            "application": answers.version(root, form) if root else None,
+            "children": {
+                entity.name: [
+                    answers.version(child, form)
+                    for child in found.children
+                    if child.entity is entity
+                ]
+                for entity in CHILDREN
+            },
+            "deleted": [answers.version(child, form) for child in found.deleted],
+            "completeness": answers.completeness(completeness.read(ENTITIES), form),
+        }
+
+
+class Search(Call):
+    """GET search"""
+
+    def answer(self, parameters: Parameters, **place: str) -> Answer:  # noqa: ARG002
+        form = plain(parameters)
+        text = parameters.required("q", SEARCH_VALUE_LENGTH)
+        size, token = page_size(parameters), parameters.text("pageToken", TOKEN_LENGTH)
+        parameters.finish()
+        results = timeline.search(text, size, token)
+        data: Answer = {"results": [answers.found(each, form) for each in results.found]}
+        if results.next_token is not None:
+            data["nextPageToken"] = results.next_token
+        data["completeness"] = answers.completeness(completeness.read(ENTITIES), form)
+        return data

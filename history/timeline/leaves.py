@@ -1,0 +1,168 @@
+"""The newest version of an entity with who last changed each of its leaves; one field's history."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from history import labels, people
+from history.diff import MISSING, Maybe, changes, find
+from history.entities import Entity
+from history.exactjson import Json
+from history.labels import Label
+from history.people import Author
+from history.record import ChangeType
+from history.timeline import compose, pages, paging, retention, token
+from history.timeline.blame import Blame, leaves
+from history.timeline.neighbours import Pair, Place
+from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, NoVersionError
+from history.timeline.versions import Version, parse
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Which version set a value. exact: False where an older version, which the store does not
+    have, may have set it already."""
+
+    version: int
+    type: ChangeType
+    updated_at: datetime
+    client_id: str
+    author: Author | None
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A leaf of the newest snapshot: pointer, value, label, and who last changed it."""
+
+    path: str
+    value: Json
+    label: Label | None
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Blamed:
+    """The newest version, and its leaves in document order."""
+
+    newest: Version
+    leaves: tuple[Leaf, ...]
+
+
+def blame(entity: Entity, id: str) -> Blamed:
+    """The newest version of an entity and who last changed each leaf of it.
+
+    Reads back as far as there is a leaf of which nobody is known yet. Raises NoVersionError.
+    """
+    pairs = pages.backwards(entity, id) if paging.storable(id) else iter(())
+    first = pair = next(pairs, None)
+    if first is None or pair is None:
+        raise NoVersionError(f"the store has no version of {entity.name} {id}")
+    data = parse(first.row.data)
+    told: dict[str, Pair] = {}
+    walk: Blame[Pair] = Blame(data, compose.identity(entity), told.__setitem__)
+    while pair.before is not None and not walk.done:
+        walk.step(parse(pair.before.data), pair)
+        pair = next(pairs, Pair(entity, pair.before, None))
+    walk.finish(pair)
+    origins = _origins(told.values())
+    catalogue = labels.catalogue()
+    found = tuple(
+        Leaf(path, value, catalogue.find(entity.name, path), origins[told[path].place])
+        for path, value in leaves(data)
+    )
+    return Blamed(compose.versions([first], frozenset())[0], found)
+
+
+def _origins(pairs: Collection[Pair]) -> Mapping[Place, Origin]:
+    authors = people.authors(pair.row.author for pair in pairs)
+    return {
+        pair.place: Origin(
+            version=pair.row.version,
+            type=ChangeType(pair.row.type),
+            updated_at=pair.row.updated_at,
+            client_id=pair.row.client_id,
+            author=authors[pair.row.author] if pair.row.author is not None else None,
+            exact=_exact(pair),
+        )
+        for pair in pairs
+    }
+
+
+def _exact(pair: Pair) -> bool:
+    """Whether no version is missing in front of it that may have done the same."""
+    row, before = pair.row, pair.before
+    if before is not None:
+        return before.version == row.version - 1
+    return retention.older(row.version, row.type, parse(row.data)) is None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A value that a field had: MISSING for the time without the field. origin set it, and it held
+    until the moment that the next one was set; None: it still holds."""
+
+    value: Maybe
+    origin: Origin
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class FieldHistory:
+    """The values of a field, newest first. next_token: None at the end. A page may be cut short,
+    even to nothing, after SCAN versions."""
+
+    label: Label | None
+    held: tuple[Held, ...]
+    next_token: str | None
+
+
+def field(
+    entity: Entity, id: str, path: str, size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
+) -> FieldHistory:
+    """Which values the field at a pointer or key path had, since when and by whom, in the order
+    of version numbers. Raises BadParameterError, NoVersionError."""
+    paging.check_size(size)
+    paging.check_path(path)
+    if "*" in path.split("/"):
+        raise BadParameterError("path", "must name one field; * would name many")
+    binding = ("field", entity.name, id, path)
+    after, until = None, None
+    if page_token is not None:
+        *place, until = token.read(binding, page_token)
+        after = Place(*place)
+    found: list[tuple[Pair, Maybe, datetime | None]] = []
+    pairs = pages.backwards(entity, id, after) if paging.storable(id) else iter(())
+    last = pair = next(pairs, None)
+    if last is None and page_token is None:
+        raise NoVersionError(f"the store has no version of {entity.name} {id}")
+    scanned = 0
+    while pair is not None and scanned < paging.SCAN:
+        before = _value(path, pair.before.data) if pair.before else MISSING
+        value = _value(path, pair.row.data)
+        if not _same(before, value):
+            if len(found) == size:
+                break
+            found.append((pair, value, until))
+            until = pair.row.updated_at
+        scanned += 1
+        last, pair = pair, next(pairs, None)
+    end = last.place if last is not None and pair is not None else None
+    origins = _origins([pair for pair, _, _ in found])
+    return FieldHistory(
+        label=labels.catalogue().find(entity.name, path),
+        held=tuple(Held(value, origins[pair.place], to) for pair, value, to in found),
+        next_token=token.issue(binding, (*end, until)) if end else None,
+    )
+
+
+def _value(path: str, snapshot: bytes) -> Maybe:
+    return next((value for _, value in find(path, parse(snapshot))), MISSING)
+
+
+def _same(old: Maybe, new: Maybe) -> bool:
+    if old is MISSING or new is MISSING:
+        return old is new
+    return not changes(old, new)

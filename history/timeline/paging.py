@@ -1,0 +1,130 @@
+"""Pages of versions out of any reader of slices: tokens, and the filter by changed path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+from history.diff import BadPath, changes, matches, parse
+from history.record import ID_LENGTH
+from history.timeline import compose, token
+from history.timeline.neighbours import Pair, Place
+from history.timeline.query import (
+    MAX_PAGE_SIZE,
+    BadParameterError,
+    Filters,
+    Include,
+    NoVersionError,
+)
+from history.timeline.rows import Row
+from history.timeline.versions import Page
+
+# A path filter reads this many versions at a time, and so many before it gives back what it has.
+BATCH = 250
+SCAN = 1000
+
+
+class Slice(NamedTuple):
+    """Versions in display order, and the last one's place if there are more behind it."""
+
+    pairs: list[Pair]
+    end: Place | None
+
+
+# Reads up to so many versions beyond a place (None: from the start), the path filter aside. The
+# rows are those right in front of that place, where they are at hand.
+Reader: TypeAlias = Callable[[Place | None, int, Sequence[Row]], Slice]
+
+
+class Paged(Protocol):
+    """What a question must have to be answered page by page."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def filters(self) -> Filters: ...
+    @property
+    def page_size(self) -> int: ...
+    @property
+    def page_token(self) -> str | None: ...
+    @property
+    def include(self) -> frozenset[Include]: ...
+    @property
+    def binding(self) -> tuple[object, ...]: ...
+
+
+def find(query: Paged, read: Reader) -> Slice:
+    """The slice that the query asks for. Raises BadParameterError, and NoVersionError for an id
+    that cannot be."""
+    _check(query)
+    after = None
+    if query.page_token is not None:
+        after = Place(*token.read(query.binding, query.page_token))
+    if query.filters.path is None:
+        return read(after, query.page_size, ())
+    return _matching(read, query.filters.path, after, query.page_size)
+
+
+def page(query: Paged, found: Slice) -> Page:
+    """A slice as the page that is shown."""
+    following = token.issue(query.binding, found.end) if found.end else None
+    return Page(tuple(compose.versions(found.pairs, query.include)), following)
+
+
+def storable(id: str) -> bool:
+    """Whether there can be an entity with this id at all."""
+    return 0 < len(id) <= ID_LENGTH and "\0" not in id
+
+
+def check_size(size: int) -> None:
+    """Raises BadParameterError unless a page can be of this size."""
+    if not 1 <= size <= MAX_PAGE_SIZE:
+        raise BadParameterError("pageSize", f"must be from 1 to {MAX_PAGE_SIZE}")
+
+
+def check_path(path: str) -> None:
+    """Raises BadParameterError unless this is a pointer or a key path."""
+    try:
+        parse(path)
+    except BadPath as error:
+        raise BadParameterError("path", str(error)) from None
+
+
+def _check(query: Paged) -> None:
+    check_size(query.page_size)
+    since, until = query.filters.since, query.filters.until
+    if since and until and since > until:
+        raise BadParameterError("from", "must not be later than to")
+    if query.filters.path is not None:
+        check_path(query.filters.path)
+    if not storable(query.id):
+        raise NoVersionError("an id has 1 to 32 characters")
+
+
+def _matching(read: Reader, path: str, after: Place | None, size: int) -> Slice:
+    """Versions that changed the path: a page of them, or what SCAN versions hold."""
+    matched: list[Pair] = []
+    carry: list[Row] = []
+    scanned = 0
+    while scanned < SCAN:
+        batch = read(after, BATCH, carry)
+        snapshots = compose.Snapshots()
+        for pair in batch.pairs:
+            if not _touches(path, pair, snapshots):
+                continue
+            if len(matched) == size:
+                return Slice(matched, matched[-1].place)
+            matched.append(pair)
+        if batch.end is None:
+            return Slice(matched, None)
+        scanned += len(batch.pairs)
+        carry = [batch.pairs[-1].row]
+        after = batch.end
+    return Slice(matched, after)
+
+
+def _touches(path: str, pair: Pair, snapshots: compose.Snapshots) -> bool:
+    if pair.before is None:
+        return False
+    both = (snapshots.of(pair.before), snapshots.of(pair.row), compose.identity(pair.entity))
+    return any(matches(path, change) for change in changes(*both))
