@@ -23,7 +23,8 @@ class ChangeType(IntEnum):
 class Record(msgspec.Struct, frozen=True, gc=False):
     """One version of one entity, checked, ready to be stored.
 
-    updated_at: microseconds since 1970-01-01 UTC. data: the snapshot as raw JSON text in UTF-8.
+    updated_at: microseconds since 1970-01-01 UTC. data: the snapshot as raw JSON text in UTF-8,
+    a view into the message where it came in one.
     product_instance_id: None for the application itself, never None for its children.
     """
 
@@ -35,4 +36,4 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     client_id: str
     author: str | None
     product_instance_id: str | None
-    data: bytes
+    data: bytes | memoryview

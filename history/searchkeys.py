@@ -5,8 +5,9 @@ Which ones there are stands with each kind of entity (Entity.search). Pure; inge
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 
@@ -35,38 +36,47 @@ def found_keys(record: Record) -> list[FoundKey]:
     if not entity.search:
         return []
     try:
-        members = _decoder(entity).decode(record.data)
+        values = _typed(entity).decode(record.data)
     except (msgspec.MsgspecError, RecursionError):
-        return []  # null for DELETE
+        return _one_by_one(entity, record)
+    return _keys(entity, record, [_follow(values, way) for _, way in _ways(entity)])
+
+
+def _one_by_one(entity: Entity, record: Record) -> list[FoundKey]:
+    """The same where something on the way to a key is not of the usual type."""
+    try:
+        snapshot = msgspec.json.decode(record.data)
+    except (msgspec.MsgspecError, RecursionError):
+        return []  # text that is no Unicode: PostgreSQL will refuse the snapshot
+    found = []
+    for _, pointer in entity.search:
+        value = snapshot
+        for segment in _segments(pointer):
+            value = value.get(segment) if isinstance(value, dict) else None
+        found.append(value)
+    return _keys(entity, record, found)
+
+
+def _keys(entity: Entity, record: Record, values: list[object]) -> list[FoundKey]:
     product = record.product_instance_id or record.id
     found = []
-    for name, attribute, rest in _places(entity):
-        value = _value(getattr(members, attribute), rest)
-        if value is not None and 0 < len(value) <= SEARCH_VALUE_LENGTH:
-            found.append(FoundKey(value, name, entity.name, record.id, product))
+    for (name, _), value in zip(entity.search, values, strict=True):
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        text = str(value) if whole or isinstance(value, str) else ""
+        if 0 < len(text) <= SEARCH_VALUE_LENGTH and "\0" not in text:
+            found.append(FoundKey(text, name, entity.name, record.id, product))
     return found
 
 
-def _value(raw: msgspec.Raw | None, rest: list[str]) -> str | None:
-    if raw is None:
-        return None
-    try:
-        value = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, RecursionError):
-        return None  # text that is no Unicode: PostgreSQL will refuse the snapshot
-    for segment in rest:
-        value = value.get(segment) if isinstance(value, dict) else None
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    return value if isinstance(value, str) and "\0" not in value else None
+def upsert_rows(found: Iterable[tuple[list[FoundKey], int]]) -> list[tuple[FoundKey, str]]:
+    """The distinct keys of a batch, each with its newest UTC day (ISO), in the order to insert.
 
-
-def upsert_rows(records: list[Record]) -> list[tuple[FoundKey, str]]:
-    """The distinct keys of a batch, each with its newest UTC day (ISO), in the order to insert."""
+    found: the keys of each record with its updated_at.
+    """
     newest: dict[FoundKey, int] = {}
-    for record in records:
-        for key in found_keys(record):
-            newest[key] = max(record.updated_at, newest.get(key, record.updated_at))
+    for keys, updated_at in found:
+        for key in keys:
+            newest[key] = max(updated_at, newest.get(key, updated_at))
     return [(key, day_of(moment).isoformat()) for key, moment in sorted(newest.items())]
 
 
@@ -83,24 +93,49 @@ EXPIRE = "DELETE FROM search_key WHERE day < %s"
 
 
 @cache
-def _decoder(entity: Entity) -> msgspec.json.Decoder[Any]:
-    """A decoder that keeps the members in which keys lie as raw text and skips all others."""
-    members = dict.fromkeys(_segments(pointer)[0] for _, pointer in entity.search)
-    names = {f"member{number}": member for number, member in enumerate(members)}
-    fields: list[Any] = [(name, msgspec.Raw | None, None) for name in names]
-    return msgspec.json.Decoder(msgspec.defstruct("Members", fields, rename=names))
+def _typed(entity: Entity) -> msgspec.json.Decoder[Any]:
+    """A decoder of nothing but the keys: everything else is skipped, which is cheap."""
+    tree: dict[str, Any] = {}
+    for _, pointer in entity.search:
+        *way, last = _segments(pointer)
+        branch = tree
+        for segment in way:
+            branch = branch.setdefault(segment, {})
+        branch[last] = None
+    return msgspec.json.Decoder(_struct(tree))
+
+
+def _struct(tree: dict[str, Any]) -> Any:
+    """A struct of a tree's members, named by their place; a leaf is text, an integer or null."""
+    names = {f"member{number}": member for number, member in enumerate(tree)}
+    kinds = [
+        str | int | None if tree[each] is None else _struct(tree[each]) | None for each in tree
+    ]
+    fields: list[Any] = [(name, kind, None) for name, kind in zip(names, kinds, strict=True)]
+    return msgspec.defstruct("Members", fields, rename=names)
 
 
 @cache
-def _places(entity: Entity) -> list[tuple[str, str, list[str]]]:
-    """Each key's name, the decoder's attribute that it lies in, and the way on from there."""
-    kind = _decoder(entity).type
-    attributes = {field.encode_name: field.name for field in msgspec.structs.fields(kind)}
-    places = []
+def _ways(entity: Entity) -> list[tuple[str, list[str]]]:
+    """Each key's name, and the struct members that lead to it."""
+    ways = []
     for name, pointer in entity.search:
-        first, *rest = _segments(pointer)
-        places.append((name, attributes[first], rest))
-    return places
+        kind, way = _typed(entity).type, []
+        for segment in _segments(pointer):
+            field = next(f for f in msgspec.structs.fields(kind) if f.encode_name == segment)
+            way.append(field.name)
+            kind = next((k for k in get_args(field.type) if hasattr(k, "__struct_fields__")), None)
+        ways.append((name, way))
+    return ways
+
+
+def _follow(values: Any, way: list[str]) -> object:
+    for name in way:
+        if values is None:
+            return None
+        values = getattr(values, name)
+    found: object = values
+    return found
 
 
 def _segments(pointer: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
 EPOCH = date(1970, 1, 1)
@@ -12,10 +12,19 @@ MICROSECONDS_PER_DAY = 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The UTC days, both ends included, of which versions are stored."""
+    """The UTC days, both ends included, of which versions are stored.
+
+    start: the first moment inside, end: the first one after, in microseconds since the epoch.
+    """
 
     oldest: date
     newest: date
+    start: int = field(init=False)
+    end: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name, day in (("start", self.oldest), ("end", self.newest + timedelta(days=1))):
+            object.__setattr__(self, name, (day - EPOCH).days * MICROSECONDS_PER_DAY)
 
     @classmethod
     def at(cls, now: datetime, retention_days: int, ahead_days: int) -> Window:
@@ -28,16 +37,6 @@ class Window:
         """Every day of the window, oldest first."""
         for number in range((self.newest - self.oldest).days + 1):
             yield self.oldest + timedelta(days=number)
-
-    @property
-    def start(self) -> int:
-        """First moment inside, microseconds since the epoch."""
-        return (self.oldest - EPOCH).days * MICROSECONDS_PER_DAY
-
-    @property
-    def end(self) -> int:
-        """First moment after, microseconds since the epoch."""
-        return ((self.newest - EPOCH).days + 1) * MICROSECONDS_PER_DAY
 
 
 def day_of(microseconds: int) -> date:

@@ -8,6 +8,7 @@ import msgspec
 
 from history.entities import BY_NAME
 from history.record import Record
+from history.searchkeys import FoundKey, found_keys
 from history.window import Window
 from ingest.decode import Expired, Reason, Rejected, decode
 from ingest.message import Message, TopicPartition
@@ -25,11 +26,12 @@ class Limits:
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
-    """A good record, packed, with the message that it came from."""
+    """A good record, packed, with the message that it came from and its business keys."""
 
     record: Record
     packed: bytes
     message: Message
+    keys: list[FoundKey]
 
 
 class Reject(msgspec.Struct, frozen=True, gc=False):
@@ -125,7 +127,7 @@ class Batch:
         rows = self.rows.get(record.entity)
         if rows is None:
             rows = self.rows[record.entity] = []
-        rows.append(Row(record, row(record), message))
+        rows.append(Row(record, row(record), message, found_keys(record)))
         return None
 
     def entities(self) -> list[str]:

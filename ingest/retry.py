@@ -61,12 +61,13 @@ def _once(connection: Connection, held: Held, window: Window) -> str:
         return "expired"
     except Rejected as error:
         return quarantine.postpone(connection, held, error.reason, error.detail)
-    packed = Row(record, row(record), held.message)
+    keys = searchkeys.found_keys(record)
+    packed = Row(record, row(record), held.message, keys)
     try:
         with connection.transaction():
             outcome = store_carefully(connection, BY_NAME[record.entity], [packed])
             if not outcome.rejects:
-                index(connection, searchkeys.upsert_rows([record]))
+                index(connection, searchkeys.upsert_rows([(keys, record.updated_at)]))
     except errors.CheckViolation:
         return _NO_DAY
     if outcome.rejects:

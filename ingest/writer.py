@@ -123,9 +123,11 @@ class Writer:
     def _index(self, connection: Connection, batch: Batch, result: _Result) -> list[Hashable]:
         """Put the batch's business keys where search finds them; returns what is new there."""
         refused = {id(reject.message) for reject in result.rejects}
-        rows = (row for rows in batch.rows.values() for row in rows)
-        records = [row.record for row in rows if id(row.message) not in refused]
-        fresh = [each for each in searchkeys.upsert_rows(records) if each not in self._indexed]
+        rows = (row for rows in batch.rows.values() for row in rows if row.keys)
+        found = searchkeys.upsert_rows(
+            (row.keys, row.record.updated_at) for row in rows if id(row.message) not in refused
+        )
+        fresh = [each for each in found if each not in self._indexed]
         index(connection, fresh)
         return [*fresh]
 

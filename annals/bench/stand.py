@@ -30,12 +30,9 @@ MANAGE = Path(__file__).resolve().parents[2] / "manage.py"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One consumer process from its start to its end. summary: what `consume --json` printed;
-    cpu_seconds: of the process; peak_mb: its greatest resident memory."""
+    """One consumer process from its start to its end. summary: what `consume --json` printed."""
 
     summary: Mapping[str, Any]
-    cpu_seconds: float
-    peak_mb: float
 
 
 class Stand:
@@ -44,6 +41,7 @@ class Stand:
     def __init__(self, conninfo: str, broker: Broker) -> None:
         self.conninfo = conninfo
         self.broker = broker
+        self._round = 0
 
     def connect(self) -> psycopg.Connection[Any]:
         """A connection in autocommit mode."""
@@ -51,6 +49,7 @@ class Stand:
 
     def empty(self) -> None:
         """Forget all rows and all offsets; checkpointed, so that each run starts alike."""
+        self._round += 1  # and in a new group, which no earlier member haunts
         tables = [entity.table for entity in ENTITIES]
         tables += ["ingest_ledger", "ingest_gap", "ingest_quarantine", "search_key"]
         with self.connect() as connection:
@@ -84,7 +83,7 @@ class Stand:
         return [finish(process) for process in processes]
 
     def start_consumer(self, until_idle: float | None = None, **env: str) -> subprocess.Popen[str]:
-        words = ["consume", "--json"]
+        words = ["consume", "--json", "--group", f"bench-{self._round}"]
         words += [] if until_idle is None else ["--until-idle", str(until_idle)]
         return subprocess.Popen(  # noqa: S603 - our own command
             [sys.executable, str(MANAGE), *words], env={**self.environment(), **env},
@@ -129,15 +128,11 @@ def stand(partitions: int) -> Iterator[Stand]:
 
 
 def finish(process: subprocess.Popen[str]) -> Run:
-    """Wait for a consumer to end, and read what it used."""
-    assert process.stdout is not None  # noqa: S101
-    output = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
+    """Wait for a consumer to end, and read its summary."""
+    output, _ = process.communicate()
     if process.returncode:
         raise RuntimeError(f"the consumer ended with {process.returncode}")
-    summary = json.loads(output.splitlines()[-1])
-    return Run(summary, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    return Run(json.loads(output.splitlines()[-1]))
 
 
 def bare_copy(
