@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count
+from django.db.models import Count, OuterRef, Subquery
+from django.db.models.functions import Coalesce
 
 from ingest.models import Ledger, Quarantined
 
@@ -59,23 +60,23 @@ class Entry:
 
 def entries() -> list[Entry]:
     """The ledger, by topic and partition, topics made again in the order of their making."""
-    held = {
-        (row["topic"], row["topic_id"], row["partition"]): row["count"]
-        for row in Quarantined.objects.exclude(status=Quarantined.Status.RESOLVED)
-        .values("topic", "topic_id", "partition")
+    place = ("topic", "topic_id", "partition")
+    unresolved = (
+        Quarantined.objects.exclude(status=Quarantined.Status.RESOLVED)
+        .filter(**{name: OuterRef(name) for name in place})
+        .order_by()
+        .values(*place)
         .annotate(count=Count("id"))
-    }
-    rows = list(Ledger.objects.order_by("topic", "partition", "checked_at"))
+        .values("count")
+    )
+    # One statement, so that both are of one moment: a batch moves both.
+    counted = Ledger.objects.annotate(in_quarantine=Coalesce(Subquery(unresolved), 0))
+    rows = list(counted.order_by("topic", "partition", "checked_at"))
     newest = {(row.topic, row.partition): row.topic_id for row in rows}
     return [
         Entry(
             current=newest[row.topic, row.partition] == row.topic_id,
-            in_quarantine=held.get((row.topic, row.topic_id, row.partition), 0),
-            **{
-                name: getattr(row, name)
-                for name in Entry.__slots__
-                if name not in ("current", "in_quarantine")
-            },
+            **{name: getattr(row, name) for name in Entry.__slots__ if name != "current"},
         )
         for row in rows
     ]

@@ -81,18 +81,21 @@ class Persistence:
         high: Mapping[TopicPartition, int],
         retry: bool,
     ) -> Written:
+        # A commit whose answer was lost may have been done, or be done just now: before every
+        # new try, and where it is refused, the ledger is asked whether it stands at the end.
+        if retry and self._is_written(batch, claims):
+            return _as_counted(batch)
         with metrics.WRITE_SECONDS.time():
             try:
                 return self._writer.write(batch, claims, high)
             except Fenced:
-                ends = {
-                    claims[source]: progress.next for source, progress in batch.progress.items()
-                }
-                if retry and ledger.holds(self._writer.connection, ends):
-                    # The commit before the connection broke did succeed; the ledger has counted.
-                    rows = (row.message for rows in batch.rows.values() for row in rows)
-                    return Written(by_source(batch, rows), {})
+                if retry and self._is_written(batch, claims):
+                    return _as_counted(batch)
                 raise
+
+    def _is_written(self, batch: Batch, claims: Mapping[TopicPartition, Claim]) -> bool:
+        ends = {claims[source]: progress.next for source, progress in batch.progress.items()}
+        return ledger.holds(self._writer.connection, ends)
 
     def _until_done(self, once: Callable[[bool], T]) -> T:
         pause, retry = FIRST_PAUSE_SECONDS, False
@@ -110,6 +113,12 @@ class Persistence:
             if self._abandoned.wait(pause):
                 raise Abandoned
             pause, retry = min(pause * 2, LONGEST_PAUSE_SECONDS), True
+
+
+def _as_counted(batch: Batch) -> Written:
+    """What became of a batch that the ledger has counted already, as far as is known here."""
+    rows = (row.message for rows in batch.rows.values() for row in rows)
+    return Written(by_source(batch, rows), {})
 
 
 def _first_line(error: Exception) -> str:

@@ -1,0 +1,161 @@
+"""The real writer on the tests' database, and what is there afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from history.entities import BY_TOPIC, ENTITIES, ROOT, Entity
+from history.window import Window
+from ingest import completeness, ledger
+from ingest.batch import Batch, Gap, Limits
+from ingest.connect import connect
+from ingest.ledger import Claim
+from ingest.message import Message, TopicPartition
+from ingest.writer import Writer, Written
+from tests.messages import CHILD, SOURCE, TWIN, WINDOW, message
+
+TWIN_SOURCE = TopicPartition(TWIN, "id-of-twin", 0)
+CHILD_SOURCE = TopicPartition(CHILD, "id-of-child", 0)
+SOURCES = (SOURCE, TWIN_SOURCE, CHILD_SOURCE)
+
+
+@dataclass
+class Ingested:
+    """A writer that holds partition 0 of a topic, its twin and a child's topic."""
+
+    writer: Writer
+    claims: dict[TopicPartition, Claim]
+    next: dict[TopicPartition, int] = field(default_factory=lambda: dict.fromkeys(SOURCES, 0))
+
+    def batch(
+        self,
+        *given: bytes | Message | None,
+        source: TopicPartition = SOURCE,
+        gap: Gap | None = None,
+    ) -> Batch:
+        """A batch of values, or messages, from the next offset of a partition on."""
+        batch = Batch(Limits(100_000, 1 << 30))
+        self.fill(batch, *given, source=source, gap=gap)
+        return batch
+
+    def fill(
+        self,
+        batch: Batch,
+        *given: bytes | Message | None,
+        source: TopicPartition = SOURCE,
+        gap: Gap | None = None,
+        window: Window = WINDOW,
+    ) -> None:
+        for body in given:
+            expected = self.next[source]
+            offset = gap.end if gap else expected
+            plain = not isinstance(body, Message)
+            each = message(body, offset, source.topic) if plain else body
+            batch.add(each, source, expected, window, (gap,) if gap else ())
+            self.next[source], gap = offset + 1, None
+
+    def write(
+        self,
+        *given: bytes | Message | None,
+        source: TopicPartition = SOURCE,
+        gap: Gap | None = None,
+    ) -> Written:
+        return self.store(self.batch(*given, source=source, gap=gap))
+
+    def store(self, batch: Batch) -> Written:
+        return self.writer.write(batch, self.claims, {})
+
+    def claim(self) -> dict[TopicPartition, Claim]:
+        """Take all partitions over anew."""
+        self.claims = claim_all()
+        return self.claims
+
+
+def claim_all() -> dict[TopicPartition, Claim]:
+    with connect() as connection:
+        return {source: ledger.claim(connection, source, 0) for source in SOURCES}
+
+
+def query(text: str, *values: Any) -> list[dict[str, Any]]:
+    """Rows of a query, asked past everything that is tested."""
+    with connect("test") as plain, psycopg.ClientCursor(plain, row_factory=dict_row) as cursor:
+        return cursor.execute(text, values).fetchall()
+
+
+def rows(entity: Entity = ROOT) -> list[dict[str, Any]]:
+    """What is stored of a kind, snapshots as text, by id, version and moment."""
+    table = sql.Identifier(entity.table).as_string()
+    return query(f"SELECT *, data::text AS text FROM {table} ORDER BY id, version, updated_at")
+
+
+def ids(entity: Entity = ROOT) -> list[str]:
+    return [row["id"] for row in rows(entity)]
+
+
+def quarantined() -> list[dict[str, Any]]:
+    return query('SELECT * FROM ingest_quarantine ORDER BY topic, partition, "offset"')
+
+
+def counts(source: TopicPartition = SOURCE) -> dict[str, int]:
+    """The ledger's counts of a partition that are not zero, and its next offset."""
+    [row] = query(
+        "SELECT next_offset, read, stored, repeated, expired, quarantined, skipped, lost"
+        " FROM ingest_ledger WHERE topic = %s AND topic_id = %s AND partition = %s",
+        source.topic,
+        source.topic_id,
+        source.partition,
+    )
+    return {name: count for name, count in row.items() if count}
+
+
+def faults() -> list[str]:
+    """What `manage.py ledger` would complain of; also whether the tables hold what it says."""
+    entries = completeness.entries()
+    stored: dict[str, int] = {}
+    for entry in entries:
+        table = BY_TOPIC[entry.topic].table
+        stored[table] = stored.get(table, 0) + entry.stored
+    wrong = [
+        f"{table}: {count} stored says the ledger, {found} are there"
+        for table, count in stored.items()
+        if (found := query(f"SELECT count(*) FROM {table}")[0]["count"]) != count
+    ]
+    return completeness.faults(entries) + wrong
+
+
+OURS = ("ingest_ledger", "ingest_gap", "ingest_quarantine", "search_key")
+
+
+def empty() -> None:
+    """Forget everything that ingest wrote, the days too."""
+    with connect("test") as plain:
+        parts = plain.execute(
+            "SELECT inhrelid::regclass::text FROM pg_inherits JOIN pg_class t ON t.oid = inhrelid"
+            " WHERE inhparent = ANY(%s::regclass[]) AND t.relkind = 'r'",
+            [[entity.table for entity in ENTITIES]],
+        ).fetchall()
+        for (part,) in parts:
+            plain.execute(f"DROP TABLE {part}")
+        for table in OURS:
+            plain.execute(f"DELETE FROM {table}")
+
+
+@pytest.fixture
+def ingested(db: None) -> Iterator[Ingested]:
+    """Empty tables without days, and a writer that has claimed its partitions.
+
+    The writer commits on a connection of its own, so this cleans up itself: to flush every table,
+    as `transactional_db` does, takes seconds.
+    """
+    empty()
+    writer = Writer(connect)
+    yield Ingested(writer, claim_all())
+    writer.close()
+    empty()

@@ -1,0 +1,327 @@
+"""The ledger: who may write, what is counted, and that a fault in it is seen."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import psycopg
+import pytest
+from django.core.management import call_command
+from django.db import connections
+
+from ingest import completeness, ledger
+from ingest.batch import Batch, Gap, Limits
+from ingest.breaker import Tolerance
+from ingest.connect import connect
+from ingest.ledger import Claim, Fenced
+from ingest.message import Message, TopicPartition
+from ingest.persist import Persistence
+from ingest.upkeep import Probe
+from ingest.writer import Writer
+from tests.db.ingested import (
+    CHILD_SOURCE,
+    TWIN_SOURCE,
+    Ingested,
+    claim_all,
+    counts,
+    faults,
+    ids,
+    ingested,
+    quarantined,
+    query,
+)
+from tests.messages import NOW, SOURCE, WINDOW, message, value
+
+__all__ = ["ingested"]
+
+
+def printed(*options: str) -> tuple[int, dict[str, Any]]:
+    """`manage.py ledger --json`: exit code and what it says."""
+    out = StringIO()
+    try:
+        call_command("ledger", "--json", "--offline", *options, stdout=out)
+    except SystemExit as end:
+        return int(str(end.code)), json.loads(out.getvalue())
+    return 0, json.loads(out.getvalue())
+
+
+def committed(*words: str) -> None:
+    """A command on a thread of its own, so outside the transaction of the test."""
+
+    def run() -> None:
+        call_command(*words, stdout=StringIO())
+        connections.close_all()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(run).result()
+
+
+def tamper(change: str) -> None:
+    with connect("test") as plain:
+        assert plain.execute(change).rowcount == 1
+
+
+def test_a_partition_that_was_never_read_begins_where_the_broker_does(ingested: Ingested) -> None:
+    source = TopicPartition("a", "id", 3)
+    with connect() as plain:
+        assert ledger.claim(plain, source, 42) == Claim(source, 1, 42, 0, False)
+        assert ledger.claim(plain, source, 99) == Claim(source, 2, 42, 0, False)
+        again = TopicPartition("a", "made again", 3)
+        assert ledger.claim(plain, again, 0) == Claim(again, 1, 0, 0, False)
+
+
+def test_whoever_claimed_later_writes_and_the_other_does_not(ingested: Ingested) -> None:
+    """Rows, rejects, search keys and counts of the fenced one: nothing of it is there."""
+    ingested.write(value(id="a"))
+    late = ingested.batch(value(id="late", data={"realtyCrmId": "late"}), b"late")
+    newer = claim_all()
+    with pytest.raises(Fenced):
+        ingested.store(late)
+    assert ids() == ["a"]
+    assert quarantined() == []
+    assert query("SELECT 1 FROM search_key") == []
+    assert counts() == {"next_offset": 1, "read": 1, "stored": 1}
+    ingested.claims = newer
+    ingested.store(late)
+    assert ids() == ["a", "late"]
+    assert faults() == []
+
+
+@pytest.mark.parametrize("start", [0, 2], ids=["behind", "ahead"])
+def test_at_another_offset_nothing_is_written(ingested: Ingested, start: int) -> None:
+    ingested.write(value(id="a"))
+    ingested.next[SOURCE] = start
+    with pytest.raises(Fenced):
+        ingested.write(value(id="b"))
+    assert ids() == ["a"]
+    assert counts() == {"next_offset": 1, "read": 1, "stored": 1}
+
+
+def test_one_partition_that_was_lost_fences_the_whole_batch(ingested: Ingested) -> None:
+    with connect() as plain:
+        ledger.claim(plain, CHILD_SOURCE, 0)
+    batch = ingested.batch(value(id="a"))
+    ingested.fill(batch, value(id="t", productInstanceId="a"), source=CHILD_SOURCE)
+    with pytest.raises(Fenced):
+        ingested.store(batch)
+    assert ids() == []
+    assert counts() == {}
+
+
+def test_a_claim_waits_for_the_write_that_is_under_way(ingested: Ingested) -> None:
+    """Whoever takes a partition over starts after what the one before has just written."""
+    batch = ingested.batch(value(id="a"))
+    taken: list[int] = []
+
+    def take() -> None:
+        taken.append(claim_all()[SOURCE].next_offset)
+
+    other = threading.Thread(target=take)
+    with ingested.writer.connection.transaction():
+        ingested.store(batch)
+        other.start()
+        other.join(0.3)
+        assert taken == []
+    other.join(10)
+    assert taken == [1]
+
+
+def test_persistence_passes_on_that_it_is_fenced(ingested: Ingested) -> None:
+    batch = ingested.batch(value(id="a"))
+    claim_all()
+    with pytest.raises(Fenced):
+        Persistence(ingested.writer).write(batch, ingested.claims, {})
+
+
+def test_holes_in_the_offsets_are_named(ingested: Ingested) -> None:
+    ingested.write(value(id="a"), gap=Gap(0, 5, lost=False))
+    ingested.write(value(id="b"), gap=Gap(6, 16, lost=True))
+    assert counts() == {"next_offset": 17, "read": 2, "stored": 2, "skipped": 5, "lost": 10}
+    found = query("SELECT start_offset, end_offset, lost FROM ingest_gap ORDER BY 1")
+    assert [tuple(row.values()) for row in found] == [(0, 5, False), (6, 16, True)]
+    assert faults() == [
+        "top-storage.export.product-instance[0]: 10 messages were deleted by the broker before"
+        " they were read"
+    ]
+
+
+def test_the_sums_add_up_and_json_says_so(ingested: Ingested) -> None:
+    ingested.write(value(id="a"), value(id="a"), b"bad", value(updatedAt="2001-01-01T00:00:00"))
+    code, told = printed()
+    assert (code, told["ok"], told["faults"]) == (0, True, [])
+    assert told["totals"] == {
+        "read": 4,
+        "stored": 1,
+        "repeated": 1,
+        "expired": 1,
+        "quarantined": 1,
+        "skipped": 0,
+        "lost": 0,
+        "lag": 0,
+    }
+    [mine] = [each for each in told["partitions"] if each["topic"] == SOURCE.topic]
+    assert (mine["firstOffset"], mine["nextOffset"], mine["current"]) == (0, 4, True)
+
+
+@pytest.mark.parametrize(
+    "change, complaint",
+    [
+        ("UPDATE ingest_ledger SET stored = stored - 1 WHERE stored > 0", "2 read, but"),
+        ("UPDATE ingest_ledger SET next_offset = next_offset + 1 WHERE read > 0", "to 2 are 3"),
+        ("UPDATE ingest_ledger SET lost = 1, next_offset = 3 WHERE read > 0", "deleted by"),
+        ("DELETE FROM ingest_quarantine", "counts 1 quarantined, the quarantine holds 0"),
+    ],
+)
+def test_a_fault_is_seen_and_exits_1(ingested: Ingested, change: str, complaint: str) -> None:
+    ingested.write(value(id="a"), b"bad")
+    tamper(change)
+    code, told = printed()
+    assert (code, told["ok"]) == (1, False)
+    assert complaint in "".join(told["faults"])
+
+
+def test_a_topic_made_again_is_another_row(ingested: Ingested) -> None:
+    ingested.write(value(id="a"), value(id="b"))
+    again = TopicPartition(SOURCE.topic, "made-again", 0)
+    with connect() as plain:
+        ingested.claims[again] = ledger.claim(plain, again, 0)
+    ingested.next[again] = 0
+    ingested.write(value(id="a"), b"bad", source=again)
+    assert counts(again) == {"next_offset": 2, "read": 2, "repeated": 1, "quarantined": 1}
+    assert counts() == {"next_offset": 2, "read": 2, "stored": 2}
+    current = {entry.topic_id: entry.current for entry in completeness.entries()}
+    assert (current["made-again"], current[SOURCE.topic_id]) == (True, False)
+    assert faults() == []
+
+
+def test_figures_and_quarantine_are_of_one_moment(ingested: Ingested) -> None:
+    """Asked while bad messages pour in: never a fault that is none."""
+    stop = threading.Event()
+
+    def pour() -> None:
+        while not stop.is_set():
+            ingested.write(b"bad")
+
+    pouring = threading.Thread(target=pour)
+    pouring.start()
+    try:
+        for _ in range(150):
+            assert completeness.faults(completeness.entries()) == []
+    finally:
+        stop.set()
+        pouring.join(10)
+    assert counts()["quarantined"] > 20
+
+
+def test_lag_is_what_the_broker_has_beyond_the_next_offset(ingested: Ingested) -> None:
+    ingested.writer.write(ingested.batch(value()), ingested.claims, {SOURCE: 51})
+    with connect() as plain:
+        ledger.beat(plain, {ingested.claims[TWIN_SOURCE]: 7})
+    lags = {entry.topic: entry.lag for entry in completeness.entries()}
+    assert lags == {SOURCE.topic: 50, TWIN_SOURCE.topic: 7, CHILD_SOURCE.topic: None}
+
+
+def test_a_fenced_consumer_notes_nothing(ingested: Ingested) -> None:
+    old = ingested.claims[SOURCE]
+    claim_all()
+    with connect() as plain:
+        ledger.beat(plain, {old: 7})
+        ledger.halt(plain, [old], "late")
+        ledger.resume(plain, old, 99)
+    [row] = query("SELECT high_watermark, halted_at, resume_until FROM ingest_ledger"
+                  " WHERE topic = %s", SOURCE.topic)  # fmt: skip
+    assert [*row.values()] == [None, None, None]
+
+
+def test_halted_and_resumed(ingested: Ingested) -> None:
+    claim = ingested.claims[SOURCE]
+    with connect() as plain:
+        ledger.halt(plain, [claim], "5 bad messages in a row")
+        [entry] = [each for each in completeness.entries() if each.topic == SOURCE.topic]
+        assert entry.state == "halted: 5 bad messages in a row"
+        assert ledger.claim(plain, SOURCE, 0).halted
+        claim = claim_all()[SOURCE]
+        ledger.resume(plain, claim, 30)
+        again = ledger.claim(plain, SOURCE, 0)
+    assert (again.halted, again.resume_until) == (False, 30)
+
+
+TOLERANCE = Tolerance(consecutive=50, ratio=0.5, window=100)
+
+
+def probe(ahead: str, claim: Claim) -> int | None:
+    """What a probe says of a partition halted at offset 10, with good (.) and bad (x) ahead."""
+    there: list[Message] = [
+        message(value() if each == "." else b"bad", 10 + n) for n, each in enumerate(ahead)
+    ]
+
+    def peek(_: Any, start: int, count: int) -> list[Message]:
+        return [each for each in there if each.offset >= start][:count]
+
+    ends = {(SOURCE.topic, 0): 10 + len(ahead)}
+    return Probe(connect, peek, lambda _: ends, TOLERANCE)((SOURCE.topic, 0), claim, 10, WINDOW)
+
+
+@pytest.mark.parametrize(
+    "ahead, until",
+    [
+        ("", None),
+        ("x" * 100, None),
+        ("." * 5, 10),
+        ("." * 15 + "x" * 500, 10),  # bad ones may come again: the limits hold for them
+        ("x" * 100 + "." * 20, 130),  # mended: what lies between is let into the quarantine
+    ],
+)
+def test_a_halted_partition_goes_on_once_the_cause_is_gone(
+    ingested: Ingested, ahead: str, until: int | None
+) -> None:
+    assert probe(ahead, ingested.claims[SOURCE]) == until
+
+
+def test_a_halted_partition_goes_on_by_command(ingested: Ingested) -> None:
+    claim = ingested.claims[SOURCE]
+    with connect() as plain:
+        ledger.halt(plain, [claim], "bad")
+        ledger.beat(plain, {claim: 70})
+    committed("quarantine", "resume", SOURCE.topic)
+    until = probe("x" * 60, claim)
+    assert until is not None
+    assert until >= 70
+
+
+def test_a_probe_without_a_database_is_only_a_later_one(ingested: Ingested) -> None:
+    def away() -> ledger.Connection:
+        raise psycopg.OperationalError("away")
+
+    asked = Probe(away, lambda *_: [], lambda _: {}, TOLERANCE)
+    assert asked((SOURCE.topic, 0), ingested.claims[SOURCE], 10, WINDOW) is None
+
+
+def test_old_connections_do_not_hold_the_ledger(ingested: Ingested) -> None:
+    """What a frozen consumer has locked is free again after a while; here only that it is set."""
+    with connect() as plain:
+        [(timeout,)] = plain.execute("SHOW transaction_timeout").fetchall()
+        [(zone,)] = plain.execute("SHOW timezone").fetchall()
+    assert (timeout, zone) == ("1min", "UTC")
+
+
+def test_a_writer_gives_up_only_between_two_tries(ingested: Ingested) -> None:
+    """abandon() does not disturb a write that succeeds."""
+    persistence = Persistence(Writer(connect))
+    persistence.abandon()
+    persistence.write(ingested.batch(value(id="a")), ingested.claims, {})
+    persistence.close()
+    assert ids() == ["a"]
+
+
+def test_a_batch_keeps_what_is_older_than_the_newest_day(ingested: Ingested) -> None:
+    batch = Batch(Limits(10, 1 << 20))
+    late = value(id="a", updatedAt=(NOW - timedelta(days=89)).isoformat())
+    batch.add(message(late, 0), SOURCE, 0, WINDOW)
+    ingested.store(batch)
+    assert ids() == ["a"]
