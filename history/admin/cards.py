@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from history import labels, people
 from history.admin import links
 from history.admin.fields import Fields
+from history.admin.headline import headline
 from history.admin.rows import Row, row
 from history.admin.values import Item, members
 from history.entities import Entity
@@ -50,6 +51,7 @@ class Card:
     raw_url: str
     compare_url: str
     subject: str
+    subject_name: str
     subject_url: str
 
 
@@ -106,6 +108,7 @@ class Deck:
             if newest is None or newest == number
             else links.compare(entity, id, {"from": number, "to": newest}),
             subject=title(entity) if self.merged else "",
+            subject_name=headline(version.data) if self.merged and not entity.root else "",
             subject_url=links.timeline(entity, id) if self.merged and not entity.root else "",
         )
 

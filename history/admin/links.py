@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from history.entities import ROOT, Entity
+from history.entities import Entity
 
 
 def timeline(entity: Entity, id: str, query: Mapping[str, str | int] | None = None) -> str:
@@ -13,12 +13,12 @@ def timeline(entity: Entity, id: str, query: Mapping[str, str | int] | None = No
 
 
 def application(id: str, query: Mapping[str, str | int] | None = None) -> str:
-    return timeline(ROOT, id, query)
+    return _with(reverse("admin:history_application", args=[id]), query)
 
 
 def landing(entity: Entity, id: str) -> str:
     """Where somebody who looks for this entity wants to be: an application opens whole."""
-    return timeline(entity, id)
+    return application(id) if entity.root else timeline(entity, id)
 
 
 def snapshot(entity: Entity, id: str, version: int) -> str:

@@ -1,34 +1,42 @@
-"""Search: ids in any kind of entity. One hit opens at once, several are listed."""
+"""Search by id, in any kind of entity, or by business key: one hit opens at once."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import urlencode
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from history import timeline
 from history.admin import links
 from history.admin.access import may_view_history
-from history.admin.cards import title, utc
-from history.admin.subject import subject
-from history.entities import ENTITIES
-from history.timeline import Query
+from history.admin.cards import fields_of, title, utc
+from history.admin.headline import headline
+from history.entities import ENTITIES, Entity
+from history.record import ChangeType
+from history.timeline import Found
 
 MOST_WORDS = 40
+MOST_TITLES = 12
+PAGE = "page"
+BY_ID = "id"
 _BETWEEN = re.compile(r"[\s,;]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One entity that was found. application_url: of a child."""
+    """One entity that was found. key: by what, empty for its id. application_url: of a child."""
 
     kind: str
     id: str
     title: str
+    key: str
+    deleted: bool
     url: str
     application_url: str
     updated_at: datetime
@@ -37,23 +45,25 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What one of the words asked for has found."""
+    """What one of the texts asked for has found. more_url: the rest, where there is one."""
 
     query: str
     hits: Sequence[Hit]
+    more_url: str
 
 
 @may_view_history
 def found(request: HttpRequest) -> HttpResponse:
-    """?q= may hold several ids, apart by spaces, commas or lines."""
+    """?q= is one id or key, or several apart by spaces, commas or lines."""
     asked = request.GET.get("q", "").strip()
-    words = list(dict.fromkeys(word for word in _BETWEEN.split(asked) if word))
-    groups = [Group(word, _hits(word)) for word in words[:MOST_WORDS]]
-    if len(words) == 1 and len(groups[0].hits) == 1:
+    texts, notes = list(dict.fromkeys(text for text in _BETWEEN.split(asked) if text)), []
+    groups = [_group(asked, request.GET.get(PAGE))] if asked else []
+    if len(texts) > 1 and not groups[0].hits:
+        groups = [_group(text, None) for text in texts[:MOST_WORDS]]
+        if len(texts) > MOST_WORDS:
+            notes.append(_("Only the first {n} were looked up.").format(n=MOST_WORDS))
+    elif len(groups) == 1 and len(groups[0].hits) == 1 and PAGE not in request.GET:
         return redirect(groups[0].hits[0].url)
-    notes = []
-    if len(words) > MOST_WORDS:
-        notes.append(_("Only the first {n} were looked up.").format(n=MOST_WORDS))
     return render(
         request,
         "history/search.html",
@@ -71,30 +81,48 @@ def found(request: HttpRequest) -> HttpResponse:
     )
 
 
+def _group(text: str, token: str | None) -> Group:
+    try:
+        results = timeline.search(text, page_token=token)
+    except timeline.BadParameterError:
+        return Group(text, (), "")
+    hits = [_hit(one, place < MOST_TITLES) for place, one in enumerate(results.found)]
+    more = urlencode({"q": text, PAGE: results.next_token}) if results.next_token else ""
+    return Group(text, hits, more and f"{reverse('admin:history_search')}?{more}")
+
+
+def _hit(one: Found, titled: bool) -> Hit:
+    child = not one.entity.root
+    return Hit(
+        kind=title(one.entity),
+        id=one.id,
+        title=_title(one) if titled else "",
+        key="" if one.key == BY_ID else _key_title(one.entity, one.key),
+        deleted=one.type is ChangeType.DELETE,
+        url=links.landing(one.entity, one.id),
+        application_url=links.application(one.application) if child else "",
+        updated_at=one.updated_at,
+        utc=utc(one.updated_at),
+    )
+
+
+def _title(one: Found) -> str:
+    try:
+        return headline(timeline.version(one.entity, one.id, one.version, frozenset()).data)
+    except timeline.NotFoundError:  # removed by retention since it was found
+        return ""
+
+
+def _key_title(entity: Entity, key: str) -> str:
+    """What people call a business key: the label of the field it is taken from."""
+    return fields_of(entity).label(dict(entity.search).get(key, "")) or key
+
+
 def _help() -> list[str]:
     """What can be asked for, a line for each kind."""
     whole = _("its whole id")
-    return [f"{title(entity)}: {whole}" for entity in ENTITIES]
-
-
-def _hits(word: str) -> list[Hit]:
-    hits = []
-    for entity in ENTITIES:
-        try:
-            page = timeline.page(Query(entity=entity, id=word, page_size=1, include=frozenset()))
-        except timeline.NotFoundError:
-            continue
-        newest = page.versions[0]
-        head = subject(entity, word, newest)
-        hits.append(
-            Hit(
-                head.kind,
-                word,
-                head.title,
-                links.landing(entity, word),
-                head.application_url,
-                newest.updated_at,
-                utc(newest.updated_at),
-            )
-        )
-    return hits
+    return [
+        f"{title(entity)}: "
+        + ", ".join([whole, *(_key_title(entity, key) for key, _pointer in entity.search)])
+        for entity in ENTITIES
+    ]

@@ -72,6 +72,7 @@ class AnnalsSite(admin.AdminSite):
                 snapshot.page,
                 name="history_snapshot",
             ),
+            path("applications/<path:id>/", timeline.application, name="history_application"),
             path("history/<entity:entity>/<path:id>/", timeline.page, name="history_timeline"),
         ]
         views += [path(one.address, one.view, name=one.name) for one in self.screens]

@@ -10,14 +10,13 @@ from history import people
 from history.admin import links
 from history.admin.cards import fields_of, title, utc
 from history.admin.fields import Fields
+from history.admin.headline import headline
 from history.entities import ROOT, Entity
 from history.exactjson import Json
 from history.record import ChangeType
-from history.timeline.versions import Version
+from history.timeline import Application, Version
 
 STATUS_KEYS = ("stage", "status", "state")
-TITLE_KEYS = ("fullName", "name", "title", "brand", "type")
-LONGEST = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +24,16 @@ class Tab:
     title: str
     url: str
     current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A child of an application. kind and title say which; url: its timeline."""
+
+    kind: str
+    title: str
+    url: str
+    deleted: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +67,7 @@ def subject(entity: Entity, id: str, newest: Version | None, *, whole: bool = Fa
         entity=entity,
         id=id,
         kind=title(entity),
-        title=_headline(data),
+        title=headline(data),
         status=_status(data, fields_of(entity)),
         deleted=newest is not None and newest.type is ChangeType.DELETE,
         version=newest.version if newest else None,
@@ -88,26 +97,24 @@ def _by(version: Version) -> str:
     return people.authors([version.client_id])[version.client_id].name
 
 
+def parts(application: Application) -> list[Part]:
+    """The children, those that were deleted last."""
+    return [
+        Part(
+            title(child.entity),
+            headline(child.data) or child.id,
+            links.timeline(child.entity, child.id),
+            child.type is ChangeType.DELETE,
+        )
+        for child in (*application.children, *application.deleted)
+    ]
+
+
 def _tabs(id: str, whole: bool) -> tuple[Tab, ...]:
     return (
         Tab(_("Whole application"), links.application(id), whole),
         Tab(_("Card only"), links.timeline(ROOT, id), not whole),
     )
-
-
-def _headline(data: Json) -> str:
-    """The first of TITLE_KEYS that says something, with the number where there is one."""
-    if not isinstance(data, dict):
-        return ""
-    name = next((text for key in TITLE_KEYS if (text := _words(data.get(key)))), "")
-    extra = data.get("number") or (data.get("model") if "brand" in data else None)
-    return " ".join(part for part in (name, _words(extra)) if part)[:LONGEST]
-
-
-def _words(value: Json) -> str:
-    if isinstance(value, dict):
-        return next((text for text in value.values() if isinstance(text, str) and text), "")
-    return value if isinstance(value, str) else ""
 
 
 def _status(data: Json, fields: Fields) -> str:

@@ -1,5 +1,8 @@
-"""The timeline page of one entity."""
+"""The timeline pages: one entity's, and an application's with all that belongs to it."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 
 from django.contrib import admin
@@ -15,74 +18,120 @@ from history.admin.complete import Complete
 from history.admin.forms import FilterForm, known_authors
 from history.admin.missing import nothing_here
 from history.admin.paging import PAGE, pages
-from history.admin.subject import subject
-from history.entities import Entity
-from history.timeline import Include, Page, Query, Version
+from history.admin.subject import Part, parts, subject
+from history.entities import ENTITIES, ROOT, Entity
+from history.timeline import ApplicationQuery, Filters, Include, Page, Query, Version
 
 PAGE_SIZE = 50
 CHANGES = frozenset({Include.CHANGES})
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a page shows: of which entity, read how. whole: with the children."""
+
+    entity: Entity
+    id: str
+    read: Callable[[Filters, str | None], Page]
+    whole: bool = False
+
+
 @may_view_history
 def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
-    """Its versions, newest first, as filtered; 404 with a reason where there is nothing."""
-    form = FilterForm(request.GET)
-    notes: list[str] = []
+    """One entity's versions, newest first; 404 with a reason where there is nothing."""
+
+    def read(filters: Filters, token: str | None) -> Page:
+        return timeline.page(
+            Query(
+                entity=entity,
+                id=id,
+                filters=filters,
+                page_size=PAGE_SIZE,
+                page_token=token,
+                include=CHANGES,
+            )
+        )
+
+    return _respond(request, Source(entity, id, read))
+
+
+@may_view_history
+def application(request: HttpRequest, id: str) -> HttpResponse:
+    """The versions of an application and of its children in one order."""
+
+    def read(filters: Filters, token: str | None) -> Page:
+        return timeline.application(
+            ApplicationQuery(
+                id=id, filters=filters, page_size=PAGE_SIZE, page_token=token, include=CHANGES
+            )
+        )
+
+    return _respond(request, Source(ROOT, id, read, whole=True))
+
+
+def _respond(request: HttpRequest, source: Source) -> HttpResponse:
+    form, token, notes = FilterForm(request.GET), request.GET.get(PAGE) or None, list[str]()
     try:
         try:
-            found, newest = _read(entity, id, form, request.GET.get(PAGE))
+            found = source.read(form.filters(), token)
         except timeline.BadParameterError as error:
-            notes.append(
-                _("This cannot be asked ({reason}). Everything is shown.").format(reason=error)
-            )
-            form = FilterForm({})
-            found, newest = _read(entity, id, form, None)
+            text = _("This cannot be asked ({reason}). Everything is shown.")
+            notes.append(text.format(reason=error))
+            form, token = FilterForm({}), None
+            found = source.read(form.filters(), None)
+        plain = token is None and not form.applied
+        newest = found.versions[0] if plain and not source.whole else _newest(source)
     except timeline.NotFoundError as error:
-        return nothing_here(request, entity, id, error)
-    recent.remember(request, entity, id)
+        return nothing_here(request, source.entity, source.id, error)
+    recent.remember(request, source.entity, source.id)
+    filtered = partial(_only_path, form.parameters())
     deck = Deck.of(
         found.versions,
         newest=newest.version if newest else None,
-        path_filter=partial(_only_path, form.parameters()),
+        merged=source.whole,
+        path_filter=filtered,
     )
-    head = subject(entity, id, newest)
+    head = subject(source.entity, source.id, newest, whole=source.whole)
+    kinds = ENTITIES if source.whole else [source.entity]
     return render(
         request,
         "history/timeline.html",
         {
             **admin.site.each_context(request),
             **pages(request, head.url, form.parameters(), found.next_token),
-            "title": f"{head.kind} {id}",
+            "title": f"{head.kind} {source.id}",
             "subject": head,
+            "parts": _parts(source) if source.whole and plain else (),
+            "merged": source.whole,
             "form": form,
             "notes": notes,
             "cards": deck.cards(found.versions),
             "known_authors": known_authors(found.versions),
             "known_services": deck.services.values(),
-            "complete": Complete.of(completeness.read([entity])),
+            "complete": Complete.of(completeness.read(kinds)),
             "at_start": found.next_token is None and not form.applied,
         },
     )
 
 
-def _read(
-    entity: Entity, id: str, form: FilterForm, token: str | None
-) -> tuple[Page, Version | None]:
-    """The page asked for, and the newest version of all for the head of the page."""
-    query = Query(
-        entity=entity,
-        id=id,
-        filters=form.filters(),
-        page_size=PAGE_SIZE,
-        page_token=token or None,
-        include=CHANGES,
-    )
-    found = timeline.page(query)
-    if token or form.applied:
-        newest = timeline.page(Query(entity=entity, id=id, page_size=1, include=frozenset()))
-        return found, newest.versions[0] if newest.versions else None
-    return found, found.versions[0] if found.versions else None
+def _newest(source: Source) -> Version | None:
+    """The newest version of all, for the head of the page; None where only children are known."""
+    try:
+        found = timeline.page(
+            Query(entity=source.entity, id=source.id, page_size=1, include=frozenset())
+        )
+    except timeline.NotFoundError:
+        return None
+    return found.versions[0] if found.versions else None
 
 
-def _only_path(kept: dict[str, str], entity: Entity, id: str, path: str) -> str:
+def _parts(source: Source) -> list[Part]:
+    """What belongs to the application now, and what was deleted from it."""
+    try:
+        return parts(timeline.application_at(source.id, datetime.now(UTC)))
+    except timeline.NotFoundError:
+        return []
+
+
+def _only_path(kept: Mapping[str, str], entity: Entity, id: str, path: str) -> str:
     return links.timeline(entity, id, {**kept, "path": path}) if path else ""

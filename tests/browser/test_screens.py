@@ -15,6 +15,7 @@ from tests.db.store import T0
 pytestmark = pytest.mark.browser
 
 A1 = "/admin/history/product-instance/A1/"
+WHOLE = "/admin/applications/A1/"
 W1 = "/admin/history/product-instance/W1/"
 NEWEST = T0 + timedelta(hours=119, microseconds=510186)
 CONTRAST = Path(__file__).with_name("contrast.js").read_text()
@@ -26,7 +27,9 @@ SCREENS = [
     "/admin/",
     "/admin/history/?q=A1+W1+R1+nothing",
     A1,
+    WHOLE,
     W1,
+    "/admin/applications/W1/",
     f"{A1}?author=m.ivanov",
     f"{W1}versions/3/",
     f"{W1}compare/?from=0&to=3",
@@ -43,7 +46,7 @@ def test_finds_and_reads_an_application(visit: Open) -> None:
     expect(page.locator("[data-search]")).to_be_focused()
     page.keyboard.type("A1")
     page.keyboard.press("Enter")
-    expect(page).to_have_url(page.url.split("/admin/")[0] + A1)
+    expect(page).to_have_url(page.url.split("/admin/")[0] + WHOLE)
     newest = page.locator(".version").first
     expect(newest).to_contain_text("версия 119")
     expect(newest).to_contain_text("Иванов Михаил")

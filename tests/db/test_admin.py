@@ -11,16 +11,18 @@ from django.http import HttpResponse
 from django.test import Client
 
 from history import labels
-from history.models import FieldLabel, Person
+from history.models import FieldLabel, Person, SearchKey
 from history.record import ChangeType
 from ingest.models import Ledger
 from tests.db.store import Store, queries
 
 A1 = "/admin/history/product-instance/A1/"
+WHOLE = "/admin/applications/A1/"
 SCREENS = [
     "/admin/history/",
     "/admin/history/?q=A1",
     A1,
+    WHOLE,
     f"{A1}versions/0/",
     f"{A1}compare/?from=0&to=1",
     "/admin/history/product-instance/UNSEEN/",
@@ -134,7 +136,7 @@ def test_many_changes_are_folded(store: Store, support: Client) -> None:
 
 
 def test_one_hit_opens_at_once(documents: Store, support: Client) -> None:
-    assert support.get("/admin/history/?q=%20A1%20").headers["Location"] == A1
+    assert support.get("/admin/history/?q=%20A1%20").headers["Location"] == WHOLE
     response = support.get("/admin/history/?q=R1")
     assert response.headers["Location"] == "/admin/history/participant-role/R1/"
 
@@ -145,7 +147,22 @@ def test_several_ids_are_listed(documents: Store, support: Client) -> None:
     assert "Ипотека" in said
     assert "Рожков Олег" in said
     assert "За срок хранения с таким идентификатором или номером ничего нет" in said
-    assert f'href="{A1}"' in page.content.decode()
+    assert f'href="{WHOLE}"' in page.content.decode()
+
+
+def test_business_keys_are_searched(documents: Store, support: Client) -> None:
+    for number in range(60):
+        documents.add(f"R{number}", 1, {"clientId": "77 00"}, 5, entity="participant-role")
+        SearchKey.objects.create(
+            value="77 00", name="clientId", entity="participant-role", id=f"R{number}",
+            product_instance_id="A1", day=datetime.now(UTC).date(),
+        )  # fmt: skip
+    page = support.get("/admin/history/", {"q": "77 00"})
+    said = text(page)
+    assert said.count("найдено по") == 50
+    assert "её заявка" in said
+    rest = text(support.get(_link(page.content.decode(), "next")))
+    assert rest.count("найдено по") == 10
 
 
 def test_nothing_found_says_what_can_be_searched(documents: Store, support: Client) -> None:
@@ -265,8 +282,10 @@ def test_hostile_content_stays_text(store: Store, support: Client) -> None:
     store.add(identity, 0, {"name": EVIL, EVIL: {EVIL: [EVIL] * 3}}, 0, author=EVIL[:64])
     store.add(identity, 1, {"name": EVIL * 20, "evil": EVIL}, 1, author="evil", client="<i>'\"&")
     found = support.get("/admin/history/", {"q": identity})
-    timeline = found.headers["Location"]
+    whole = found.headers["Location"]
+    timeline = whole.replace("/applications/", "/history/product-instance/")
     pages = [
+        support.get(whole),
         support.get(timeline),
         support.get(f"{timeline}versions/1/"),
         support.get(f"{timeline}compare/?from=0&to=1"),
@@ -370,7 +389,7 @@ def test_what_was_opened_is_offered_again(documents: Store, support: Client) -> 
     support.get(A1)
     support.get("/admin/history/participant-role/R1/")
     page = support.get("/admin/").content.decode()
-    assert page.index("participant-role/R1/") < page.index(A1)
+    assert page.index("participant-role/R1/") < page.index(WHOLE)
 
 
 def test_a_page_says_how_complete_it_is(documents: Store, support: Client) -> None:
@@ -388,3 +407,42 @@ def test_a_page_says_how_complete_it_is(documents: Store, support: Client) -> No
     row.halted_at = now
     row.save()
     assert "Чтение сообщений остановлено" in text(support.get(A1))
+
+
+def test_an_application_opens_with_its_children(documents: Store, support: Client) -> None:
+    documents.add("C1", 0, {"brand": "Лада", "model": "Веста"}, 3, entity="product-car")
+    documents.add("C1", 1, "null", 4, entity="product-car", type=ChangeType.DELETE)
+    documents.add("R9", 0, {"fullName": "Чужой"}, 4, entity="participant-role", application="A9")
+    page = support.get(WHOLE)
+    said = text(page)
+    order = [said.index(each) for each in ("Автомобиль Лада Веста версия 0", "Рожков Олег версия 0",
+             "версия 1 изменено", "Заявка версия 0")]  # fmt: skip
+    assert order == sorted(order)
+    assert "Чужой" not in said
+    body = page.content.decode()
+    assert 'href="/admin/history/participant-role/R1/"' in body
+    assert "<s>C1</s>" in body
+    assert 'aria-current="page">Вся заявка' in body
+    child = support.get("/admin/history/participant-role/R1/").content.decode()
+    assert f'href="{WHOLE}"' in child
+
+
+def test_an_application_of_which_only_children_are_known(store: Store, support: Client) -> None:
+    store.add("R1", 0, {"fullName": "Рожков Олег"}, 2, entity="participant-role", application="A5")
+    page = support.get("/admin/applications/A5/")
+    assert page.status_code == 200
+    assert "Рожков Олег" in text(page)
+    assert support.get("/admin/applications/A6/").status_code == 404
+
+
+def test_an_application_is_filtered_and_paged(store: Store, support: Client) -> None:
+    for number in range(40):
+        store.add("A1", number, {"n": number}, number, author="a")
+        store.add("R1", number, {"n": number}, number, entity="participant-role", author="b")
+    first = support.get(f"{WHOLE}?author=b").content.decode()
+    assert len(re.findall(r'id="v\d+-R1"', first)) == 40
+    assert 'id="v0-A1"' not in first
+    page = support.get(WHOLE).content.decode()
+    rest = support.get(_link(page, "next")).content.decode()
+    assert len(re.findall(r'<li class="version', page + rest)) == 80
+    assert "Начало сохранённой истории" in rest

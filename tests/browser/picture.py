@@ -1,0 +1,46 @@
+"""Takes the pictures in docs/images from a running server.
+
+python -m tests.browser.picture --base http://127.0.0.1:8000 /admin/... docs/images/timeline.png
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+
+from playwright.sync_api import sync_playwright
+
+from tests import need
+from tests.browser.conftest import FLAGS
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("path", help="the page, from /admin/ on")
+    parser.add_argument("file", help="where the picture goes")
+    parser.add_argument("--base", default="http://127.0.0.1:8000")
+    parser.add_argument("--login", default="support")
+    parser.add_argument("--password", default="support")
+    parser.add_argument("--width", type=int, default=1280)
+    parser.add_argument("--height", type=int, default=860)
+    parser.add_argument("--theme", choices=["light", "dark"], default="light")
+    given = parser.parse_args()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=need.chromium(), args=FLAGS)
+        page = browser.new_page(
+            base_url=given.base,
+            viewport={"width": given.width, "height": given.height},
+            color_scheme=given.theme,
+            timezone_id="Europe/Moscow",
+            locale="ru-RU",
+        )
+        page.goto(given.path)
+        page.fill("#id_username", given.login)
+        page.fill("#id_password", given.password)
+        page.click("#login-form [type=submit]")
+        page.wait_for_selector("html[data-ready]")
+        page.screenshot(path=given.file)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
