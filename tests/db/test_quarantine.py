@@ -1,0 +1,223 @@
+"""The quarantine's life: tried again, given up, settled; the ledger moves with it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import timedelta
+from io import StringIO
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from history.window import Window
+from ingest import quarantine
+from ingest.connect import connect
+from ingest.quarantine import Selection
+from ingest.retry import by_ids, retry
+from tests.db.ingested import (
+    Ingested,
+    counts,
+    faults,
+    ids,
+    ingested,
+    quarantined,
+    query,
+)
+from tests.messages import NOW, SOURCE, TOPIC, WINDOW, value, with_data
+
+__all__ = ["ingested"]
+
+ANY = Selection()
+EARLIER = Window.at(NOW - timedelta(days=30), 30, 1)
+
+
+def store_too_early(ingested: Ingested, *bodies: bytes) -> None:
+    """Put messages into quarantine because they are dated after the newest day; later they are
+    good."""
+    batch = ingested.batch()
+    ingested.fill(batch, *bodies, window=EARLIER)
+    ingested.store(batch)
+    assert {held["reason"] for held in quarantined()} == {"in_the_future"}
+
+
+def again(selection: Selection = ANY, window: Window = WINDOW, dry: bool = False) -> Counter[str]:
+    with connect() as plain:
+        return sum(retry(plain, selection, window, dry), Counter())
+
+
+def statuses() -> Counter[str]:
+    return Counter(held["status"] for held in quarantined())
+
+
+def test_what_is_good_by_now_is_stored_and_counted(ingested: Ingested) -> None:
+    store_too_early(ingested, value(id="a"), value(id="b"))
+    ingested.write(b"bad", value(id="c"))
+    assert again() == {"stored": 2, "retrying": 1}
+    assert ids() == ["a", "b", "c"]
+    assert statuses() == {"resolved": 2, "retrying": 1}
+    assert counts() == {"next_offset": 4, "read": 4, "stored": 3, "quarantined": 1}
+    assert faults() == []
+    assert again() == {"retrying": 1}
+
+
+def test_what_is_stored_by_now_is_a_repeat(ingested: Ingested) -> None:
+    store_too_early(ingested, value(id="a"))
+    ingested.write(value(id="a"))
+    assert again() == {"repeated": 1}
+    assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "repeated": 1}
+    assert faults() == []
+
+
+def test_what_is_stored_otherwise_by_now_stays(ingested: Ingested) -> None:
+    store_too_early(ingested, value(id="a", author="x"))
+    ingested.write(value(id="a"))
+    assert again() == {"retrying": 1}
+    assert quarantined()[0]["reason"] == "divergent_duplicate"
+    assert faults() == []
+
+
+def test_what_is_too_old_by_now_is_expired(ingested: Ingested) -> None:
+    store_too_early(ingested, value(id="a"))
+    later = Window.at(NOW + timedelta(days=300), 90, 14)
+    assert again(window=later) == {"expired": 1}
+    assert counts() == {"next_offset": 1, "read": 1, "expired": 1}
+    assert faults() == []
+
+
+def test_search_finds_what_a_retry_stored(ingested: Ingested) -> None:
+    store_too_early(ingested, value(id="a", data={"realtyCrmId": "CRM-9"}))
+    again()
+    assert [row["id"] for row in query("SELECT id FROM search_key WHERE value = 'CRM-9'")] == ["a"]
+
+
+def test_poison_stays_whatever_is_around_it(ingested: Ingested) -> None:
+    store_too_early(ingested, value(id="a"), with_data(rb'{"a":1e400000}', id="b"), value(id="c"))
+    assert again() == {"stored": 2, "retrying": 1}
+    assert ids() == ["a", "c"]
+    [held] = [row for row in quarantined() if row["status"] == "retrying"]
+    assert held["reason"] == "number_out_of_range"
+    assert faults() == []
+
+
+def test_pauses_grow_and_then_it_is_given_up(ingested: Ingested) -> None:
+    ingested.write(b"bad")
+    pauses = []
+    for attempt in range(1, quarantine.MAX_ATTEMPTS + 1):
+        [was] = again().elements()
+        [held] = query("SELECT *, extract(epoch FROM next_attempt - now()) AS pause"
+                       " FROM ingest_quarantine")  # fmt: skip
+        assert held["attempts"] == attempt
+        assert held["status"] == was
+        pauses.append(held["pause"])
+    assert was == "failed"
+    assert pauses.pop() is None
+    assert all(float(longer / shorter) > 1.9 for shorter, longer in pairwise(pauses))
+    assert again() == {}
+    assert again(by_ids(ANY, (held["id"],))) == {"failed": 1}
+    assert faults() == []
+
+
+def test_only_what_is_due(ingested: Ingested) -> None:
+    ingested.write(b"bad", b"worse")
+    due = Selection(due_only=True)
+    assert again(due) == {}
+    with connect("test") as plain:
+        plain.execute('UPDATE ingest_quarantine SET next_attempt = now() WHERE "offset" = 1')
+    assert again(due) == {"retrying": 1}
+    assert [held["attempts"] for held in quarantined()] == [0, 1]
+
+
+def test_only_what_is_selected(ingested: Ingested) -> None:
+    ingested.write(b"bad", value(id=""), b"bad")
+    assert again(Selection(reason="bad_field")) == {"retrying": 1}
+    assert again(Selection(topic="another")) == {}
+    first = quarantined()[0]["id"]
+    assert again(by_ids(ANY, (first,))) == {"retrying": 1}
+    assert [held["attempts"] for held in quarantined()] == [1, 1, 0]
+
+
+def test_several_workers_never_take_the_same(ingested: Ingested) -> None:
+    ingested.write(*[b"bad"] * 10)
+    with connect() as one, connect() as other:
+        with one.transaction():
+            mine = {held.id for held in quarantine.take(one, ANY, 6)}
+            with other.transaction():
+                theirs = {held.id for held in quarantine.take(other, ANY, 100)}
+            assert (len(mine), len(theirs)) == (6, 4)
+            assert not mine & theirs
+        assert len(quarantine.take(other, ANY, 100)) == 10
+
+
+def test_a_dry_run_changes_nothing(ingested: Ingested) -> None:
+    store_too_early(ingested, value(id="a"))
+    ingested.write(b"bad")
+    before = quarantined(), counts()
+    assert again(dry=True) == {"stored": 1, "retrying": 1}
+    assert (quarantined(), counts()) == before
+    assert ids() == []
+
+
+def test_many_are_tried_a_few_at_a_time(ingested: Ingested) -> None:
+    store_too_early(ingested, *(value(id=str(number)) for number in range(250)))
+    with connect() as plain:
+        few = [group.total() for group in retry(plain, ANY, WINDOW)]
+    assert sum(few) == 250
+    assert len(few) == 3
+    assert len(ids()) == 250
+    assert faults() == []
+
+
+def test_discarded_ones_are_settled_and_stay_counted(ingested: Ingested) -> None:
+    ingested.write(b"bad", b"bad", value(id="a"))
+    first = quarantined()[0]["id"]
+    with connect() as plain:
+        assert quarantine.discard(plain, [first], "a test of theirs") == 1
+        assert quarantine.discard(plain, [first], "again") == 0
+    held = quarantined()[0]
+    assert (held["status"], held["outcome"]) == ("discarded", "a test of theirs")
+    assert again() == {"retrying": 1}
+    assert counts() == {"next_offset": 3, "read": 3, "stored": 1, "quarantined": 2}
+    assert faults() == []
+
+
+def command(*words: str) -> str:
+    out = StringIO()
+    call_command("quarantine", *words, stdout=out)
+    return out.getvalue()
+
+
+def test_the_command_lists_by_reason_and_shows_bytes(ingested: Ingested) -> None:
+    assert "is empty" in command("list")
+    ingested.write(b"\xff bad", b"{", value(version=-1))
+    groups: list[dict[str, Any]] = json.loads(command("list", "--json"))
+    assert [(each["topic"], each["reason"], each["count"]) for each in groups] == [
+        (TOPIC, "bad_field", 1),
+        (TOPIC, "not_json", 2),
+    ]
+    first = str(quarantined()[0]["id"])
+    shown = command("show", first)
+    assert "offset: 0" in shown
+    assert r"value (5 bytes): \xff bad" in shown
+    each = json.loads(command("list", "--ids", "--json", "--reason", "bad_field"))
+    assert [row["offset"] for row in each] == [2]
+    with pytest.raises(CommandError, match="no quarantined message"):
+        command("show", "0")
+
+
+def test_the_command_tries_and_discards(ingested: Ingested) -> None:
+    store_too_early(ingested, value(id="a"))
+    ingested.write(b"bad")
+    assert "Nothing to try again" in command("retry")
+    assert "1 would be stored" in command("retry", "--now", "--dry-run")
+    assert "1 stored" in command("retry", "--now", "--reason", "in_the_future")
+    assert ids() == ["a"]
+    with pytest.raises(CommandError, match="Say which"):
+        command("discard", "--why", "all")
+    assert "1 would be discarded" in command("discard", "--topic", TOPIC, "--why", "x", "--dry-run")
+    assert "1 discarded" in command("discard", "--topic", TOPIC, "--why", "no such loan")
+    assert statuses() == {"resolved": 1, "discarded": 1}
+    assert faults() == []
+    assert counts(SOURCE)["quarantined"] == 1
