@@ -176,7 +176,7 @@ def is_server(each: psutil.Process) -> bool:
 
 def test_interrupted_while_it_starts_it_leaves_nothing_behind(home: Path) -> None:
     demo = Demo(home)
-    demo.until("Annals in ")
+    demo.until("Annals  ")
     wait(lambda: any(is_server(each) for each in processes(home)))
     demo.process.send_signal(signal.SIGINT)
     assert demo.end()[0] == 0
