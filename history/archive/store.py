@@ -36,11 +36,15 @@ class Store:
     @contextmanager
     def write(self, name: str) -> Iterator[IO[bytes]]:
         """A file to write, there under its name only when the block has ended without an error, and
-        safe on the disk by then. An object store shows no unfinished object anyway."""
+        safe on the disk by then."""
         path = self._path(name)
         if not self._local:
-            with self._files.open_output_stream(path) as sink:
-                yield cast(IO[bytes], sink)
+            try:
+                with self._files.open_output_stream(path) as sink:
+                    yield cast(IO[bytes], sink)
+            except BaseException:
+                self.delete(name)  # closing the stream has made an object of what there was
+                raise
             return
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
