@@ -46,7 +46,11 @@ ENTITIES = (
         "Application",
         "Заявка",
         root=True,
-        search=(("realtyCrmId", "/realtyCrmId"), ("submissionId", "/encumbrance/submissionId")),
+        search=(
+            ("number", "/number"),
+            ("realtyCrmId", "/realtyCrmId"),
+            ("submissionId", "/encumbrance/submissionId"),
+        ),
     ),
     Entity("participant-role", "Participant", "Участник", search=(("clientId", "/clientId"),)),
     Entity("product-task", "Task", "Задача"),
