@@ -85,7 +85,11 @@ class Avro:
         self._names = columns(entity)
         self._entity = entity
         self._writer = fastavro.write.Writer(
-            sink, _avro_schema(entity), codec="deflate", sync_interval=AVRO_BLOCK
+            sink,
+            _avro_schema(entity),
+            codec="deflate",
+            sync_interval=AVRO_BLOCK,
+            compression_level=1,
         )
 
     def day(self, connection: Connection, source: sql.Composable, tick: Tick) -> int:
@@ -133,11 +137,11 @@ def _rows(
 def _line(entity: Entity) -> sql.SQL:
     """The SQL expression of one JSON line."""
     kinds = " ".join(f"WHEN {kind.value} THEN '\"{kind.name}\"'" for kind in ChangeType)
-    moment = '\'YYYY-MM-DD"T"HH24:MI:SS.US"Z"\''
     forms = {
         "version": "version",
         "type": f"CASE type {kinds} END",
-        "updated_at": f"'\"' || to_char(updated_at AT TIME ZONE 'UTC', {moment}) || '\"'",
+        # to_char would take a third of the time of the whole line.
+        "updated_at": "left(to_json(updated_at AT TIME ZONE 'UTC')::text, -1) || 'Z\"'",
         "data": "data::text",
     }
     order = ("id", "version", "type", "updated_at", "client_id", "author", *columns(entity)[6:])

@@ -67,6 +67,12 @@ def export(*words: str, entity: str = "product-instance") -> str:
     return said.getvalue()
 
 
+def parsed(line: bytes) -> dict[str, Any]:
+    found: Any = exactjson.loads(line)
+    assert found["updatedAt"].endswith("Z")
+    return {**found, "updatedAt": datetime.fromisoformat(found["updatedAt"])}
+
+
 def expected() -> list[dict[str, Any]]:
     with raw() as plain:
         rows = plain.execute(
@@ -78,7 +84,7 @@ def expected() -> list[dict[str, Any]]:
             "id": row[0],
             "version": row[1],
             "type": ChangeType(row[2]).name,
-            "updatedAt": row[3].astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "updatedAt": row[3].astimezone(UTC),
             "clientId": row[4],
             "author": row[5],
             "data": exactjson.loads(row[6]),
@@ -97,8 +103,7 @@ def test_json_lines_are_exact(tmp_path: Path) -> None:
     ]
     lines = [line for file in files for line in file.read_bytes().splitlines(keepends=True)]
     assert all(line.endswith(b"\n") for line in lines)
-    found = [exactjson.loads(line) for line in lines]
-    assert found == expected()
+    assert [parsed(line) for line in lines] == expected()
     assert b"12345678901234567890.10" in lines[0]
 
 
@@ -165,8 +170,8 @@ def test_standard_output_is_one_stream_of_nothing_but_versions(
     command = [sys.executable, "manage.py", "export", "--entity", "product-instance"]
     span = ["--from", str(FIRST), "--to", str(LAST)]
     done = subprocess.run([*command, *span], env=in_this_database, capture_output=True, check=True)
-    lines = [exactjson.loads(line) for line in done.stdout.splitlines()]
-    assert lines == [each for each in expected() if each["updatedAt"] < str(LAST)]
+    lines = [parsed(line) for line in done.stdout.splitlines()]
+    assert lines == [each for each in expected() if each["updatedAt"].date() < LAST]
     assert b"Exported 1 days, 4 rows" in done.stderr
 
 
