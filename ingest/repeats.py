@@ -22,12 +22,15 @@ from ingest.pack import columns, numbered
 
 Key = tuple[str, int, int]
 
+# LATERAL with LIMIT: each key is looked up by itself, by primary key, whatever the statistics say.
 _LOOK_UP = """
 SELECT k.n FROM (
     SELECT n, id, version, 'epoch'::timestamptz + moment * interval '1 microsecond' AS at
     FROM unnest(%s::int[], %s::text[], %s::bigint[], %s::int[]) AS u(n, id, moment, version)
-) k JOIN {table} t ON t.id = k.id AND t.updated_at = k.at AND t.version = k.version
-WHERE t.updated_at >= %s::timestamptz AND t.updated_at < %s::timestamptz
+) k CROSS JOIN LATERAL (
+    SELECT 1 FROM {table} t WHERE t.id = k.id AND t.updated_at = k.at AND t.version = k.version
+        AND t.updated_at >= %s::timestamptz AND t.updated_at < %s::timestamptz LIMIT 1
+) found
 """
 
 _MAKE_STAGE = """
@@ -35,9 +38,12 @@ CREATE TEMP TABLE IF NOT EXISTS {stage} (n integer, LIKE {table}) ON COMMIT DELE
 """
 
 _DIVERGENT = """
-SELECT s.n FROM {stage} s JOIN {table} t USING (id, updated_at, version)
+SELECT s.n FROM {stage} s CROSS JOIN LATERAL (
+    SELECT t.* FROM {table} t
+    WHERE t.id = s.id AND t.updated_at = s.updated_at AND t.version = s.version
+        AND t.updated_at >= %(start)s::timestamptz AND t.updated_at < %(end)s::timestamptz LIMIT 1
+) t
 WHERE s.updated_at >= %(start)s::timestamptz AND s.updated_at < %(end)s::timestamptz
-    AND t.updated_at >= %(start)s::timestamptz AND t.updated_at < %(end)s::timestamptz
     AND {stored} IS DISTINCT FROM {given}
 """
 
