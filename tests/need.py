@@ -45,6 +45,12 @@ def chromium() -> str:
     return program
 
 
+def gettext() -> None:
+    """GNU gettext's programs."""
+    if shutil.which("xgettext") is None:
+        _missing("needs GNU gettext to collect the texts of the code (Debian: gettext)")
+
+
 def _missing(reason: str) -> NoReturn:
     if os.environ.get("ANNALS_TEST_ALL") == "1":
         pytest.fail(f"{reason}; ANNALS_TEST_ALL=1 allows no skip", pytrace=False)
