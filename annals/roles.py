@@ -15,9 +15,10 @@ from django.db import transaction
 
 log = logging.getLogger(__name__)
 
-READ = ("history.view_history",)
+COMPLETENESS = "ingest.view_completeness"
+READ = ("history.view_history", COMPLETENESS)
 OPERATE = (
-    "ingest.view_completeness",
+    COMPLETENESS,
     "ingest.view_ledger",
     "ingest.view_gap",
     "ingest.view_quarantined",
@@ -26,7 +27,7 @@ OPERATE = (
 # A role is a group of this name. An administrator is a superuser besides.
 ROLES: Mapping[str, tuple[str, ...]] = {
     "support": READ,
-    "auditor": (*READ, "ingest.view_completeness"),
+    "auditor": READ,
     "ops": OPERATE,
     "admin": (*READ, *OPERATE),
 }

@@ -152,4 +152,17 @@ REST_FRAMEWORK: dict[str, Any] = {
     "EXCEPTION_HANDLER": "history.api.errors.answer",
 }
 
+SPECTACULAR_SETTINGS: dict[str, Any] = {
+    "TITLE": "Annals",
+    "VERSION": "1",
+    "DESCRIPTION": "The history of loan applications: who changed what, when, from what to what.",
+    "OAS_VERSION": "3.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "POSTPROCESSING_HOOKS": [],  # the schemas of history.api.components are as they should be
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "displayRequestDuration": True},
+    "ENABLE_DJANGO_DEPLOY_CHECK": False,
+}
+
 LOGGING = logs.configuration(ANNALS.log_level, ANNALS.log_format)

@@ -3,7 +3,13 @@
 from django.contrib import admin
 from django.urls import include, path
 
+from annals.completeness import Completeness
+from history.api.schema import Docs, Schema
+
 urlpatterns = [
     path("admin/", admin.site.urls),
+    path("api/schema/", Schema.as_view(), name="schema"),
+    path("api/docs/", Docs.as_view(), name="docs"),
+    path("api/v1/completeness", Completeness.as_view()),
     path("api/v1/", include("history.api.urls")),
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from history import completeness, timeline
-from history.api import answers
+from history.api import answers, describe, examples
 from history.api.answers import Answer
 from history.api.parameters import TOKEN_LENGTH, Parameters
 from history.api.views import Call, filters, page_size, plain, shape
@@ -12,13 +12,24 @@ from history.searchkeys import SEARCH_VALUE_LENGTH
 from history.timeline import ApplicationQuery, Order
 
 
+@describe.call(
+    "applicationHistory",
+    "One merged timeline of an application and its children.",
+    describe.APPLICATION,
+    *describe.PAGES,
+    describe.ORDER,
+    *describe.FILTERS,
+    *describe.FORM,
+    data="Timeline",
+    example=examples.TIMELINE,
+)
 class ApplicationTimeline(Call):
     """GET applications/{productInstanceId}/history"""
 
     def answer(self, parameters: Parameters, **place: str) -> Answer:
         form = shape(parameters)
         query = ApplicationQuery(
-            id=place["id"],
+            id=place["productInstanceId"],
             filters=filters(parameters, form),
             order=parameters.choice("order", Order, Order.DESC),
             page_size=page_size(parameters),
@@ -30,6 +41,15 @@ class ApplicationTimeline(Call):
         return answers.page(found, completeness.read(ENTITIES), form)
 
 
+@describe.call(
+    "applicationAt",
+    "The whole application as of a moment.",
+    describe.APPLICATION,
+    describe.TIME,
+    describe.ZONE,
+    data="Application",
+    example=examples.APPLICATION,
+)
 class ApplicationAt(Call):
     """GET applications/{productInstanceId}/at"""
 
@@ -37,7 +57,7 @@ class ApplicationAt(Call):
         form = plain(parameters)
         moment = parameters.required_moment("time", form.zone)
         parameters.finish()
-        found = timeline.application_at(place["id"], moment)
+        found = timeline.application_at(place["productInstanceId"], moment)
         root = found.application
         return {
             "time": form.moment(moment),
@@ -55,6 +75,16 @@ class ApplicationAt(Call):
         }
 
 
+@describe.call(
+    "search",
+    "Entities by id, or by a business key that any of their versions had.",
+    describe.WORDS,
+    *describe.PAGES,
+    describe.ZONE,
+    data="SearchResults",
+    example=examples.SEARCH,
+    missing=False,
+)
 class Search(Call):
     """GET search"""
 

@@ -27,8 +27,8 @@ urlpatterns = [
     path(f"{ENTITY}/fields", _call(views.Field)),
     path(f"{ENTITY}/blame", _call(views.Blame)),
     path(ENTITY, _call(views.Timeline)),
-    path("applications/<path:id>/history", _call(applications.ApplicationTimeline)),
-    path("applications/<path:id>/at", _call(applications.ApplicationAt)),
+    path("applications/<path:productInstanceId>/history", _call(applications.ApplicationTimeline)),
+    path("applications/<path:productInstanceId>/at", _call(applications.ApplicationAt)),
     path("search", _call(applications.Search)),
     re_path("", _call(views.Nowhere)),
 ]

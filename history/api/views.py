@@ -6,12 +6,13 @@ from typing import Any, ClassVar
 
 from django.utils.cache import patch_vary_headers
 from django.utils.translation import get_language_from_request
+from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from history import completeness, timeline
-from history.api import access, answers
+from history.api import access, answers, describe, examples
 from history.api.answers import Answer, Shape
 from history.api.errors import UnknownAddressError, UnknownEntityError
 from history.api.parameters import TOKEN_LENGTH, Parameters, whole
@@ -83,6 +84,18 @@ def page_size(parameters: Parameters) -> int:
     return parameters.number("pageSize", 1, MAX_PAGE_SIZE) or DEFAULT_PAGE_SIZE
 
 
+@describe.call(
+    "timeline",
+    "The timeline of one entity, newest first.",
+    *describe.ONE,
+    *describe.PAGES,
+    describe.SORT,
+    describe.ORDER,
+    *describe.FILTERS,
+    *describe.FORM,
+    data="Timeline",
+    example=examples.TIMELINE,
+)
 class Timeline(Call):
     """GET history/{entity}/{id}"""
 
@@ -104,6 +117,16 @@ class Timeline(Call):
         return answers.page(found, completeness.read([entity]), form)
 
 
+@describe.call(
+    "version",
+    "One version.",
+    *describe.ONE,
+    describe.VERSION,
+    *describe.FORM,
+    data="Version",
+    example=examples.VERSION,
+    tagged=True,
+)
 class SingleVersion(Call):
     """GET history/{entity}/{id}/versions/{version}"""
 
@@ -115,6 +138,15 @@ class SingleVersion(Call):
         return answers.version(timeline.version(entity, place["id"], number, form.include), form)
 
 
+@describe.call(
+    "compare",
+    "The difference of any two versions, in either direction.",
+    *describe.ONE,
+    *describe.COMPARE,
+    *describe.FORM,
+    data="Comparison",
+    example=examples.COMPARISON,
+)
 class Compare(Call):
     """GET history/{entity}/{id}/compare"""
 
@@ -138,6 +170,15 @@ class Compare(Call):
         return data
 
 
+@describe.call(
+    "at",
+    "The snapshot as of a moment.",
+    *describe.ONE,
+    describe.TIME,
+    describe.ZONE,
+    data="VersionAt",
+    example=examples.VERSION_AT,
+)
 class At(Call):
     """GET history/{entity}/{id}/at"""
 
@@ -155,6 +196,16 @@ class At(Call):
         }
 
 
+@describe.call(
+    "field",
+    "The history of one field: each value, since when, by whom.",
+    *describe.ONE,
+    describe.FIELD,
+    *describe.PAGES,
+    describe.ZONE,
+    data="FieldHistory",
+    example=examples.FIELD,
+)
 class Field(Call):
     """GET history/{entity}/{id}/fields"""
 
@@ -176,6 +227,14 @@ class Field(Call):
         return data
 
 
+@describe.call(
+    "blame",
+    "The newest snapshot, each leaf with the version, time and author that last changed it.",
+    *describe.ONE,
+    describe.ZONE,
+    data="Blame",
+    example=examples.BLAME,
+)
 class Blame(Call):
     """GET history/{entity}/{id}/blame"""
 
@@ -191,6 +250,7 @@ class Blame(Call):
         }
 
 
+@extend_schema_view(get=extend_schema(exclude=True))
 class Nowhere(Call):
     """Every other address under /api/v1/."""
 

@@ -1,0 +1,244 @@
+"""The shapes of answers, as JSON Schema: `components.schemas` of the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from history.entities import BY_NAME
+from history.models import FieldLabel, Person
+from history.record import MAX_VERSION, ChangeType
+from history.timeline import Older
+
+Schema = dict[str, Any]
+
+
+def ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def thing(required: Schema, optional: Schema | None = None) -> Schema:
+    """An object with these members and no others."""
+    return {
+        "type": "object",
+        "properties": {**required, **(optional or {})},
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def words(*values: str) -> Schema:
+    return {"type": "string", "enum": list(values)}
+
+
+def nullable(schema: Schema) -> Schema:
+    if "enum" in schema:
+        schema = {**schema, "enum": [*schema["enum"], None]}
+    return {**schema, "type": [schema["type"], "null"]}
+
+
+def several(schema: Schema) -> Schema:
+    return {"type": "array", "items": schema}
+
+
+TEXT: Schema = {"type": "string"}
+NUMBER: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_VERSION}
+COUNT: Schema = {"type": "integer", "minimum": 0}
+MOMENT: Schema = {"type": "string", "format": "date-time"}
+FLAG: Schema = {"type": "boolean"}
+ANYTHING: Schema = {}
+TYPE = words(*ChangeType.__members__)
+KIND = words(*BY_NAME)
+
+AUTHOR = {
+    "author": nullable(TEXT),
+    "authorName": nullable(TEXT),
+    "authorKind": nullable(words(*Person.Kind.values, "unknown")),
+}
+ORIGIN = {
+    "version": NUMBER,
+    "type": TYPE,
+    "updatedAt": MOMENT,
+    "clientId": TEXT,
+    **AUTHOR,
+    "exact": {
+        **FLAG,
+        "description": "false: an older version, which the store does not have, may have set it.",
+    },
+}
+SUMS = dict.fromkeys(
+    ("read", "stored", "repeated", "expired", "quarantined", "skipped", "lost"), COUNT
+)
+PLACE = {"kind": KIND, "id": TEXT}
+
+VERSION_REQUIRED = {
+    **PLACE,
+    "version": NUMBER,
+    "type": TYPE,
+    "updatedAt": MOMENT,
+    "createdAt": {**ANYTHING, "description": "/createdAt of the snapshot, as it stands there."},
+    "clientId": TEXT,
+    **AUTHOR,
+    "previousVersion": {
+        **nullable(NUMBER),
+        "description": "The nearest lower version in the store; null for the lowest.",
+    },
+    "missingVersions": {
+        **several(NUMBER),
+        "description": "Those in between that never arrived, at most the newest 1000.",
+    },
+    "missingCount": COUNT,
+    "olderVersions": {
+        **nullable(words(*(older.value for older in Older))),
+        "description": "For the lowest version in the store, if it is no CREATE: why there is "
+        "nothing before it.",
+    },
+}
+VERSION_OPTIONAL = {
+    "productInstanceId": TEXT,
+    "closedAt": {**ANYTHING, "description": "/closedAt of the snapshot; product-instance only."},
+    "entity": {**ANYTHING, "description": "The snapshot, its numbers exact."},
+    "diff": {
+        "oneOf": [several(ref("Operation")), {"type": "null"}],
+        "description": "RFC 6902: applied to the snapshot of previousVersion it gives entity.",
+    },
+    "changes": several(ref("Change")),
+}
+
+COMPONENTS: dict[str, Schema] = {
+    "Operation": thing(
+        {"op": words("add", "remove", "replace", "move"), "path": TEXT},
+        {"from": TEXT, "value": ANYTHING},
+    ),
+    "Change": thing(
+        {
+            "path": {
+                **TEXT,
+                "description": "RFC 6901, in the new snapshot; of what was removed in the old one.",
+            },
+            "keyPath": {
+                **TEXT,
+                "description": "The same with list items named by their key: "
+                "/documents/[pid=4ad]/status",
+            },
+            "label": nullable(TEXT),
+            "fieldKind": nullable(words(*FieldLabel.Kind.values)),
+            "kind": words("added", "removed", "changed", "moved"),
+        },
+        {"old": ANYTHING, "new": ANYTHING, "fromIndex": COUNT, "toIndex": COUNT},
+    ),
+    "Version": thing(VERSION_REQUIRED, VERSION_OPTIONAL),
+    "Completeness": thing(
+        {
+            "completeTo": {
+                **nullable(MOMENT),
+                "description": "Everything sent up to this moment has been read; null: not known.",
+            },
+            "lagMessages": nullable(COUNT),
+            "lagSeconds": nullable({"type": "number", "minimum": 0}),
+            "halted": {**FLAG, "description": "Reading has stopped: too many bad messages."},
+            "retentionStart": {**MOMENT, "description": "Nothing older is kept."},
+        },
+        {"missingVersions": {**COUNT, "description": "Sum of missingCount in this answer."}},
+    ),
+    "Timeline": thing(
+        {"history": several(ref("Version")), "completeness": ref("Completeness")},
+        {"nextPageToken": {"type": "string", "pattern": "^v1:"}},
+    ),
+    "Comparison": thing(
+        {"from": ref("Version"), "to": ref("Version")},
+        {"diff": several(ref("Operation")), "changes": several(ref("Change"))},
+    ),
+    "VersionAt": thing(
+        {**VERSION_REQUIRED, "time": MOMENT, "deleted": FLAG, "completeness": ref("Completeness")},
+        VERSION_OPTIONAL,
+    ),
+    "FieldHistory": thing(
+        {
+            "path": TEXT,
+            "label": nullable(TEXT),
+            "values": several(
+                thing(
+                    {"since": MOMENT, "until": nullable(MOMENT), **ORIGIN},
+                    {"value": {"description": "Absent: the field was not there in that time."}},
+                )
+            ),
+            "completeness": ref("Completeness"),
+        },
+        {"nextPageToken": {"type": "string", "pattern": "^v1:"}},
+    ),
+    "Blame": thing(
+        {
+            **VERSION_REQUIRED,
+            "blame": several(
+                thing({"path": TEXT, "value": ANYTHING, "label": nullable(TEXT), **ORIGIN})
+            ),
+            "completeness": ref("Completeness"),
+        },
+        VERSION_OPTIONAL,
+    ),
+    "Application": thing(
+        {
+            "time": MOMENT,
+            "application": {"oneOf": [ref("Version"), {"type": "null"}]},
+            "children": {"type": "object", "additionalProperties": several(ref("Version"))},
+            "deleted": several(ref("Version")),
+            "completeness": ref("Completeness"),
+        }
+    ),
+    "SearchResults": thing(
+        {
+            "results": several(
+                thing(
+                    {
+                        **PLACE,
+                        "productInstanceId": TEXT,
+                        "foundBy": {**TEXT, "description": "id, or the name of a business key."},
+                        "version": NUMBER,
+                        "type": TYPE,
+                        "updatedAt": MOMENT,
+                    }
+                )
+            ),
+            "completeness": ref("Completeness"),
+        },
+        {"nextPageToken": {"type": "string", "pattern": "^v1:"}},
+    ),
+    "Store": thing(
+        {
+            "completeness": ref("Completeness"),
+            "ok": {**FLAG, "description": "Every sum adds up and nothing was lost."},
+            "faults": several(TEXT),
+            "totals": thing({**SUMS, "lag": COUNT}),
+            "partitions": several(
+                thing(
+                    {
+                        "topic": TEXT,
+                        "partition": COUNT,
+                        "topicId": TEXT,
+                        "current": {
+                            **FLAG,
+                            "description": "false: the topic was deleted and made again since.",
+                        },
+                        "firstOffset": COUNT,
+                        "nextOffset": COUNT,
+                        **SUMS,
+                        "lag": nullable(COUNT),
+                        "newestMessageAt": nullable(MOMENT),
+                        "checkedAt": MOMENT,
+                        "haltedAt": nullable(MOMENT),
+                        "haltedWhy": TEXT,
+                    }
+                )
+            ),
+        }
+    ),
+    "Error": thing(
+        {
+            "status": words("error"),
+            "error": thing(
+                {"code": TEXT, "message": TEXT, "requestId": TEXT},
+                {"parameter": {**TEXT, "description": "The parameter that is wrong."}},
+            ),
+        }
+    ),
+}

@@ -1,0 +1,152 @@
+"""How a call appears in the OpenAPI document: parameters, answers, examples, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.utils import (
+    OpenApiExample,
+    OpenApiParameter,
+    OpenApiResponse,
+    extend_schema,
+    extend_schema_view,
+)
+
+from history.api import examples
+from history.api.components import KIND, NUMBER, TYPE, Schema, ref, thing, words
+from history.api.parameters import TEXT_LENGTH, TOKEN_LENGTH
+from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
+from history.searchkeys import SEARCH_VALUE_LENGTH
+from history.timeline import Order, Sort
+from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
+
+V = TypeVar("V", bound=type)
+
+MOMENT: Schema = {"type": "string", "format": "date-time"}
+
+
+def _text(length: int) -> Schema:
+    return {"type": "string", "minLength": 1, "maxLength": length}
+
+
+def _query(name: str, schema: Schema, said: str, *, required: bool = False) -> OpenApiParameter:
+    return OpenApiParameter(name, schema, "query", required, said)
+
+
+ENTITY = OpenApiParameter("entity", KIND, "path", True, "Kind of entity.")
+IDENTIFIER = OpenApiParameter("id", _text(ID_LENGTH), "path", True, "The entity's id.")
+APPLICATION = OpenApiParameter(
+    "productInstanceId", _text(ID_LENGTH), "path", True, "The application's id."
+)
+VERSION = OpenApiParameter("version", NUMBER, "path", True, "Number of the version.")
+SIZE = _query(
+    "pageSize",
+    {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE, "default": DEFAULT_PAGE_SIZE},
+    "How many at most.",
+)
+TOKEN = _query(
+    "pageToken",
+    {"type": "string", "pattern": "^v1:", "maxLength": TOKEN_LENGTH},
+    "nextPageToken of the page before. All else but pageSize, include and tz must be as it was.",
+)
+SORT = _query("sort", words(*(word.value for word in Sort)), "Order by time or by version number.")
+ORDER = _query("order", words(*(word.value for word in Order)), "desc: newest first.")
+FROM = _query("from", MOMENT, "From this moment on. Without an offset it is a time in `tz`.")
+TO = _query("to", MOMENT, "Before this moment.")
+AUTHOR = _query("author", _text(AUTHOR_LENGTH), "Login of the person.")
+CLIENT = _query("clientId", _text(CLIENT_ID_LENGTH), "The service that made the change.")
+CHANGE_TYPE = _query("type", TYPE, "What the version did.")
+PATH = _query(
+    "path",
+    {**_text(TEXT_LENGTH), "pattern": "^/"},
+    "Only versions that changed what is there or below: /rate, /documents/[pid=4ad]/status, "
+    "/documents/*/status. A page may then be shorter, even empty, and still have a nextPageToken.",
+)
+FIELD = _query("path", {**_text(TEXT_LENGTH), "pattern": "^/"}, "The field: /rate", required=True)
+INCLUDE = _query(
+    "include",
+    {"type": "string", "pattern": "^(entity|diff|changes)(,(entity|diff|changes))*$"},
+    "Which parts of a version: any of entity, diff, changes. All where not given.",
+)
+ZONE = _query("tz", {"type": "string", "default": "UTC"}, "IANA name of the zone of all times.")
+TIME = _query("time", MOMENT, "As of this moment, included.", required=True)
+COMPARE = (
+    _query("from", NUMBER, "The one version.", required=True),
+    _query("to", NUMBER, "The other version.", required=True),
+)
+WORDS = _query("q", _text(SEARCH_VALUE_LENGTH), "An id or a business key.", required=True)
+
+FILTERS = (FROM, TO, AUTHOR, CLIENT, CHANGE_TYPE, PATH)
+PAGES = (SIZE, TOKEN)
+FORM = (INCLUDE, ZONE)
+ONE = (ENTITY, IDENTIFIER)
+
+_RETRY = OpenApiParameter(
+    "Retry-After", {"type": "integer"}, "header", description="Seconds.", response=[429, 503]
+)
+_REQUEST_ID = OpenApiParameter(
+    "X-Request-ID", str, "header", description="Stands in the log too.", response=True
+)
+_TAG = OpenApiParameter(
+    "ETag", str, "header", description="For If-None-Match.", response=[200, 304]
+)
+
+
+def call(
+    name: str,
+    summary: str,
+    *parameters: OpenApiParameter,
+    data: str,
+    example: Any,
+    missing: bool = True,
+    tagged: bool = False,
+) -> Callable[[V], V]:
+    """Describe the `get` of a view. data: the component of the envelope's data. missing: whether
+    there may be nothing to show. tagged: whether it answers If-None-Match."""
+    answers: dict[int, OpenApiResponse] = {
+        200: OpenApiResponse(
+            thing({"status": words("success"), "data": ref(data)}),
+            "Found.",
+            [OpenApiExample("success", {"status": "success", "data": example})],
+        )
+    }
+    if tagged:
+        answers[304] = OpenApiResponse(description="As it was.")
+    for status, said in examples.ERRORS.items():
+        if status != 404 or missing:
+            answers[status] = _error(status, said)
+    headers = [_REQUEST_ID, _RETRY, *([_TAG] if tagged else [])]
+    described = extend_schema(
+        operation_id=name,
+        summary=summary,
+        parameters=[*parameters, *headers],
+        responses=answers,
+        tags=["completeness" if data == "Store" else "history"],
+    )
+    return extend_schema_view(get=described)
+
+
+def _error(status: int, said: list[tuple[str, str]]) -> OpenApiResponse:
+    shown = [
+        OpenApiExample(code, examples.error(status, code, message), status_codes=[str(status)])
+        for code, message in said
+    ]
+    return OpenApiResponse(ref("Error"), ", ".join(code for code, _ in said), shown)
+
+
+class _Session(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "history.api.access.Session"
+    name = "session"
+
+    def get_security_definition(self, auto_schema: Any) -> Schema:  # noqa: ARG002
+        return {"type": "apiKey", "in": "cookie", "name": "sessionid"}
+
+
+class _Basic(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "history.api.access.DemoBasic"
+    name = "basic"
+
+    def get_security_definition(self, auto_schema: Any) -> Schema:  # noqa: ARG002
+        return {"type": "http", "scheme": "basic", "description": "In demo mode only."}

@@ -1,0 +1,155 @@
+"""One answer of every call, as the OpenAPI document shows it. Tests hold them to the schemas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+ID, CHILD = "02xdf2pQLJL5mLfJZodiHa", "7pQLJL5mLfJZodiHa02xdf"
+WHO = {"author": "m.prygunov", "authorName": "Прыгунов Максим", "authorKind": "person"}
+ORIGIN = {
+    "version": 7,
+    "type": "UPDATE",
+    "updatedAt": "2025-07-03T14:42:48.510186+03:00",
+    "clientId": "top-crm",
+    **WHO,
+    "exact": True,
+}
+CHANGE = {
+    "path": "/rate",
+    "keyPath": "/rate",
+    "label": "Процентная ставка",
+    "fieldKind": "percent",
+    "kind": "changed",
+    "old": "18.4",
+    "new": "17.9",
+}
+DIFF = [{"op": "replace", "path": "/rate", "value": "17.9"}]
+COMPLETENESS: dict[str, Any] = {
+    "completeTo": "2025-07-03T14:43:00.000000+03:00",
+    "lagMessages": 0,
+    "lagSeconds": 1.204,
+    "halted": False,
+    "retentionStart": "2025-04-04T03:00:00.000000+03:00",
+}
+SNAPSHOT: dict[str, Any] = {
+    "kind": "product-instance",
+    "id": ID,
+    "entity": {"pid": ID, "rate": "17.9", "amount": "5200000.0"},
+    "version": 7,
+    "type": "UPDATE",
+    "updatedAt": "2025-07-03T14:42:48.510186+03:00",
+    "createdAt": "2025-07-01T09:00:00.25",
+    "closedAt": None,
+    "clientId": "top-crm",
+    **WHO,
+    "previousVersion": 6,
+    "missingVersions": [],
+    "missingCount": 0,
+    "olderVersions": None,
+}
+BEFORE = {**SNAPSHOT, "version": 3, "previousVersion": 2}
+PART = {
+    **{name: value for name, value in SNAPSHOT.items() if name != "closedAt"},
+    "kind": "participant-role",
+    "id": CHILD,
+    "productInstanceId": ID,
+    "entity": {"pid": CHILD, "role": "BORROWER"},
+}
+
+VERSION = {**SNAPSHOT, "diff": DIFF, "changes": [CHANGE]}
+TIMELINE = {
+    "history": [VERSION],
+    "nextPageToken": "v1:W3sidXMiOjE3NTE1NDI5Njg1MTAxODZ9LDAsIjAyeGRmMnAiLDdd:1uXk2e:b0VYd2Y",
+    "completeness": {**COMPLETENESS, "missingVersions": 0},
+}
+COMPARISON = {"from": BEFORE, "to": SNAPSHOT, "diff": DIFF, "changes": [CHANGE]}
+VERSION_AT = {
+    "time": "2025-07-03T15:00:00.000000+03:00",
+    **SNAPSHOT,
+    "deleted": False,
+    "completeness": COMPLETENESS,
+}
+FIELD = {
+    "path": "/rate",
+    "label": "Процентная ставка",
+    "values": [{"value": "17.9", "since": ORIGIN["updatedAt"], "until": None, **ORIGIN}],
+    "completeness": COMPLETENESS,
+}
+BLAME = {
+    **SNAPSHOT,
+    "blame": [{"path": "/rate", "value": "17.9", "label": "Процентная ставка", **ORIGIN}],
+    "completeness": COMPLETENESS,
+}
+APPLICATION = {
+    "time": "2025-07-03T15:00:00.000000+03:00",
+    "application": SNAPSHOT,
+    "children": {"participant-role": [PART]},
+    "deleted": [],
+    "completeness": COMPLETENESS,
+}
+SEARCH = {
+    "results": [
+        {
+            "kind": "participant-role",
+            "id": CHILD,
+            "productInstanceId": ID,
+            "foundBy": "clientId",
+            "version": 7,
+            "type": "UPDATE",
+            "updatedAt": "2025-07-03T14:42:48.510186+03:00",
+        }
+    ],
+    "completeness": COMPLETENESS,
+}
+SUMS = {
+    "read": 20480,
+    "stored": 20400,
+    "repeated": 61,
+    "expired": 2,
+    "quarantined": 17,
+    "skipped": 0,
+    "lost": 0,
+}
+STORE = {
+    "completeness": COMPLETENESS,
+    "ok": True,
+    "faults": [],
+    "totals": {**SUMS, "lag": 0},
+    "partitions": [
+        {
+            "topic": "top-storage.export.product-instance",
+            "partition": 0,
+            "topicId": "b3Jpb24tdG9waWMtaWQ",
+            "current": True,
+            "firstOffset": 0,
+            "nextOffset": 20480,
+            **SUMS,
+            "lag": 0,
+            "newestMessageAt": "2025-07-03T11:42:48.512000+00:00",
+            "checkedAt": "2025-07-03T11:43:00.000000+00:00",
+            "haltedAt": None,
+            "haltedWhy": "",
+        }
+    ],
+}
+ERRORS: dict[int, list[tuple[str, str]]] = {
+    400: [("bad_parameter", "pageSize: must be a whole number from 1 to 500")],
+    401: [("not_authenticated", "Authentication credentials were not provided.")],
+    403: [("no_permission", "this login may not read this")],
+    404: [
+        ("not_found", f"the store has no version of product-instance {ID}"),
+        ("older_than_retention", "versions before 2025-04-04 are not kept"),
+        ("unknown_entity", "there is no kind of entity of this name; there are product-instance"),
+    ],
+    405: [("method_not_allowed", 'Method "POST" not allowed.')],
+    429: [("too_many_requests", "Request was throttled. Expected available in 3 seconds.")],
+    503: [("unavailable", "the database cannot be reached; try again in a moment")],
+}
+
+
+def error(status: int, code: str, message: str) -> dict[str, Any]:
+    """The whole answer to a failure."""
+    said = {"code": code, "message": message, "requestId": "4f0c1f6ad28f4d2c8b7c6e1f5a3b2c1d"}
+    if status == 400:
+        said["parameter"] = message.partition(":")[0]
+    return {"status": "error", "error": said}

@@ -1,0 +1,96 @@
+"""Schemathesis against the whole API, in this process: nothing that fits the document, and nothing
+that does not, may bring an answer that the document does not have."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from django.core.signals import request_finished, request_started
+from django.core.wsgi import get_wsgi_application
+from django.db import close_old_connections
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+    unsupported_method,
+)
+
+from tests.db.store import Store
+
+HEADERS = {
+    "Authorization": "Basic " + base64.b64encode(b"auditor:auditor").decode(),
+    "Accept-Encoding": "identity",  # the test's transport does not unpack
+}
+ANSWERS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+# Not positive_data_acceptance: a page token must be one that we signed, `from` must not be later
+# than `to`, and a zone must exist; no schema can say so.
+REFUSALS = [negative_data_rejection, unsupported_method]
+
+
+@pytest.fixture
+def api(store: Store) -> Iterator[Any]:
+    for version in range(5):
+        store.add(
+            "A1", version, {"rate": str(version), "items": [{"pid": "x", "n": version}]}, version
+        )
+        store.add("A1", version, {"n": version}, version, entity="participant-role")
+    # As Django's own test client does: the connection with the test's transaction stays open.
+    request_started.disconnect(close_old_connections)
+    request_finished.disconnect(close_old_connections)
+    yield schemathesis.openapi.from_wsgi("/api/schema/", get_wsgi_application())
+    request_started.connect(close_old_connections)
+    request_finished.connect(close_old_connections)
+
+
+relaxed = settings(
+    max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+)
+CALLS = [
+    *("timeline", "version", "compare", "at", "field", "blame"),
+    *("applicationHistory", "applicationAt", "search", "completeness"),
+]
+
+
+def test_no_call_is_forgotten(api: Any) -> None:
+    found = [result.ok().definition.raw["operationId"] for result in api.get_all_operations()]
+    assert sorted(found) == sorted(CALLS)
+
+
+@pytest.mark.parametrize("mode", GenerationMode)
+@pytest.mark.parametrize("call", CALLS)
+def test_any_request(api: Any, call: str, mode: GenerationMode) -> None:
+    @relaxed
+    @given(case=api.find_operation_by_id(call).as_strategy(generation_mode=mode))
+    def answered(case: Any) -> None:
+        case.call_and_validate(headers=HEADERS, checks=[*ANSWERS, *REFUSALS])
+
+    answered()
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_any_question_about_an_entity_that_is_there(api: Any, call: str) -> None:
+    there = {"entity": "product-instance", "id": "A1", "productInstanceId": "A1", "version": 3}
+
+    @relaxed
+    @given(case=api.find_operation_by_id(call).as_strategy())
+    def answered(case: Any) -> None:
+        for name in case.path_parameters or {}:
+            case.path_parameters[name] = there[name]
+        case.call_and_validate(headers=HEADERS, checks=ANSWERS)
+
+    answered()

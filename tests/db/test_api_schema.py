@@ -1,0 +1,72 @@
+"""The OpenAPI document says what the API does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from django.test import Client
+from django.urls import URLPattern
+
+from history.api import examples
+from history.api.components import COMPONENTS
+from history.api.urls import urlpatterns
+
+
+@pytest.fixture
+def document(client: Client, db: None) -> Any:
+    response = client.get("/api/schema/")
+    assert response.status_code == 200
+    return json.loads(response.content)
+
+
+def test_it_is_openapi_3_1_with_every_call(document: Any) -> None:
+    assert document["openapi"].startswith("3.1")
+    described = {path.removeprefix("/api/v1/") for path in document["paths"]}
+    served = {
+        str(pattern.pattern).replace("<str:", "{").replace("<path:", "{").replace(">", "}")
+        for pattern in urlpatterns
+        if isinstance(pattern, URLPattern) and str(pattern.pattern)
+    }
+    assert described == served | {"completeness"}
+    for path in document["paths"].values():
+        assert set(path) == {"get"}
+
+
+def test_every_answer_and_error_has_an_example_that_fits_its_schema(document: Any) -> None:
+    seen = 0
+    for path, calls in document["paths"].items():
+        for status, answer in calls["get"]["responses"].items():
+            if status == "304":
+                continue
+            content = answer["content"]["application/json"]
+            assert content["examples"], (path, status)
+            schema = {**content["schema"], "components": document["components"]}
+            for example in content["examples"].values():
+                jsonschema_rs.validator_for(schema).validate(example["value"])
+                seen += 1
+    assert seen > 80
+
+
+def test_every_error_code_of_the_code_is_in_the_document(document: Any) -> None:
+    from history.api.errors import _KINDS
+
+    known = {code for said in examples.ERRORS.values() for code, _ in said}
+    assert {code for _, _, code in _KINDS} == known | {"unknown_address"}
+    assert set(COMPONENTS) <= set(document["components"]["schemas"])
+
+
+@pytest.mark.django_db
+def test_the_docs_page_has_no_inline_script_and_no_outside_host(client: Client) -> None:
+    page = client.get("/api/docs/")
+    assert page.status_code == 200
+    text = page.content.decode()
+    assert "<style" not in text
+    assert "<script>" not in text
+    assert "//" not in text.replace("<!DOCTYPE html>", "")
+    assert "script-src 'self'" in page.headers["Content-Security-Policy"]
+    script = client.get("/api/docs/?script=")
+    assert script.headers["Content-Type"].startswith("application/javascript")
+    assert b"SwaggerUIBundle" in script.content
