@@ -14,6 +14,7 @@ from django.db.models import Count
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from annals import upkeep
 from annals.logs import describe
 from history.entities import ENTITIES
 from history.partitions import catalog
@@ -44,7 +45,13 @@ class State(Collector):
     def collect(self) -> Iterator[Metric]:
         try:
             check_reachable()
-            families = [*_ledger(completeness.entries()), _quarantine(), *_partitions()]
+            families = [
+                *_ledger(completeness.entries()),
+                _quarantine(),
+                *_partitions(),
+                *upkeep.days(),
+                *upkeep.last_run(),
+            ]
         except (DatabaseError, psycopg.Error) as error:
             log.warning("metrics: %s", describe(error))
             families = []

@@ -1,0 +1,52 @@
+"""How the days stand and when maintain ran last, as Prometheus metrics.
+
+A command that ends cannot be scraped, so all of it is read from the database.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from django.conf import settings
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from history.partitions import runs
+from history.partitions.plan import Policy
+from history.partitions.status import status
+from ingest.guard import unsettled
+
+DAYS = {
+    "missing": "Days inside the window without a partition",
+    "overdue": "Days before the window that the next maintain drops",
+    "held": "Days before the window that unsettled messages hold",
+    "pending": "Days whose detach an open transaction cut short",
+}
+
+
+def days() -> Iterator[Metric]:
+    """Per table, what maintain has to do."""
+    found = status(Policy.at(datetime.now(UTC), settings.ANNALS, unsettled))
+    for name, text in DAYS.items():
+        family = GaugeMetricFamily(f"annals_store_days_{name}", text, labels=["table"])
+        for table in found:
+            family.add_metric([table.table], getattr(table, name))
+        yield family
+
+
+def last_run() -> Iterator[Metric]:
+    """The latest run that came to its end; nothing where there was none yet."""
+    latest = runs.latest()
+    if latest is None:
+        return
+    yield GaugeMetricFamily(
+        "annals_maintain_timestamp_seconds",
+        "When the latest `partitions maintain` began",
+        value=latest.started_at.timestamp(),
+    )
+    yield GaugeMetricFamily(
+        "annals_maintain_exit_code",
+        "What the latest `partitions maintain` ended with",
+        value=latest.exit_code,
+    )
+    yield GaugeMetricFamily(
+        "annals_maintain_seconds", "How long the latest took", value=latest.seconds
+    )
