@@ -1,0 +1,270 @@
+"""`manage.py consume` as a process, what it is fed, and what must be there afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from confluent_kafka import Message, Producer
+from psycopg.rows import dict_row
+
+from annals.embedded.daemon import Client, Daemon
+from annals.embedded.postgres import Postgres
+from history.entities import ENTITIES
+from tests.messages import value
+
+ROOT = Path(__file__).parents[1]
+LIVE = [entity.topics[0] for entity in ENTITIES]
+# A dead member is noticed after so long; the embedded broker lets one join after half of it.
+SESSION_MS = 2_000
+
+
+def until(condition: Callable[[], object], complaint: str, seconds: float = 60) -> None:
+    """Wait until it holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, complaint
+        time.sleep(0.05)
+
+
+@dataclass
+class Database:
+    """A database of the product, of its own, on a server that tests may maltreat."""
+
+    server: Postgres
+    name: str
+    url: str
+
+    def query(self, text: str, *values: Any) -> list[dict[str, Any]]:
+        with psycopg.connect(self.url, autocommit=True, row_factory=dict_row) as plain:
+            return plain.execute(text, values).fetchall()
+
+    def execute(self, text: str) -> None:
+        with psycopg.connect(self.url, autocommit=True) as plain:
+            plain.execute(text)
+
+    def count(self, table: str = "product_instance_aud") -> int:
+        return int(self.query(f"SELECT count(*) FROM {table}")[0]["count"])
+
+    def stored(self) -> Counter[tuple[str, str, int, object]]:
+        """Topic, id, version and the number in the snapshot of every row of every kind."""
+        return Counter(
+            (entity.topics[0], *row.values())
+            for entity in ENTITIES
+            for row in self.query(
+                f"SELECT id, version, (data->>'n')::bigint AS n FROM {entity.table}"
+            )
+        )
+
+    def total(self) -> int:
+        return sum(self.count(entity.table) for entity in ENTITIES)
+
+    def quarantined(self) -> list[dict[str, Any]]:
+        return self.query('SELECT * FROM ingest_quarantine ORDER BY topic, partition, "offset"')
+
+    def read(self) -> int:
+        """How many messages the ledger has counted."""
+        [row] = self.query("SELECT coalesce(sum(read), 0)::int AS read FROM ingest_ledger")
+        return int(row["read"])
+
+
+def environment(broker: Daemon, database: Database, client: Client | None = None) -> dict[str, str]:
+    """What a command needs to find both."""
+    kafka = {
+        "ANNALS_KAFKA_" + name.upper().replace(".", "_"): str(setting)
+        for name, setting in (client or broker.client()).items()
+        if name != "bootstrap.servers"
+    }
+    given = client or broker.client()
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")},
+        "DATABASE_URL": database.url,
+        "KAFKA_BOOTSTRAP_SERVERS": str(given["bootstrap.servers"]),
+        "ANNALS_HOME": str(database.server.home),
+        "ANNALS_KAFKA_SESSION_TIMEOUT_MS": str(SESSION_MS),
+        "ANNALS_KAFKA_HEARTBEAT_INTERVAL_MS": "500",
+        "PYTHONWARNINGS": "ignore",
+        **kafka,
+    }
+
+
+def command(
+    env: dict[str, str], *words: str, root: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of manage.py to its end."""
+    return subprocess.run(
+        [sys.executable, "manage.py", *words],
+        cwd=root, env=env, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+
+
+class Running:
+    """A consumer process. Its log goes to a file, `summary` is what --json printed."""
+
+    def __init__(
+        self, env: dict[str, str], log: Path, *options: str, group: str, root: Path = ROOT
+    ) -> None:
+        self.log = log
+        with log.open("ab") as errors:
+            self._offset = errors.tell()
+            self.process = subprocess.Popen(
+                [sys.executable, "manage.py", "consume", "--json", "--group", group, *options],
+                cwd=root, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=errors,
+            )  # fmt: skip
+
+    def said(self) -> str:
+        """What this process has logged so far."""
+        with self.log.open("rb") as log:
+            log.seek(self._offset)
+            return log.read().decode()
+
+    def until_reading(self) -> None:
+        """Wait until the group has given it partitions and the ledger offsets."""
+        until(lambda: "reading " in self.said() or self.process.poll() is not None, self.said())
+        assert self.process.poll() is None, self.said()
+
+    def end(self, seconds: float = 60) -> dict[str, Any]:
+        """Wait for the end, which must be a good one."""
+        try:
+            out, _ = self.process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"does not end:\n{self.said()}") from None
+        assert self.process.returncode == 0, self.said()
+        summary: dict[str, Any] = json.loads(out)
+        return summary
+
+    def terminate(self, seconds: float = 5) -> dict[str, Any]:
+        """SIGTERM; it ends within the 5 seconds that are promised."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.end(seconds)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@dataclass
+class Consumers:
+    """Starts consumer processes, and leaves none behind."""
+
+    env: dict[str, str]
+    log: Path
+    group: str = field(default_factory=lambda: f"test-{secrets.token_hex(6)}")
+    all: list[Running] = field(default_factory=list)
+
+    def start(self, *options: str, group: str | None = None, **env: str) -> Running:
+        log = self.log / f"consumer-{len(self.all)}.log"
+        running = Running(self.env | env, log, *options, group=group or self.group)
+        self.all.append(running)
+        return running
+
+    def drain(self, *options: str, idle: float = 2, **env: str) -> dict[str, Any]:
+        """Consume until nothing comes any more."""
+        return self.start("--until-idle", str(idle), *options, **env).end(120)
+
+    def manage(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return command(self.env, *words)
+
+    def stop(self) -> None:
+        for running in self.all:
+            if running.process.poll() is None:
+                running.process.send_signal(signal.SIGCONT)
+                running.kill()
+
+
+class Feed:
+    """Produces good messages to the live topics and remembers which: each is another version, with
+    a number of its own in the snapshot."""
+
+    def __init__(self, client: Client, documents: int = 400) -> None:
+        self._producer = Producer({**client, "acks": "all", "linger.ms": 5})
+        self._documents = documents
+        self._number = 0
+        self._failed: list[str] = []
+        self.produced: Counter[tuple[str, str, int, object]] = Counter()
+
+    def one(self) -> None:
+        number = self._number
+        self._number += 1
+        document, version = number % self._documents, number // self._documents
+        topic = LIVE[document % len(LIVE)]
+        body = value(
+            id=f"d{document}", version=version, productInstanceId=f"a{document}", data={"n": number}
+        )
+        while True:
+            try:
+                self._producer.produce(topic, body, f"d{document}", on_delivery=self._delivered)
+                break
+            except BufferError:
+                self._producer.poll(0.1)
+        self.produced[topic, f"d{document}", version, number] += 1
+        self._producer.poll(0)
+
+    def send(self, count: int) -> None:
+        for _ in range(count):
+            self.one()
+        self.flush()
+
+    def flush(self) -> None:
+        assert self._producer.flush(60) == 0
+        assert self._failed == []
+
+    def _delivered(self, error: object, _: Message) -> None:
+        if error is not None:
+            self._failed.append(str(error))
+
+    @contextmanager
+    def pouring(self, rate: float) -> Iterator[None]:
+        """Produce so many messages a second around a block."""
+        stop = threading.Event()
+
+        def pour() -> None:
+            began, sent = time.monotonic(), 0
+            while not stop.is_set():
+                while sent < (time.monotonic() - began) * rate:
+                    self.one()
+                    sent += 1
+                time.sleep(0.01)
+
+        thread = threading.Thread(target=pour)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+            self.flush()
+
+
+def send(client: Client, *messages: tuple[Any, ...]) -> None:
+    """Produce (topic, value) or (topic, value, key, headers), in this order, to partition 0."""
+    producer = Producer({**client, "acks": "all", "message.max.bytes": 8_000_000})
+    for topic, body, *rest in messages:
+        key, headers = (*rest, None, None)[:2]
+        producer.produce(topic, body, key=key, headers=headers or [], partition=0)
+    assert producer.flush(60) == 0
+
+
+def complete(consumers: Consumers, database: Database, feed: Feed) -> None:
+    """What was produced is what is stored, each once; the ledger counted every message once."""
+    assert database.stored() == feed.produced
+    assert database.read() == feed.produced.total()
+    assert database.quarantined() == []
+    told = consumers.manage("ledger", "--json")
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert json.loads(told.stdout)["totals"]["lag"] == 0

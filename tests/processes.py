@@ -1,0 +1,72 @@
+"""Fixtures for tests of whole processes: a PostgreSQL to maltreat, a database of one's own."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from annals.embedded.daemon import Daemon
+from annals.embedded.postgres import Postgres
+from tests.consuming import Consumers, Database, Feed, command, environment
+
+TEMPLATE = "template_annals"
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Postgres]:
+    """A PostgreSQL with a migrated template, one for the run.
+
+    Not under pytest's own directory: every other run of pytest closes that to the server's user.
+    """
+    home = Path(tempfile.mkdtemp(prefix="annals-server-"))
+    made = Postgres(home / "postgres", {"fsync": "off"})
+    made.start()
+    with _admin(made) as plain:
+        plain.execute(f"CREATE DATABASE {TEMPLATE}")
+    env = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
+    env |= {"DATABASE_URL": made.url(TEMPLATE), "ANNALS_HOME": str(made.home)}
+    done = command(env, "migrate")
+    assert done.returncode == 0, done.stderr
+    yield made
+    made.stop("immediate")
+    shutil.rmtree(home)
+
+
+@pytest.fixture
+def database(server: Postgres) -> Iterator[Database]:
+    """A database of the product without days, on that server, running."""
+    server.start()
+    name = f"test_{secrets.token_hex(4)}"
+    with _admin(server) as plain:
+        plain.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+    yield Database(server, name, server.url(name))
+    server.start()
+    with _admin(server) as plain:
+        plain.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def consumers(
+    broker: Daemon, topics: list[str], database: Database, tmp_path: Path
+) -> Iterator[Consumers]:
+    """Starts consumers of the broker that write into the database; ends them all."""
+    found = Consumers(environment(broker, database), tmp_path)
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def feed(broker: Daemon, topics: list[str]) -> Feed:
+    """Good messages for the broker."""
+    return Feed(broker.client())
+
+
+def _admin(server: Postgres) -> psycopg.Connection[tuple[object, ...]]:
+    return psycopg.connect(server.url("postgres"), autocommit=True)
