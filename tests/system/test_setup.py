@@ -1,0 +1,81 @@
+"""scripts/setup: once, again only when something changed, and a sentence where it cannot."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A checkout with nothing to install, in a path with a space."""
+    root = tmp_path / "a checkout"
+    (root / "scripts").mkdir(parents=True)
+    for name in ("setup", "venv.py"):
+        shutil.copy(SCRIPTS / name, root / "scripts")
+    for name in ("requirements.txt", "requirements-dev.txt"):
+        (root / name).write_text("# nothing\n")
+    return root
+
+
+def setup(root: Path, *arguments: str, path: str | None = None) -> tuple[int, str]:
+    done = subprocess.run(
+        [root / "scripts" / "setup", *arguments],
+        cwd="/",
+        env={**os.environ, **({"PATH": path} if path else {})},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+def test_it_installs_once_and_again_when_the_file_changed(root: Path) -> None:
+    code, said = setup(root)
+    assert code == 0
+    assert "Making .venv" in said
+    assert "Installing requirements.txt" in said
+    assert setup(root) == (0, "")
+    assert setup(root, "requirements-dev.txt") == (0, "Installing requirements-dev.txt\n")
+    assert setup(root) == (0, "")
+    (root / "requirements.txt").write_text("# nothing else\n")
+    assert setup(root) == (0, "Installing requirements.txt\n")
+    assert setup(root, "requirements-dev.txt")[1] == "Installing requirements-dev.txt\n"
+
+
+def test_a_broken_environment_is_made_anew(root: Path) -> None:
+    (root / ".venv" / "bin").mkdir(parents=True)
+    (root / ".venv" / "bin" / "python").symlink_to("/nowhere/python3")
+    code, said = setup(root)
+    assert code == 0
+    assert "Making .venv" in said
+
+
+def test_what_cannot_be_installed_is_an_error(root: Path) -> None:
+    (root / "requirements.txt").write_text("./nowhere-to-be-found\n")
+    for _ in range(2):  # a failed try is not taken for done
+        code, said = setup(root)
+        assert code == 1
+        assert "Installing requirements.txt failed" in said
+
+
+def test_without_a_new_enough_python_it_says_what_is_missing(root: Path, tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "dirname").symlink_to(shutil.which("dirname") or "")
+    for name in ("python3", "python3.11"):
+        (programs / name).write_text("#!/bin/sh\nexit 1\n")
+        (programs / name).chmod(0o755)
+    code, said = setup(root, path=str(programs))
+    assert code == 1
+    assert "Annals needs Python 3.11 or newer" in said
+    (programs / "python3.11").unlink()
+    (programs / "python3.11").symlink_to(sys.executable)
+    assert setup(root, path=str(programs))[0] == 0
