@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -28,6 +29,9 @@ READING: Config = {
     "topic.metadata.refresh.interval.ms": 5_000,
     "queued.max.messages.kbytes": 16_384,
     "fetch.max.bytes": 8_388_608,
+    # How long a broker may hold back an answer while nothing comes. Apache Kafka answers the
+    # moment something does; the embedded broker looks only at the end of the wait.
+    "fetch.wait.max.ms": 10,
     # The default of a second starves a fast reader each time the queue has been full.
     "fetch.queue.backoff.ms": 5,
 }
@@ -37,6 +41,8 @@ OURS = frozenset(
 )
 NO_TOPIC_ID = ("", "AAAAAAAAAAAAAAAAAAAAAA")
 TIMEOUT_SECONDS = 10.0
+# How many session timeouts to wait for partitions before the group is taken for stuck.
+PATIENCE_SESSIONS = 1.5
 # A producer may claim any time for its message; beyond the year 9999 it is taken for none.
 LATEST = 253_402_300_799_999
 
@@ -65,13 +71,15 @@ class Source:
     ) -> None:
         common: Config = {**COMMON, "bootstrap.servers": bootstrap, **given}
         mine = {name: value for name, value in READING.items() if name in OURS}
-        self._consumer = ck.Consumer(
-            {**READING, **common, **mine, "group.id": group, "error_cb": _on_error}, logger=logger
-        )
+        reading: Config = {**READING, **common, **mine, "group.id": group}
+        self._consumer = ck.Consumer({**reading, "error_cb": _on_error}, logger=logger)
         administration: Config = {**common, "error_cb": _on_error}
         self._admin = AdminClient(administration, logger=logger)
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._ids: dict[str, Future[Any]] = {}
+        self._group = group
+        self._session_seconds = int(reading["session.timeout.ms"]) / 1000
+        self._wait_for_partitions()
         self._consumer.subscribe(
             list(topics),
             on_assign=self._assigned,
@@ -83,6 +91,7 @@ class Source:
         """Up to `limit` messages: waits `timeout` seconds for the first, not for the rest."""
         first = self._consumer.poll(timeout)
         if first is None:
+            self._unstick()
             return []
         rest = self._consumer.consume(limit - 1, 0) if limit > 1 else []
         return [_message(raw) for raw in (first, *rest) if _sound(raw)]
@@ -162,6 +171,30 @@ class Source:
         )
         return asked
 
+    def _wait_for_partitions(self) -> None:
+        self._unassigned_since: float | None = time.monotonic()
+        self._patience = PATIENCE_SESSIONS * self._session_seconds
+
+    def _unstick(self) -> None:
+        """Where no partitions came for long, have the embedded broker forget the group.
+
+        When a leader leaves during a rebalance, that broker goes on waiting for it, and so does
+        every later member. After this they join an empty group. Never waits.
+        """
+        since = self._unassigned_since
+        if since is None or time.monotonic() - since < self._patience:
+            return
+        # Longer each time: several members doing this in turn would never get a group together.
+        self._unassigned_since, self._patience = time.monotonic(), 2 * self._patience
+        described = self._admin.describe_cluster(request_timeout=TIMEOUT_SECONDS)
+        described.add_done_callback(self._forget_group)
+
+    def _forget_group(self, described: Future[Any]) -> None:
+        # The embedded broker's cluster id is its directory. No other broker is ever asked this.
+        if described.exception() is None and str(described.result().cluster_id).startswith("/"):
+            logger.warning("the embedded broker's group %s is stuck: forgetting it", self._group)
+            self._admin.delete_consumer_groups([self._group])
+
     @staticmethod
     def _answers(asked: Mapping[str, Future[Any]], timeout: float) -> dict[str, str]:
         ids: dict[str, str] = {}
@@ -180,13 +213,16 @@ class Source:
     def _assigned(self, consumer: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
         # Nothing may be read before the ledger says from where: take nothing for now.
         consumer.assign([])
+        self._unassigned_since = None
         self._on_assigned([(each.topic, each.partition) for each in partitions])
 
     def _revoked(self, consumer: ck.Consumer, _: list[ck.TopicPartition]) -> None:
+        self._wait_for_partitions()
         self._on_revoked()
         consumer.unassign()
 
     def _gone(self, consumer: ck.Consumer, _: list[ck.TopicPartition]) -> None:
+        self._wait_for_partitions()
         self._on_lost()
         consumer.unassign()
 

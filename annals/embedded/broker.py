@@ -31,6 +31,7 @@ class Broker(Daemon):
         return (
             *(program(self.home), "broker", "--silent", "--storage-engine", "memory://annals/"),
             *("--listener-url", address, "--advertised-listener-url", address),
+            # A directory, which no other broker has: ingest knows this one by it.
             *("--cluster-id", self.home),
         )
 

@@ -1,0 +1,171 @@
+"""Members of a group come and go, some without a word: the others soon read every partition."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+
+from annals.embedded.apache import Apache
+from annals.embedded.daemon import Daemon
+from ingest import kafka
+from tests.kafka import brokers
+
+pytestmark = pytest.mark.kafka
+
+TOPIC = "shared"
+PARTITIONS = 4
+GIVEN = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "1000"}
+# Ten session timeouts. Three are enough where the machine is not busy with other things.
+PATIENCE_SECONDS = 30
+
+# A process, since only that can be killed or frozen: librdkafka's own threads keep membership up.
+MEMBER = """
+import json, pathlib, signal, sys
+from ingest.kafka import Source
+bootstrap, group, topic, given, home = sys.argv[1:]
+def note(places):
+    draft = pathlib.Path(home, "draft")
+    draft.write_text(json.dumps(sorted(partition for _, partition in places)))
+    draft.rename(pathlib.Path(home, "partitions"))
+def taken():
+    note([])
+stop = []
+signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
+source = Source(bootstrap, group, [topic], json.loads(given), note, taken, taken)
+while not stop:
+    source.poll(10, 0.1)
+source.close()
+"""
+
+
+class Member:
+    """A member of the group in a process of its own."""
+
+    def __init__(self, broker: Daemon, group: str, home: Path) -> None:
+        home.mkdir()
+        words = (broker.bootstrap_servers(), group, TOPIC, json.dumps(GIVEN), str(home))
+        self.process = subprocess.Popen([sys.executable, "-c", MEMBER, *words])
+        self._note = home / "partitions"
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions it has, as far as it knows."""
+        return list(json.loads(self._note.read_text())) if self._note.exists() else []
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+
+@pytest.fixture
+def members(broker: Daemon, group: str, tmp_path: Path) -> Iterator["Members"]:
+    """No member yet, of a group that reads one topic."""
+    brokers.create(broker, [TOPIC], PARTITIONS)
+    found = Members(broker, group, tmp_path)
+    yield found
+    for member in found.all:
+        member.process.kill()
+        member.process.wait(20)
+
+
+class Members:
+    """Makes members, and waits until those named have all partitions between them."""
+
+    def __init__(self, broker: Daemon, group: str, home: Path) -> None:
+        self._broker, self._group, self._home = broker, group, home
+        self.all: list[Member] = []
+
+    def join(self) -> Member:
+        member = Member(self._broker, self._group, self._home / f"member-{len(self.all)}")
+        self.all.append(member)
+        return member
+
+    def pair(self) -> tuple[Member, Member]:
+        """Two that have shared the partitions; the first was alone before, and so leads."""
+        first = self.join()
+        self.share(first)
+        second = self.join()
+        self.share(first, second)
+        return first, second
+
+    def share(self, *sharing: Member) -> None:
+        """Wait until these have each a fair share, and all partitions together."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            shares = [member.partitions for member in sharing]
+            fair = all(len(share) >= PARTITIONS // len(sharing) for share in shares)
+            if fair and sorted(chain.from_iterable(shares)) == list(range(PARTITIONS)):
+                return
+            assert time.monotonic() < deadline, f"partitions are shared as {shares}"
+            time.sleep(0.05)
+
+
+def leave_together(pair: tuple[Member, Member]) -> None:
+    """The leader leaves amid the rebalance that the other's leaving began."""
+    for member in reversed(pair):
+        member.send(signal.SIGTERM)
+        member.process.wait(20)
+
+
+def test_two_leave_together_and_another_comes(members: Members) -> None:
+    leave_together(members.pair())
+    members.share(members.join())
+
+
+def test_two_leave_together_and_a_third_stays(members: Members) -> None:
+    pair = members.pair()
+    third = members.join()
+    members.share(*pair, third)
+    leave_together(pair)
+    members.share(third)
+
+
+def test_one_is_killed(members: Members) -> None:
+    first, second = members.pair()
+    first.send(signal.SIGKILL)
+    members.share(second)
+
+
+def test_all_are_killed(members: Members) -> None:
+    for member in members.pair():
+        member.send(signal.SIGKILL)
+    members.share(members.join())
+
+
+def test_one_is_frozen_and_wakes(members: Members) -> None:
+    first, second = members.pair()
+    first.send(signal.SIGSTOP)
+    members.share(second)
+    first.send(signal.SIGCONT)
+    members.share(first, second)
+
+
+def test_no_group_of_another_broker_is_forgotten(
+    apache: Apache, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offsets committed to Apache Kafka stay, however long a member waits for partitions."""
+    brokers.create(apache, [TOPIC], PARTITIONS)
+    committed = TopicPartition(TOPIC, 0, 7)
+    consumer = Consumer({**apache.client(), "group.id": group})
+    consumer.commit(offsets=[committed], asynchronous=False)
+    consumer.close()
+    monkeypatch.setattr(kafka, "PATIENCE_SESSIONS", 0)
+    source = kafka.Source(
+        *(apache.bootstrap_servers(), group, ["missing"], {}),
+        *(lambda _: None, lambda: None, lambda: None),
+    )
+    for _ in range(20):
+        source.poll(1, 0.1)
+    client = brokers.admin(apache)
+    asked = client.list_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(group, [TopicPartition(TOPIC, 0)])]
+    )
+    found = asked[group].result(20).topic_partitions
+    source.close()
+    assert [each.offset for each in found] == [committed.offset]
