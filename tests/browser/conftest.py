@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from django.core.management import call_command
 from django.db import connection
-from playwright.sync_api import BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from pytest_django import DjangoDbBlocker
 from pytest_django.live_server_helper import LiveServer
 
 from history import labels
 from history.models import Person
-from tests import need
+from tests.browser.chromium import launch
 from tests.db.store import T0, Store
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 LONG = "Оченьдлинноесловобезпробелов" * 8
 
 
@@ -48,14 +50,35 @@ class Seen:
 
 
 Open = Callable[..., Page]
+State = dict[str, Any]
 
 
-@pytest.fixture
-def documents(transactional_db: None) -> Iterator[Store]:
-    """A1: 120 versions of an application. W1: an application too wide for a telephone. R1: a
-    participant of A1. The days made for them go with the test."""
-    before = _tables()
-    store = Store()
+@pytest.fixture(autouse=True)
+def _django_db_marker() -> None:
+    """In place of pytest-django's: the mark django_db here only asks for a database to be made.
+    A transaction for each test would be begun in the thread of playwright's loop, where Django
+    refuses to, and the server's threads would not see what it holds."""
+
+
+@pytest.fixture(scope="module")
+def documents(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """Committed for all tests of a module, because they only read, and gone with it.
+
+    A1: 120 versions of an application. W1: an application too wide for a telephone. R1: a
+    participant of A1.
+    """
+    with django_db_blocker.unblock():
+        before = _tables()
+        _fill(Store())
+    yield
+    with django_db_blocker.unblock():
+        with connection.cursor() as cursor:
+            for table in _tables() - before:
+                cursor.execute(f'DROP TABLE "{table}"')
+        call_command("flush", interactive=False, verbosity=0)
+
+
+def _fill(store: Store) -> None:
     Person.objects.create(login="m.ivanov", full_name="Иванов Михаил", kind="person")
     labels.forget()
     for number in range(120):
@@ -68,56 +91,77 @@ def documents(transactional_db: None) -> Iterator[Store]:
             "remark": "Клиент просит перенести сделку. " * 10 + f"Звонок {number}.",
             "documents": [{"pid": "D1", "name": "Паспорт", "pages": number}],
         }
-        author = "m.ivanov" if number % 2 else "x.unknown"
-        store.add("A1", number, document, T0 + timedelta(hours=number, microseconds=510186),
-                  author=author)  # fmt: skip
-    store.add("W1", 0, {"name": LONG, LONG: LONG, "list": [{"pid": LONG, "a": {LONG: LONG}}]}, 0)
-    store.add("W1", 3, {"name": LONG, LONG: "x", "list": [{"pid": LONG, "a": {LONG: "y"}}]}, 1,
-              author=LONG[:64], client=LONG[:64])  # fmt: skip
+        at = T0 + timedelta(hours=number, microseconds=510186)
+        store.add("A1", number, document, at, author="m.ivanov" if number % 2 else "x.unknown")
+    wide: dict[str, object] = {"name": LONG, "list": [{"pid": LONG, "a": {LONG: LONG}}]}
+    store.add("W1", 0, {**wide, LONG: LONG}, 0)
+    wide["list"] = [{"pid": LONG, "a": {LONG: "y"}}]
+    store.add("W1", 3, {**wide, LONG: "x"}, 1, author=LONG[:64], client=LONG[:64])
     store.add("R1", 0, {"fullName": "Рожков Олег"}, 2, entity="participant-role", application="A1")
-    yield store
-    with connection.cursor() as cursor:
-        for table in _tables() - before:
-            cursor.execute(f'DROP TABLE "{table}"')
 
 
 def _tables() -> set[str]:
     return set(connection.introspection.table_names())
 
 
-@pytest.fixture
-def browser_seen(live_server: LiveServer) -> Iterator[Seen]:
-    """Empty at the end of every test, or the test fails."""
-    seen = Seen(urlsplit(live_server.url).netloc)
-    yield seen
-    assert not seen.faults
+@pytest.fixture(scope="module")
+def server(documents: None, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
+    """Its address. pytest-django's own live_server would empty the database after each test."""
+    with django_db_blocker.unblock():
+        running = LiveServer("localhost")
+        yield running.url
+        running.stop()
 
 
-@pytest.fixture
-def visit(documents: Store, live_server: LiveServer, browser_seen: Seen) -> Iterator[Open]:
-    """Opens a page of the live server, in a context of its own. The database must not be asked
-    while it is in use: playwright's event loop runs in this thread."""
-    program = need.chromium()
+@pytest.fixture(scope="module")
+def browser(server: str) -> Iterator[Browser]:
+    """The database must not be asked while this lives: playwright's loop runs in this thread."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
-        contexts: list[BrowserContext] = []
-
-        def visit(path: str, login: str = "support", **options: object) -> Page:
-            options = {"timezone_id": "Europe/Moscow", "locale": "ru-RU", **options}
-            context = browser.new_context(base_url=live_server.url, **options)  # type: ignore[arg-type]
-            contexts.append(context)
-            page = context.new_page()
-            page.set_default_timeout(10_000)
-            browser_seen.watch(page)
-            page.goto(path)
-            if login:
-                page.fill("#id_username", login)
-                page.fill("#id_password", login)
-                page.click("#login-form [type=submit]")
-                page.wait_for_selector("#user-tools")
-            return page
-
-        yield visit
-        for context in contexts:
-            context.close()
+        browser = launch(playwright)
+        yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def sessions() -> dict[str, State]:
+    """The cookies of each login that has logged in."""
+    return {}
+
+
+@pytest.fixture
+def seen(server: str) -> Iterator[Seen]:
+    """Empty at the end of every test, or the test fails."""
+    noticed = Seen(urlsplit(server).netloc)
+    yield noticed
+    assert not noticed.faults
+
+
+@pytest.fixture
+def visit(server: str, browser: Browser, sessions: dict[str, State], seen: Seen) -> Iterator[Open]:
+    """Opens a page in a context of its own, logged in unless login is empty."""
+    contexts: list[BrowserContext] = []
+
+    def visit(path: str, login: str = "support", **options: Any) -> Page:
+        options = {"timezone_id": "Europe/Moscow", "locale": "ru-RU", **options}
+        context = browser.new_context(base_url=server, storage_state=sessions.get(login), **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        seen.watch(page)
+        page.goto(path)
+        if login and login not in sessions:
+            log_in(page, login)
+            sessions[login] = dict(context.storage_state())
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+
+
+def log_in(page: Page, login: str) -> None:
+    """Fill in the form that stands in the way of a page."""
+    page.fill("#id_username", login)
+    page.fill("#id_password", login)
+    page.click("#login-form [type=submit]")
+    page.wait_for_selector("#user-tools")

@@ -9,8 +9,7 @@ from argparse import ArgumentParser
 
 from playwright.sync_api import sync_playwright
 
-from tests import need
-from tests.browser.conftest import FLAGS
+from tests.browser.chromium import launch
 
 
 def main() -> None:
@@ -25,7 +24,7 @@ def main() -> None:
     parser.add_argument("--theme", choices=["light", "dark"], default="light")
     given = parser.parse_args()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=need.chromium(), args=FLAGS)
+        browser = launch(playwright)
         page = browser.new_page(
             base_url=given.base,
             viewport={"width": given.width, "height": given.height},

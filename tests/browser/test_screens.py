@@ -9,10 +9,10 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Open, Seen
+from tests.browser.conftest import Open, Seen, log_in
 from tests.db.store import T0
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.django_db]
 
 A1 = "/admin/history/product-instance/A1/"
 WHOLE = "/admin/applications/A1/"
@@ -42,7 +42,8 @@ def fits(page: Page) -> bool:
 
 
 def test_finds_and_reads_an_application(visit: Open) -> None:
-    page = visit("/admin/")
+    page = visit("/admin/", login="")
+    log_in(page, "support")
     expect(page.locator("[data-search]")).to_be_focused()
     page.keyboard.type("A1")
     page.keyboard.press("Enter")
@@ -187,7 +188,7 @@ def test_the_login_stands_out_and_fits(visit: Open) -> None:
 
 
 def test_theme_and_language_are_switched(visit: Open) -> None:
-    page = visit(A1)
+    page = visit(A1, login="auditor")
     before = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.click(".theme-toggle")
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
@@ -218,9 +219,9 @@ def test_the_head_stays_in_sight(visit: Open) -> None:
         assert top >= head
 
 
-def test_a_denied_page_says_so(visit: Open, browser_seen: Seen) -> None:
+def test_a_denied_page_says_so(visit: Open, seen: Seen) -> None:
     page = visit(A1, login="ops")
     expect(page.locator("h1")).to_have_text("Не для этого логина")
     assert page.evaluate(CONTRAST) == []
-    assert all("403" in fault for fault in browser_seen.faults)
-    browser_seen.faults.clear()
+    assert all("403" in fault for fault in seen.faults)
+    seen.faults.clear()
