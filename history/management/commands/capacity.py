@@ -53,6 +53,12 @@ class Command(BaseCommand):
             type=in_bytes,
             help="size of the disk, 2T; default: the server's, if it is here",
         )
+        parser.add_argument(
+            "--checkpoint", type=float, help="checkpoint_timeout in minutes; default: the server's"
+        )
+        parser.add_argument(
+            "--wal-compression", action="store_true", help="as if wal_compression were on"
+        )
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_: object, **options: Any) -> None:
@@ -70,6 +76,10 @@ class Command(BaseCommand):
                 sys.exit(1)
             loads, basis = found.loads, f"days {found.since} to {found.until}"
             server, disk = measured.server(connection), disk or measured.disk(connection)
+        server = Server(
+            options["checkpoint"] * 60 if options["checkpoint"] else server.checkpoint_s,
+            options["wal_compression"] or server.compressed,
+        )
         stored = measured.stored(parts, today)
         needs = {load.table: need(load, days, server) for load in loads}
         total = sum(needs.values(), Need(0, 0, 0))
