@@ -108,7 +108,7 @@ class Deck:
             if newest is None or newest == number
             else links.compare(entity, id, {"from": number, "to": newest}),
             subject=title(entity) if self.merged else "",
-            subject_name=headline(version.data) if self.merged and not entity.root else "",
+            subject_name=_name(version) if self.merged and not entity.root else "",
             subject_url=links.timeline(entity, id) if self.merged and not entity.root else "",
         )
 
@@ -147,6 +147,12 @@ def kind_text(kind: ChangeType) -> str:
 def utc(moment: datetime) -> str:
     """To the microsecond, for pages without JavaScript and for titles."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f} UTC"
+
+
+def _name(version: Version) -> str:
+    """What the document calls itself, or did before it was deleted."""
+    old = version.changes[0].change.old if version.changes else None
+    return headline(version.data) or headline(old)
 
 
 def _count(version: Version, plain: int, technical: int) -> str:

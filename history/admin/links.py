@@ -21,6 +21,10 @@ def landing(entity: Entity, id: str) -> str:
     return application(id) if entity.root else timeline(entity, id)
 
 
+def state(entity: Entity, id: str) -> str:
+    return reverse("admin:history_state", args=[entity, id])
+
+
 def snapshot(entity: Entity, id: str, version: int) -> str:
     return reverse("admin:history_snapshot", args=[entity, id, version])
 

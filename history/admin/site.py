@@ -60,7 +60,7 @@ class AnnalsSite(admin.AdminSite):
 
     def get_urls(self) -> list[URLResolver | URLPattern]:
         # Imported late, as above.
-        from history.admin import compare, search, snapshot, timeline
+        from history.admin import compare, search, snapshot, state, timeline
 
         views = [
             path("history/", search.found, name="history_search"),
@@ -72,6 +72,7 @@ class AnnalsSite(admin.AdminSite):
                 snapshot.page,
                 name="history_snapshot",
             ),
+            path("history/<entity:entity>/<path:id>/state/", state.page, name="history_state"),
             path("applications/<path:id>/", timeline.application, name="history_application"),
             path("history/<entity:entity>/<path:id>/", timeline.page, name="history_timeline"),
         ]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 from django.utils.translation import gettext as _
 
@@ -11,11 +12,12 @@ from history.admin import links
 from history.admin.cards import fields_of, title, utc
 from history.admin.fields import Fields
 from history.admin.headline import headline
-from history.entities import ROOT, Entity
+from history.entities import Entity
 from history.exactjson import Json
 from history.record import ChangeType
 from history.timeline import Application, Version
 
+TabName = Literal["whole", "card", "state"]
 STATUS_KEYS = ("stage", "status", "state")
 
 
@@ -58,9 +60,9 @@ class Subject:
     tabs: Sequence[Tab]
 
 
-def subject(entity: Entity, id: str, newest: Version | None, *, whole: bool = False) -> Subject:
-    """newest: the newest version there is, None where none is known. whole: the page shows the
-    application together with its children."""
+def subject(entity: Entity, id: str, newest: Version | None, *, tab: TabName = "card") -> Subject:
+    """newest: the newest version there is, None where none is known. tab: which of the
+    pages about it this is."""
     data = newest.data if newest else None
     application = (newest.product_instance_id if newest else None) or ""
     return Subject(
@@ -74,12 +76,12 @@ def subject(entity: Entity, id: str, newest: Version | None, *, whole: bool = Fa
         updated_at=newest.updated_at if newest else None,
         utc=utc(newest.updated_at) if newest else "",
         author=_by(newest) if newest else "",
-        url=links.application(id) if whole else links.timeline(entity, id),
+        url=links.application(id) if tab == "whole" else links.timeline(entity, id),
         compare_action=links.compare(entity, id),
         compare_from=_before(newest),
         application_id="" if entity.root else application,
         application_url=links.application(application) if application and not entity.root else "",
-        tabs=_tabs(id, whole) if entity.root else (),
+        tabs=_tabs(entity, id, tab),
     )
 
 
@@ -110,11 +112,18 @@ def parts(application: Application) -> list[Part]:
     ]
 
 
-def _tabs(id: str, whole: bool) -> tuple[Tab, ...]:
-    return (
-        Tab(_("Whole application"), links.application(id), whole),
-        Tab(_("Card only"), links.timeline(ROOT, id), not whole),
-    )
+def _tabs(entity: Entity, id: str, current: TabName) -> list[Tab]:
+    found = [
+        Tab(
+            _("Card only") if entity.root else _("History"),
+            links.timeline(entity, id),
+            current == "card",
+        ),
+        Tab(_("Who changed which field"), links.state(entity, id), current == "state"),
+    ]
+    if entity.root:
+        found.insert(0, Tab(_("Whole application"), links.application(id), current == "whole"))
+    return found
 
 
 def _status(data: Json, fields: Fields) -> str:

@@ -91,7 +91,7 @@ def _respond(request: HttpRequest, source: Source) -> HttpResponse:
         merged=source.whole,
         path_filter=filtered,
     )
-    head = subject(source.entity, source.id, newest, whole=source.whole)
+    head = subject(source.entity, source.id, newest, tab="whole" if source.whole else "card")
     kinds = ENTITIES if source.whole else [source.entity]
     return render(
         request,

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.http import HttpRequest
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
@@ -23,7 +24,7 @@ FATE = ("status", "attempts", "first_seen", "next_attempt", "settled_at", "outco
 class QuarantinedAdmin(ReadOnly):
     """Why and since when; the message itself only for those who may read documents."""
 
-    list_display = ("id", "reason", "topic", "partition", "offset", "status", "first_seen")
+    list_display = ("id", "reason", "topic", "partition", "offset", "status", "seen")
     list_filter = ("status", "reason", "topic")
     search_fields = ("=id", "=offset", "detail")
     ordering = ("-id",)
@@ -48,6 +49,16 @@ class QuarantinedAdmin(ReadOnly):
         """Without the message for those who may not read documents."""
         shown = super().get_fieldsets(request, obj)
         return shown if request.user.has_perm(READ_DOCUMENTS) else shown[:-1]
+
+    @admin.display(description=gettext_lazy("first seen"), ordering="first_seen")
+    def seen(self, message: Quarantined) -> str:
+        """For annals.js to turn into the browser's zone."""
+        moment = message.first_seen
+        return format_html(
+            '<time datetime="{}" data-when="full">{} UTC</time>',
+            moment.isoformat(),
+            f"{moment:%Y-%m-%d %H:%M:%S}",
+        )
 
     @admin.display(description=gettext_lazy("Key"))
     def key_text(self, message: Quarantined) -> str:

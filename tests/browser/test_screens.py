@@ -32,6 +32,7 @@ SCREENS = [
     "/admin/applications/W1/",
     f"{A1}?author=m.ivanov",
     f"{W1}versions/3/",
+    f"{W1}state/",
     f"{W1}compare/?from=0&to=3",
 ]
 

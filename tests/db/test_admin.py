@@ -24,6 +24,7 @@ SCREENS = [
     A1,
     WHOLE,
     f"{A1}versions/0/",
+    f"{A1}state/",
     f"{A1}compare/?from=0&to=1",
     "/admin/history/product-instance/UNSEEN/",
 ]
@@ -289,6 +290,7 @@ def test_hostile_content_stays_text(store: Store, support: Client) -> None:
         support.get(timeline),
         support.get(f"{timeline}versions/1/"),
         support.get(f"{timeline}compare/?from=0&to=1"),
+        support.get(f"{timeline}state/"),
         support.get("/admin/history/", {"q": f"{identity} {EVIL}"}),
         support.get("/admin/"),
     ]
@@ -317,7 +319,7 @@ def test_unusual_documents_have_pages(store: Store, support: Client, data: str) 
     store.add("A1", 0, {"before": [1]}, 0)
     store.add("A1", 1, data, 1)
     store.add("A1", 2, {"after": None}, 2)
-    for address in (A1, f"{A1}versions/1/", f"{A1}compare/?from=0&to=1"):
+    for address in (A1, f"{A1}versions/1/", f"{A1}compare/?from=0&to=1", f"{A1}state/"):
         assert support.get(address).status_code == 200, address
 
 
@@ -446,3 +448,11 @@ def test_an_application_is_filtered_and_paged(store: Store, support: Client) -> 
     rest = support.get(_link(page, "next")).content.decode()
     assert len(re.findall(r'<li class="version', page + rest)) == 80
     assert "Начало сохранённой истории" in rest
+
+
+def test_the_state_names_who_changed_each_field(documents: Store, support: Client) -> None:
+    said = text(support.get(f"{A1}state/"))
+    rate, name = said.index("Ставка 17,9 %"), said.index("Ипотека", said.index("Поле Значение"))
+    assert "x.unknown неизвестный логин" in said[rate : rate + 120]
+    assert "Иванов Михаил" in said[name : name + 120]
+    assert support.get("/admin/history/product-instance/NO1/state/").status_code == 404

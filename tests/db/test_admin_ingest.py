@@ -48,11 +48,17 @@ def test_faults_of_the_ledger_are_told(kept: Quarantined, client: Client) -> Non
     assert "12345 read, but" in text(login(client, "ops").get("/admin/completeness/"))
 
 
-def test_support_sees_neither(kept: Quarantined, client: Client) -> None:
+def test_nobody_sees_either_without_a_permission(kept: Quarantined, client: Client) -> None:
+    client.force_login(User.objects.create_user("new", is_staff=True))
+    assert client.get("/admin/completeness/").status_code == 403
+    assert client.get("/admin/ingest/quarantined/").status_code == 403
+    assert "/admin/completeness/" not in client.get("/admin/").content.decode()
+
+
+def test_support_sees_completeness_only(kept: Quarantined, client: Client) -> None:
     support = login(client, "support")
-    assert support.get("/admin/completeness/").status_code == 403
+    assert support.get("/admin/completeness/").status_code == 200
     assert support.get("/admin/ingest/quarantined/").status_code == 403
-    assert "/admin/completeness/" not in support.get("/admin/").content.decode()
 
 
 def test_operators_see_why_but_not_the_message(kept: Quarantined, client: Client) -> None:
