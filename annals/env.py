@@ -119,6 +119,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     consumer_group: Annotated[
         str, Meta(min_length=1, description="Kafka consumer group of `manage.py consume`.")
     ] = "annals"
+    librdkafka_file: Annotated[
+        Path | None,
+        Meta(
+            description="A properties file with librdkafka settings, `name=value` a line; "
+            "`ANNALS_KAFKA_*` go before it. For passwords and certificates."
+        ),
+    ] = None
+    envelopes_file: Annotated[
+        Path | None,
+        Meta(
+            description="JSON that says where the fields of a topic's messages are, where they "
+            "are not where the contract has them; see docs/kafka.md."
+        ),
+    ] = None
     batch_rows: Annotated[
         int, Meta(ge=1, le=100_000, description="Most messages written in one transaction.")
     ] = 5_000
@@ -189,13 +203,34 @@ def read(environ: Mapping[str, str]) -> Settings:
     return settings
 
 
-def kafka(environ: Mapping[str, str]) -> dict[str, str]:
-    """librdkafka settings from ANNALS_KAFKA_*: ANNALS_KAFKA_SASL_MECHANISM is sasl.mechanism."""
-    return {
+def kafka(environ: Mapping[str, str], file: Path | None = None) -> dict[str, str]:
+    """librdkafka settings from the properties file, and before it from ANNALS_KAFKA_*:
+    ANNALS_KAFKA_SASL_MECHANISM is sasl.mechanism. Raises SettingError."""
+    return _properties(file) | {
         name.removeprefix(KAFKA_PREFIX).lower().replace("_", "."): value
         for name, value in environ.items()
         if name.startswith(KAFKA_PREFIX) and value
     }
+
+
+def _properties(file: Path | None) -> dict[str, str]:
+    if file is None:
+        return {}
+    try:
+        lines = file.read_text().splitlines()
+    except OSError as error:
+        raise SettingError(f"ANNALS_LIBRDKAFKA_FILE cannot be read: {error}") from None
+    found = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, equals, value = line.partition("=")
+        if not equals or not name.strip():
+            raise SettingError(
+                f"ANNALS_LIBRDKAFKA_FILE is wrong: line {number} of {file} is not name=value."
+            )
+        found[name.strip()] = value.strip()
+    return found
 
 
 def _elsewhere(name: str) -> bool:

@@ -98,7 +98,7 @@ POSTGRES_EXTRA_AUTO_EXTENSION_SET_UP = False
 # librdkafka's settings, for the consumer and for the simulator's producer.
 KAFKA = {
     "bootstrap.servers": ANNALS.kafka_bootstrap_servers or "",
-    **env.kafka(os.environ),
+    **env.kafka(os.environ, ANNALS.librdkafka_file),
 }
 
 AUTH_PASSWORD_VALIDATORS = [

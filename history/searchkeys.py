@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple
 
 import msgspec
 
 from history.entities import BY_NAME, Entity
+from history.pick import Picker
 from history.record import Record
 from history.window import day_of
 
@@ -33,28 +34,24 @@ def found_keys(record: Record) -> list[FoundKey]:
     """The business keys in a record's snapshot. Text and whole numbers count; what is missing,
     empty, longer than SEARCH_VALUE_LENGTH or of another type is passed over."""
     entity = BY_NAME[record.entity]
-    if not entity.search:
+    if not entity.search or record.data[:1] != b"{":
         return []
+    pointers = tuple(pointer for _, pointer in entity.search)
     try:
-        values = _typed(entity).decode(record.data)
+        values = _picker(pointers)(record.data)
     except (msgspec.MsgspecError, RecursionError):
-        return _one_by_one(entity, record)
-    return _keys(entity, record, [_follow(values, way) for _, way in _ways(entity)])
+        values = [_alone(pointer, record) for pointer in pointers]
+    return _keys(entity, record, values)
 
 
-def _one_by_one(entity: Entity, record: Record) -> list[FoundKey]:
-    """The same where something on the way to a key is not of the usual type."""
+def _alone(pointer: str, record: Record) -> object:
+    """One key by itself, where another is not of the usual type."""
     try:
-        snapshot = msgspec.json.decode(record.data)
+        (value,) = _picker((pointer,))(record.data)
     except (msgspec.MsgspecError, RecursionError):
-        return []  # text that is no Unicode: PostgreSQL will refuse the snapshot
-    found = []
-    for _, pointer in entity.search:
-        value = snapshot
-        for segment in _segments(pointer):
-            value = value.get(segment) if isinstance(value, dict) else None
-        found.append(value)
-    return _keys(entity, record, found)
+        return None
+    found: object = value
+    return found
 
 
 def _keys(entity: Entity, record: Record, values: list[object]) -> list[FoundKey]:
@@ -93,51 +90,5 @@ EXPIRE = "DELETE FROM search_key WHERE day < %s"
 
 
 @cache
-def _typed(entity: Entity) -> msgspec.json.Decoder[Any]:
-    """A decoder of nothing but the keys: everything else is skipped, which is cheap."""
-    tree: dict[str, Any] = {}
-    for _, pointer in entity.search:
-        *way, last = _segments(pointer)
-        branch = tree
-        for segment in way:
-            branch = branch.setdefault(segment, {})
-        branch[last] = None
-    return msgspec.json.Decoder(_struct(tree))
-
-
-def _struct(tree: dict[str, Any]) -> Any:
-    """A struct of a tree's members, named by their place; a leaf is text, an integer or null."""
-    names = {f"member{number}": member for number, member in enumerate(tree)}
-    kinds = [
-        str | int | None if tree[each] is None else _struct(tree[each]) | None for each in tree
-    ]
-    fields: list[Any] = [(name, kind, None) for name, kind in zip(names, kinds, strict=True)]
-    return msgspec.defstruct("Members", fields, rename=names)
-
-
-@cache
-def _ways(entity: Entity) -> list[tuple[str, list[str]]]:
-    """Each key's name, and the struct members that lead to it."""
-    ways = []
-    for name, pointer in entity.search:
-        kind, way = _typed(entity).type, []
-        for segment in _segments(pointer):
-            field = next(f for f in msgspec.structs.fields(kind) if f.encode_name == segment)
-            way.append(field.name)
-            kind = next((k for k in get_args(field.type) if hasattr(k, "__struct_fields__")), None)
-        ways.append((name, way))
-    return ways
-
-
-def _follow(values: Any, way: list[str]) -> object:
-    for name in way:
-        if values is None:
-            return None
-        values = getattr(values, name)
-    found: object = values
-    return found
-
-
-def _segments(pointer: str) -> list[str]:
-    parts = pointer.split("/")[1:]
-    return [part.replace("~1", "/").replace("~0", "~") for part in parts]
+def _picker(pointers: tuple[str, ...]) -> Picker:
+    return Picker([(pointer, str | int) for pointer in pointers])

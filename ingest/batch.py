@@ -10,7 +10,7 @@ from history.entities import BY_NAME
 from history.record import Record
 from history.searchkeys import FoundKey, found_keys
 from history.window import Window
-from ingest.decode import Expired, Reason, Rejected, decode
+from ingest.decode import Decode, Expired, Reason, Rejected, decode
 from ingest.message import Message, TopicPartition
 from ingest.pack import row
 
@@ -70,8 +70,9 @@ class Batch:
     for one COPY of a giant.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, decode: Decode = decode) -> None:
         self._limits = limits
+        self._decode = decode
         self._giant = False
         self.bytes = 0
         self.messages = 0
@@ -116,7 +117,7 @@ class Batch:
         progress.read += 1
         progress.newest_timestamp = max(progress.newest_timestamp, message.timestamp)
         try:
-            record = decode(message, window)
+            record = self._decode(message, window)
         except Rejected as error:
             reject = Reject(message, error.reason, error.detail)
             self.rejects.append(reject)

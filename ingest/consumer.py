@@ -18,6 +18,7 @@ from history.window import Window
 from ingest import metrics
 from ingest.batch import Batch, Gap, Limits
 from ingest.breaker import Tolerance
+from ingest.decode import Decode, decode
 from ingest.kafka import Place, Source, Unreachable
 from ingest.ledger import Connection, Fenced
 from ingest.message import Message, TopicPartition
@@ -49,6 +50,7 @@ class Policy:
     tolerance: Tolerance
     window: Callable[[], Window]
     until_idle: float | None = None
+    decode: Decode = decode
 
 
 @dataclass(slots=True)
@@ -92,7 +94,7 @@ class Consumer:
         self._database = ThreadPoolExecutor(1, "database")
         self._upkeep = Upkeep(probe, self._note)
         self._positions = Positions()
-        self._filling = Batch(policy.limits)
+        self._filling = self._new_batch()
         self._flight: _Flight | None = None
         self._landed: dict[Place, int] = {}
         self._window = policy.window()
@@ -192,7 +194,7 @@ class Consumer:
 
     def _launch(self) -> None:
         """Give the filled batch to the database's thread, and begin another."""
-        batch, self._filling = self._filling, Batch(self._policy.limits)
+        batch, self._filling = self._filling, self._new_batch()
         held = [self._positions.held[place_of(source)] for source in batch.progress]
         claims = {each.claim.source: each.claim for each in held}
         high = {source: self._source.high_watermark(place_of(source)) for source in claims}
@@ -297,19 +299,19 @@ class Consumer:
         logger.info("reading %d partitions", len(self._positions.held))
 
     def _on_assigned(self, places: list[Place]) -> None:
-        self._filling = Batch(self._policy.limits)
+        self._filling = self._new_batch()
         self._positions.assign(places)
 
     def _on_revoked(self) -> None:
         """Still ours: write and commit what is in hand, unless the database is away."""
         self._hand_over()
-        self._filling = Batch(self._policy.limits)
+        self._filling = self._new_batch()
         self._positions.revoke()
 
     def _on_lost(self) -> None:
         """Not ours any more: what is in hand would be refused."""
         self._persistence.abandon()
-        self._filling = Batch(self._policy.limits)
+        self._filling = self._new_batch()
         self._landed = {}
         self._positions.revoke()
 
@@ -330,9 +332,12 @@ class Consumer:
         """Drop what is in hand and claim anew; the ledger knows where to go on."""
         logger.warning("starting again from the ledger: %s", why)
         self._persistence.abandon()
-        self._filling = Batch(self._policy.limits)
+        self._filling = self._new_batch()
         self._source.start({})
         self._positions.let_go(after)
+
+    def _new_batch(self) -> Batch:
+        return Batch(self._policy.limits, self._policy.decode)
 
     def _note(self, job: Callable[[Connection], object]) -> None:
         self._database.submit(self._persistence.note, job)

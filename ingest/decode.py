@@ -6,23 +6,20 @@ The snapshot is never parsed here beyond a check of its syntax: it stays the byt
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from history.entities import BY_TOPIC
 from history.record import (
-    AUTHOR_LENGTH,
-    CLIENT_ID_LENGTH,
-    ID_LENGTH,
-    MAX_VERSION,
     ChangeType,
     Record,
 )
 from history.window import Window
+from ingest.envelope import CONTRACT, Envelope, Shapes
 from ingest.message import Message
 
 MAX_NESTING = 500
@@ -60,20 +57,6 @@ class Expired(Exception):
     """The version is older than what is kept."""
 
 
-class Envelope(msgspec.Struct, gc=False, rename="camel"):
-    """The message's fields; unknown ones are ignored."""
-
-    id: Annotated[str, Meta(min_length=1, max_length=ID_LENGTH)]
-    version: Annotated[int, Meta(ge=0, le=MAX_VERSION)]
-    updated_at: str
-    client_id: Annotated[str, Meta(min_length=1, max_length=CLIENT_ID_LENGTH)]
-    data: Raw | UnsetType = UNSET
-    type: int | str | None = None
-    rev_type: int | str | None = None
-    author: Annotated[str, Meta(max_length=AUTHOR_LENGTH)] | None = None
-    product_instance_id: Annotated[str, Meta(max_length=ID_LENGTH)] | None = None
-
-
 _DECODER = msgspec.json.Decoder(Envelope)
 _TYPES: dict[int | str | None, int] = {
     spelling: int(kind)
@@ -88,11 +71,15 @@ _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 # What nearly every time looks like: 2025-07-03T11:42:48 or 2025-07-03T11:42:48.510186035. At most
 # so long, with these separators, fromisoformat() alone tells right from wrong.
 LONGEST_PLAIN = 29
-_PLAIN = ("T", "T.")
+_AFTER_SECONDS = ("", ".")
 
 
-def decode(message: Message, window: Window) -> Record:
-    """The record that a message carries.
+# Decoding with the declarations of envelopes already given.
+Decode = Callable[[Message, Window], Record]
+
+
+def decode(message: Message, window: Window, shapes: Shapes = CONTRACT) -> Record:
+    """The record that a message carries. shapes: topics whose envelopes are not the contract's.
 
     Raises Rejected with the first rule that the message breaks, and Expired where it breaks none
     but is older than the window. Never raises anything else, whatever the bytes.
@@ -100,7 +87,7 @@ def decode(message: Message, window: Window) -> Record:
     entity = BY_TOPIC.get(message.topic)
     if entity is None:
         raise Rejected(Reason.UNKNOWN_TOPIC, f"no entity is declared for topic {message.topic}")
-    envelope = _envelope(message.value)
+    envelope = _envelope(message, shapes)
     kind = _TYPES.get(envelope.rev_type if envelope.type is None else envelope.type)
     if kind is None:
         raise Rejected(Reason.BAD_TYPE, "type is not CREATE, UPDATE, DELETE, 0, 1 or 2")
@@ -137,7 +124,12 @@ def moment(text: str) -> int:
 
     Digits beyond the sixth of a second's fraction are cut off. Raises Rejected.
     """
-    plain = len(text) <= LONGEST_PLAIN and text[4:8:3] == "--" and text[10:20:9] in _PLAIN
+    plain = (
+        len(text) <= LONGEST_PLAIN
+        and text[4:8:3] == "--"
+        and text[10:17:3] == "T::"
+        and text[19:20] in _AFTER_SECONDS
+    )
     if not plain and _TIME.fullmatch(text) is None:
         raise Rejected(Reason.BAD_TIME, "updatedAt is not an ISO 8601 date and time")
     try:
@@ -148,11 +140,12 @@ def moment(text: str) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-def _envelope(value: bytes | None) -> Envelope:
-    if not value:
+def _envelope(message: Message, shapes: Shapes) -> Envelope:
+    if not message.value:
         raise Rejected(Reason.EMPTY, "the message has no value")
+    shape = shapes.get(message.topic)
     try:
-        return _DECODER.decode(value)
+        return _DECODER.decode(message.value) if shape is None else shape.read(message.value)
     except msgspec.ValidationError as error:
         raise Rejected(Reason.BAD_FIELD, str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -164,12 +157,12 @@ def _envelope(value: bytes | None) -> Envelope:
 def _snapshot(raw: Raw | UnsetType, kind: int, message: bytes) -> memoryview:
     """The snapshot as a view into the message: nothing is copied."""
     data = memoryview(b"" if raw is UNSET else raw)
-    if data[:1] == b"{":
+    if bytes(data[:1]) == b"{":
         brackets = message.count(b"{") + message.count(b"[")
         if brackets > MAX_NESTING and _depth(bytes(data)) > MAX_NESTING:
             raise Rejected(Reason.TOO_DEEP, f"nested deeper than {MAX_NESTING} levels")
         return data
-    if data == b"null" and kind == ChangeType.DELETE:
+    if bytes(data[:5]) == b"null" and kind == ChangeType.DELETE:
         return data
     raise Rejected(Reason.BAD_DATA, "data is not an object (null is allowed for DELETE only)")
 

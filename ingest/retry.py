@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from psycopg import errors
+from psycopg import Rollback, errors
 
 from history import days, searchkeys
 from history.entities import BY_NAME
@@ -14,7 +14,7 @@ from history.window import Window, day_of
 from ingest import quarantine
 from ingest.batch import Row
 from ingest.careful import store_carefully
-from ingest.decode import Expired, Rejected, decode
+from ingest.decode import Decode, Expired, Rejected, decode
 from ingest.ledger import Connection
 from ingest.pack import row
 from ingest.quarantine import Held, Selection
@@ -24,7 +24,11 @@ AT_ONCE = 100
 
 
 def retry(
-    connection: Connection, selection: Selection, window: Window, dry_run: bool = False
+    connection: Connection,
+    selection: Selection,
+    window: Window,
+    dry_run: bool = False,
+    decode: Decode = decode,
 ) -> Iterator[Counter[str]]:
     """Try the selected messages again, a few in each transaction; yields what became of each few:
     `stored`, `repeated`, `expired`, or the new status (`retrying`, `failed`).
@@ -34,25 +38,28 @@ def retry(
     after = 0
     while True:
         became: Counter[str] = Counter()
-        with connection.transaction(force_rollback=dry_run):
+        with connection.transaction(force_rollback=dry_run) as transaction:
             held = quarantine.take(connection, selection, AT_ONCE, after)
             for each in held:
-                became[_once(connection, each, window)] += 1
-        missing = became.pop(_NO_DAY, 0)
+                became[_once(connection, each, window, decode)] += 1
+            missing = became.pop(_NO_DAY, 0)
+            if missing and not dry_run:
+                raise Rollback(transaction)
         if not held:
             return
-        if missing:
-            # Made outside the transaction; the messages are still as they were.
-            _make_days(connection, held, window)
+        if missing and not dry_run:
+            # Outside a transaction, and then all of them again.
+            _make_days(connection, held, window, decode)
             continue
+        became["stored"] += missing
         after = held[-1].id
-        yield became
+        yield +became
 
 
 _NO_DAY = "no partition"
 
 
-def _once(connection: Connection, held: Held, window: Window) -> str:
+def _once(connection: Connection, held: Held, window: Window, decode: Decode) -> str:
     """Try one message again in a savepoint."""
     try:
         record = decode(held.message, window)
@@ -78,7 +85,7 @@ def _once(connection: Connection, held: Held, window: Window) -> str:
     return became
 
 
-def _make_days(connection: Connection, held: list[Held], window: Window) -> None:
+def _make_days(connection: Connection, held: list[Held], window: Window, decode: Decode) -> None:
     for each in held:
         try:
             record = decode(each.message, window)

@@ -13,7 +13,7 @@ import psycopg
 from history.window import Window
 from ingest import ledger, metrics
 from ingest.breaker import Tolerance
-from ingest.decode import Expired, Rejected, decode
+from ingest.decode import Decode, Expired, Rejected, decode
 from ingest.kafka import Place, Source, Unreachable
 from ingest.ledger import Claim, Connection
 from ingest.message import Message
@@ -28,7 +28,9 @@ Peek = Callable[[Place, int, int], list[Message]]
 Ends = Callable[[list[Place]], dict[Place, int]]
 
 
-def cause_gone(messages: list[Message], window: Window, tolerance: Tolerance) -> bool:
+def cause_gone(
+    messages: list[Message], window: Window, tolerance: Tolerance, decode: Decode = decode
+) -> bool:
     """Whether these messages are good enough to go on: some there, and fewer bad than tolerated."""
     bad = 0
     for message in messages:
@@ -46,12 +48,18 @@ class Probe:
     what came last is good again."""
 
     def __init__(
-        self, connect: Callable[[], Connection], peek: Peek, ends: Ends, tolerance: Tolerance
+        self,
+        connect: Callable[[], Connection],
+        peek: Peek,
+        ends: Ends,
+        tolerance: Tolerance,
+        decode: Decode = decode,
     ) -> None:
         self._connect = connect
         self._peek = peek
         self._ends = ends
         self._tolerance = tolerance
+        self._decode = decode
 
     def __call__(self, place: Place, claim: Claim, expected: int, window: Window) -> int | None:
         """The offset before which bad messages are accepted; None: not yet.
@@ -74,7 +82,8 @@ class Probe:
         return None
 
     def _good(self, place: Place, start: int, window: Window) -> bool:
-        return cause_gone(self._peek(place, start, PEEK_MESSAGES), window, self._tolerance)
+        messages = self._peek(place, start, PEEK_MESSAGES)
+        return cause_gone(messages, window, self._tolerance, self._decode)
 
 
 class Upkeep:

@@ -26,6 +26,8 @@ from ingest.batch import Limits
 from ingest.breaker import Tolerance
 from ingest.connect import connect
 from ingest.consumer import Consumer, Policy
+from ingest.decode import Decode, decode
+from ingest.envelope import ShapeError, shapes
 from ingest.persist import Persistence
 from ingest.upkeep import Probe
 from ingest.writer import Writer
@@ -82,6 +84,7 @@ def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Cons
         tolerance=tolerance,
         window=lambda: Window.at(datetime.now(UTC), annals.retention_days, annals.ahead_days),
         until_idle=until_idle,
+        decode=decoding(),
     )
     bootstrap, given = brokers()
     return Consumer(
@@ -93,8 +96,21 @@ def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Cons
             partial(kafka.peek, bootstrap, given),
             partial(kafka.ends, bootstrap, given),
             tolerance,
+            policy.decode,
         ),
     )
+
+
+def decoding() -> Decode:
+    """Decoding as ANNALS_ENVELOPES_FILE declares it."""
+    path = settings.ANNALS.envelopes_file
+    if path is None:
+        return decode
+    try:
+        declared = shapes(path.read_bytes())
+    except (OSError, ShapeError) as error:
+        raise CommandError(f"ANNALS_ENVELOPES_FILE is wrong: {path}: {error}") from None
+    return partial(decode, shapes=declared)
 
 
 def brokers() -> tuple[str, dict[str, str]]:

@@ -18,6 +18,7 @@ from rich.table import Table
 from history.window import Window
 from ingest import quarantine
 from ingest.connect import connect
+from ingest.management.commands.consume import decoding
 from ingest.models import Ledger, Quarantined
 from ingest.progress import Progress
 from ingest.quarantine import OPEN, Selection
@@ -146,7 +147,7 @@ class Command(BaseCommand):
             connect("annals-retry") as connection,
             Progress("retry", None, sys.stderr) as progress,
         ):
-            for few in retry(connection, selection, window, options["dry_run"]):
+            for few in retry(connection, selection, window, options["dry_run"], decoding()):
                 became += few
                 progress.advance(few.total())
         would = "would be " if options["dry_run"] else ""
