@@ -17,6 +17,8 @@ from history.record import Record
 from history.window import day_of
 
 SEARCH_VALUE_LENGTH = 100
+# Text that is no Unicode among them: PostgreSQL will refuse such a snapshot.
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class FoundKey(NamedTuple):
@@ -39,7 +41,7 @@ def found_keys(record: Record) -> list[FoundKey]:
     pointers = tuple(pointer for _, pointer in entity.search)
     try:
         values = _picker(pointers)(record.data)
-    except (msgspec.MsgspecError, RecursionError):
+    except UNREADABLE:
         values = [_alone(pointer, record) for pointer in pointers]
     return _keys(entity, record, values)
 
@@ -48,7 +50,7 @@ def _alone(pointer: str, record: Record) -> object:
     """One key by itself, where another is not of the usual type."""
     try:
         (value,) = _picker((pointer,))(record.data)
-    except (msgspec.MsgspecError, RecursionError):
+    except UNREADABLE:
         return None
     found: object = value
     return found
