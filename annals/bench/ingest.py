@@ -8,10 +8,11 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from msgspec import structs
 from rich.console import Console
 from rich.table import Table
 
@@ -21,6 +22,7 @@ from history.entities import BY_NAME, ROOT
 from history.record import Record
 from history.window import Window
 from ingest.decode import decode
+from ingest.envelope import Shape
 from ingest.message import Message
 from ingest.pack import HEADER, TRAILER, columns, row
 from ingest.recent import Recent
@@ -49,6 +51,7 @@ def run(messages: int, catch_up: int, rounds: int, as_json: bool) -> int:
         say("search index ...")
         figures["search_index"] = search_index(bench, records, figures["one"]["consumer_rows_s"])
         del batches, records
+        figures["envelopes"] = envelopes(sent[:50_000])
         say("repeats ...")
         figures["repeats"] = repeats(bench, sent, figures["one"]["consumer_rows_s"])
         del sent
@@ -178,6 +181,34 @@ def search_index(bench: Stand, records: list[Record], rows_s: float) -> Figures:
         "keys_per_thousand_messages": round(stored / len(records) * 1000, 1),
         "share_of_ingest_time": round((extracting + storing) / (len(records) / rows_s), 3),
     }
+
+
+def envelopes(sent: list[Message]) -> Figures:
+    """Microseconds to decode a message in the contract's envelope, and in one by declaration."""
+    window = Window.at(datetime.now(UTC), 90, 14)
+    names = ("id", "version", "type", "updatedAt", "clientId", "author", "productInstanceId")
+    places = {name: f"/payload/{name}" for name in (*names, "data")}
+    declared = {message.topic: Shape(places) for message in sent}
+    wrapped = [
+        structs.replace(message, value=b'{"payload":' + (message.value or b"") + b"}")
+        for message in sent
+    ]
+    plain = _seconds(lambda: [decode(message, window) for message in sent])
+    other = _seconds(lambda: [decode(message, window, declared) for message in wrapped])
+    return {
+        "contract_us": round(plain / len(sent) * 1e6, 2),
+        "declared_us": round(other / len(sent) * 1e6, 2),
+    }
+
+
+def _seconds(job: Callable[[], object]) -> float:
+    """The shortest of three times."""
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        job()
+        times.append(time.perf_counter() - began)
+    return min(times)
 
 
 def repeats(bench: Stand, sent: list[Message], clean_rows_s: float) -> Figures:
@@ -341,7 +372,7 @@ def show(figures: Figures) -> None:
     for name in figures["one"]:
         table.add_row(name.replace("_", " "), str(figures["one"][name]), str(figures["two"][name]))
     console.print(table)
-    for part in ("search_index", "repeats", "fresh", "giants", "catch_up"):
+    for part in ("search_index", "envelopes", "repeats", "fresh", "giants", "catch_up"):
         if part in figures:
             lines = Table("", "", title=part.replace("_", " "), show_header=False)
             for name, value in figures[part].items():
