@@ -16,7 +16,7 @@ from history.admin.access import may_view_history
 from history.admin.cards import fields_of, utc
 from history.admin.missing import nothing_here
 from history.admin.rows import row
-from history.admin.subject import subject
+from history.admin.subject import by, subject
 from history.entities import Entity
 from history.record import MAX_VERSION
 from history.timeline import Comparison, Version
@@ -102,7 +102,7 @@ def _sides(found: Comparison) -> list[Side]:
             version.version,
             version.updated_at,
             utc(version.updated_at),
-            version.author.name if version.author else version.client_id,
+            by(version),
             links.snapshot(version.entity, version.id, version.version),
         )
         for version in (found.before, found.after)

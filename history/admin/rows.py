@@ -78,7 +78,8 @@ def steps(key_path: str, snapshot: Json, fields: Fields) -> list[str]:
         elif isinstance(here, list):
             place = int(segment) if segment.isdecimal() else 0
             here = here[place] if place < len(here) else None
-            names.append(_("no. {place}").format(place=place + 1))
+            named = caption(here) if isinstance(here, dict) else ""
+            names.append(named or _("no. {place}").format(place=place + 1))
             path += f"/{place}"
         else:
             key = unescape(segment)

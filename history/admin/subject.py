@@ -75,7 +75,7 @@ def subject(entity: Entity, id: str, newest: Version | None, *, tab: TabName = "
         version=newest.version if newest else None,
         updated_at=newest.updated_at if newest else None,
         utc=utc(newest.updated_at) if newest else "",
-        author=_by(newest) if newest else "",
+        author=by(newest) if newest else "",
         url=links.application(id) if tab == "whole" else links.timeline(entity, id),
         compare_action=links.compare(entity, id),
         compare_from=_before(newest),
@@ -85,18 +85,18 @@ def subject(entity: Entity, id: str, newest: Version | None, *, tab: TabName = "
     )
 
 
+def by(version: Version) -> str:
+    """The person, else the service."""
+    if version.author:
+        return version.author.name
+    return people.authors([version.client_id])[version.client_id].name
+
+
 def _before(newest: Version | None) -> int:
     """What the newest version is offered to be compared with."""
     if newest is None:
         return 0
     return newest.version if newest.previous_version is None else newest.previous_version
-
-
-def _by(version: Version) -> str:
-    """The person, else the service."""
-    if version.author:
-        return version.author.name
-    return people.authors([version.client_id])[version.client_id].name
 
 
 def parts(application: Application) -> list[Part]:

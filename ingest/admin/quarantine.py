@@ -1,5 +1,6 @@
 """The quarantine in the admin. Retrying and discarding stay with `manage.py quarantine`."""
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
@@ -17,8 +18,8 @@ else:  # Django's class takes no parameters where it runs
 
 READ_DOCUMENTS = "history.view_history"
 LONGEST = 20_000
-PLACE = ("topic", "topic_id", "partition", "offset", "timestamp")
-FATE = ("status", "attempts", "first_seen", "next_attempt", "settled_at", "outcome")
+PLACE = ("topic", "topic_id", "partition", "offset", "sent")
+FATE = ("status", "attempts", "seen", "again", "settled", "outcome")
 
 
 class QuarantinedAdmin(ReadOnly):
@@ -50,15 +51,21 @@ class QuarantinedAdmin(ReadOnly):
         shown = super().get_fieldsets(request, obj)
         return shown if request.user.has_perm(READ_DOCUMENTS) else shown[:-1]
 
+    @admin.display(description=gettext_lazy("time of the message"), ordering="timestamp")
+    def sent(self, message: Quarantined) -> str:
+        return moment(message.timestamp)
+
     @admin.display(description=gettext_lazy("first seen"), ordering="first_seen")
     def seen(self, message: Quarantined) -> str:
-        """For annals.js to turn into the browser's zone."""
-        moment = message.first_seen
-        return format_html(
-            '<time datetime="{}" data-when="full">{} UTC</time>',
-            moment.isoformat(),
-            f"{moment:%Y-%m-%d %H:%M:%S}",
-        )
+        return moment(message.first_seen)
+
+    @admin.display(description=gettext_lazy("next attempt"), ordering="next_attempt")
+    def again(self, message: Quarantined) -> str:
+        return moment(message.next_attempt)
+
+    @admin.display(description=gettext_lazy("settled at"), ordering="settled_at")
+    def settled(self, message: Quarantined) -> str:
+        return moment(message.settled_at)
 
     @admin.display(description=gettext_lazy("Key"))
     def key_text(self, message: Quarantined) -> str:
@@ -67,6 +74,14 @@ class QuarantinedAdmin(ReadOnly):
     @admin.display(description=gettext_lazy("Value"))
     def value_text(self, message: Quarantined) -> str:
         return readable(message.value)
+
+
+def moment(value: datetime | None) -> str:
+    """For annals.js to turn into the browser's zone."""
+    if value is None:
+        return "—"
+    shown = f"{value:%Y-%m-%d %H:%M:%S} UTC"
+    return format_html('<time datetime="{}" data-when="full">{}</time>', value.isoformat(), shown)
 
 
 def readable(raw: bytes | memoryview | None) -> str:
