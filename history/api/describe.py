@@ -70,6 +70,11 @@ INCLUDE = _query(
     {"type": "string", "pattern": "^(entity|diff|changes)(,(entity|diff|changes))*$"},
     "Which parts of a version: any of entity, diff, changes. All where not given.",
 )
+ARCHIVE = _query(
+    "archive",
+    {"type": "boolean", "default": False},
+    "Also the versions that left the store for the archive. Slower; refused where there is none.",
+)
 ZONE = _query("tz", {"type": "string", "default": "UTC"}, "IANA name of the zone of all times.")
 TIME = _query("time", MOMENT, "As of this moment, included.", required=True)
 COMPARE = (

@@ -9,7 +9,7 @@
 | 405 | method_not_allowed |
 | 429 | too_many_requests, with Retry-After |
 | 500 | internal_error |
-| 503 | unavailable, with Retry-After |
+| 503 | unavailable, archive_unavailable, with Retry-After |
 """
 
 from __future__ import annotations
@@ -24,7 +24,12 @@ from psycopg_pool import PoolTimeout
 from rest_framework import exceptions
 from rest_framework.response import Response
 
-from history.timeline import BadParameterError, NoVersionError, OlderThanRetentionError
+from history.timeline import (
+    ArchiveUnavailableError,
+    BadParameterError,
+    NoVersionError,
+    OlderThanRetentionError,
+)
 
 RETRY_SECONDS = 5
 
@@ -51,10 +56,12 @@ _KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ..
     (exceptions.MethodNotAllowed, 405, "method_not_allowed"),
     (exceptions.Throttled, 429, "too_many_requests"),
     ((OperationalError, InterfaceError, PoolTimeout), 503, "unavailable"),
+    (ArchiveUnavailableError, 503, "archive_unavailable"),
 )
 _SAID = {
     "no_permission": "this login may not read this",
     "unknown_address": "the API has no such address; see /api/docs/",
+    "archive_unavailable": "the archive cannot be read; try again later, or without it",
     "unavailable": "the database cannot be reached; try again in a moment",
     "internal_error": "something went wrong here; the log has it under the requestId",
 }
@@ -78,7 +85,7 @@ def answer(error: Exception, context: dict[str, Any]) -> Response:
             headers["WWW-Authenticate"] = str(error.auth_header)  # type: ignore[attr-defined]
         if isinstance(error, exceptions.Throttled):
             headers["Retry-After"] = str(int(getattr(error, "wait", None) or 1))
-    if code == "unavailable":
+    if status == 503:
         headers["Retry-After"] = str(RETRY_SECONDS)
     response = Response({"status": "error", "error": body}, status=status, headers=headers)
     response.exception = True

@@ -143,7 +143,10 @@ ERRORS: dict[int, list[tuple[str, str]]] = {
     ],
     405: [("method_not_allowed", 'Method "POST" not allowed.')],
     429: [("too_many_requests", "Request was throttled. Expected available in 3 seconds.")],
-    503: [("unavailable", "the database cannot be reached; try again in a moment")],
+    503: [
+        ("unavailable", "the database cannot be reached; try again in a moment"),
+        ("archive_unavailable", "the archive cannot be read; try again later, or without it"),
+    ],
 }
 
 

@@ -70,6 +70,13 @@ class Parameters:
                 return word
         raise BadParameterError(name, f"must be one of {', '.join(str(w.value) for w in words)}")
 
+    def flag(self, name: str) -> bool:
+        """`true` or `false`, the latter where not given."""
+        value = self.text(name)
+        if value not in (None, "true", "false"):
+            raise BadParameterError(name, "must be true or false")
+        return value == "true"
+
     def some(self, name: str, words: type[E]) -> frozenset[E]:
         """Members of an enumeration by their values, comma-separated; all where not given."""
         value = self.text(name)

@@ -92,6 +92,7 @@ def page_size(parameters: Parameters) -> int:
     describe.SORT,
     describe.ORDER,
     *describe.FILTERS,
+    describe.ARCHIVE,
     *describe.FORM,
     data="Timeline",
     example=examples.TIMELINE,
@@ -111,6 +112,7 @@ class Timeline(Call):
             page_size=page_size(parameters),
             page_token=parameters.text("pageToken", TOKEN_LENGTH),
             include=form.include,
+            archive=parameters.flag("archive"),
         )
         parameters.finish()
         found = timeline.page(query)

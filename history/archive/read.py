@@ -6,8 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from history.archive import parquet
-from history.archive.store import Store
+from history.archive.store import ArchiveError, Store
 from history.canonical import columns
 from history.entities import Entity
 from history.models import ArchivedDay
@@ -29,12 +31,6 @@ class ArchivedVersion(NamedTuple):
     data: bytes
 
 
-def newest_day(entity: Entity) -> date | None:
-    """The newest day of an entity's table that is in the archive; None where none is."""
-    days = ArchivedDay.objects.filter(table=entity.table).order_by("-day")
-    return days.values_list("day", flat=True).first()
-
-
 def versions(
     store: Store, entity: Entity, id_: str, since: date | None = None, until: date | None = None
 ) -> list[ArchivedVersion]:
@@ -42,7 +38,7 @@ def versions(
     of version and time. A day that was restored comes from both places.
 
     Opens the files whose ids span the given one, and of those reads the row groups that may hold
-    it. Raises OSError where the archive does not answer.
+    it. Raises OSError where the archive does not answer, ArchiveError where a file is broken.
     """
     days = ArchivedDay.objects.filter(table=entity.table)
     if since is not None:
@@ -64,12 +60,15 @@ def versions(
 
 
 def _from_file(store: Store, entity: Entity, name: str, id_: str) -> list[ArchivedVersion]:
-    with store.open(name) as file:
-        groups = parquet.groups_of(file, id_)
-        if not groups:
-            return []
-        file.seek(0)
-        return [_version(entity, row) for row in parquet.rows(file, groups) if row[0] == id_]
+    try:
+        with store.open(name) as file:
+            groups = parquet.groups_of(file, id_)
+            if not groups:
+                return []
+            file.seek(0)
+            return [_version(entity, row) for row in parquet.rows(file, groups) if row[0] == id_]
+    except pa.ArrowException as error:
+        raise ArchiveError(f"{name}: {error}") from error
 
 
 def _version(entity: Entity, row: parquet.Row) -> ArchivedVersion:

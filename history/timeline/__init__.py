@@ -6,6 +6,7 @@ The only reader of the *_aud tables; the API and the screens both stand on it.
 from history.timeline.applications import Application
 from history.timeline.applications import at as application_at
 from history.timeline.applications import timeline as application
+from history.timeline.archived import ArchiveUnavailableError
 from history.timeline.leaves import Blamed, FieldHistory, Held, Leaf, Origin, blame, field
 from history.timeline.pages import page
 from history.timeline.query import (
@@ -27,6 +28,7 @@ from history.timeline.versions import LabelledChange, Older, Page, Version
 __all__ = [
     "Application",
     "ApplicationQuery",
+    "ArchiveUnavailableError",
     "BadParameterError",
     "Blamed",
     "Comparison",

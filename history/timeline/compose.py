@@ -101,7 +101,7 @@ def _version(
         previous_version=before.version if before else None,
         previous_updated_at=before.updated_at if before else None,
         missing=range(before.version + 1, row.version) if before else range(0),
-        older=None if before else retention.older(row.version, row.type, data),
+        older=None if before else retention.older(pair.entity, row, data),
         patch=patch,
         changes=changed,
     )

@@ -96,7 +96,7 @@ def _exact(pair: Pair) -> bool:
     row, before = pair.row, pair.before
     if before is not None:
         return before.version == row.version - 1
-    return retention.older(row.version, row.type, parse(row.data)) is None
+    return retention.older(pair.entity, row, parse(row.data)) is None
 
 
 @dataclass(frozen=True, slots=True)

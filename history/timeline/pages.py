@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from history.entities import Entity
-from history.timeline import neighbours, paging, retention, rows
+from history.timeline import archived, neighbours, paging, retention, rows
 from history.timeline.neighbours import Pair, Place
 from history.timeline.paging import Slice
 from history.timeline.query import (
@@ -26,7 +26,11 @@ def page(query: Query) -> Page:
     Takes at most four queries and one for the labels now and then, with a path filter three more
     for every BATCH versions. Raises BadParameterError, NoVersionError where the store has nothing
     of the entity, and OlderThanRetentionError where only days before retention were asked for.
+    A query of the archive too reads all versions of the entity for every page.
     """
+
+    if query.archive:
+        return archived.page(query)
 
     def read(after: Place | None, size: int, carry: Sequence[Row]) -> Slice:
         return read_slice(query, after, size, carry)

@@ -93,11 +93,13 @@ class Query:
     page_size: int = DEFAULT_PAGE_SIZE
     page_token: str | None = None
     include: frozenset[Include] = EVERYTHING
+    archive: bool = False  # also what left the store for the archive
 
     @property
     def binding(self) -> tuple[object, ...]:
         """All that must stay the same from page to page."""
-        return ("timeline", self.entity.name, self.id, self.sort, self.order, self.filters)
+        of = (self.entity.name, self.id, self.archive)
+        return ("timeline", *of, self.sort, self.order, self.filters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

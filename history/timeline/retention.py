@@ -6,8 +6,11 @@ from datetime import UTC, datetime, time
 
 from django.conf import settings
 
+from history.archive import index
+from history.entities import Entity
 from history.exactjson import Json
 from history.record import ChangeType
+from history.timeline.rows import Row
 from history.timeline.versions import Older
 from history.window import Window
 
@@ -18,18 +21,20 @@ def start() -> datetime:
     return datetime.combine(window.oldest, time(), UTC)
 
 
-def older(version: int, kind: int, snapshot: Json) -> Older | None:
+def older(entity: Entity, row: Row, snapshot: Json) -> Older | None:
     """Why the store has no version below this one, its lowest; None if there never was any.
 
     The store forgets what it removed, so the snapshot is the witness: an entity that was created
-    before retention's start had versions then.
+    before retention's start had versions then. One query where there is an archive.
     """
-    if version == 0 or kind == ChangeType.CREATE:
+    if row.version == 0 or row.type == ChangeType.CREATE:
         return None
     created = _created(snapshot)
-    if created is None:
-        return Older.UNKNOWN
-    return Older.REMOVED if created < start() else Older.NEVER_ARRIVED
+    if created is not None and created >= start():
+        return Older.NEVER_ARRIVED
+    if settings.ANNALS.archive_url and index.may_have(entity, row.id):
+        return Older.ARCHIVED
+    return Older.UNKNOWN if created is None else Older.REMOVED
 
 
 def _created(snapshot: Json) -> datetime | None:

@@ -101,7 +101,7 @@ def _before_the_first(entity: Entity, id: str, keys: Keys, name: str) -> NotFoun
     """Why there is nothing before the lowest version that the store has."""
     lowest = keys.lowest
     row = rows.bodies(entity, [(id, lowest)]).get((id, lowest)) if lowest else None
-    why = retention.older(row.version, row.type, parse(row.data)) if row else Older.REMOVED
+    why = retention.older(entity, row, parse(row.data)) if row else Older.REMOVED
     if row and why in (None, Older.NEVER_ARRIVED):
         return NoVersionError(f"the store has no {name}")
     return OlderThanRetentionError(f"{name}: older than what is kept")

@@ -33,6 +33,7 @@ class Older(Enum):
     """Why there is nothing before an entity's lowest stored version, though it is no CREATE."""
 
     REMOVED = "removedByRetention"
+    ARCHIVED = "inArchive"  # the archive may have them: ask with archive=true
     NEVER_ARRIVED = "neverArrived"
     UNKNOWN = "unknown"  # one of the two; the snapshot does not say when the entity was created
 

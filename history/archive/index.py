@@ -1,0 +1,29 @@
+"""Which days are in the archive, from the database: nothing of the archive itself is read."""
+
+from __future__ import annotations
+
+from datetime import date
+
+from django.db import connection
+
+from history.entities import Entity
+from history.models import ArchivedDay
+
+
+def newest_day(entity: Entity) -> date | None:
+    """The newest day of an entity's table that is in the archive; None where none is."""
+    days = ArchivedDay.objects.filter(table=entity.table).order_by("-day")
+    return days.values_list("day", flat=True).first()
+
+
+def may_have(entity: Entity, id_: str) -> bool:
+    """Whether a file of the archive has ids on both sides of this one, so that it may be there."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM archived_day, jsonb_array_elements(files) AS file"
+            ' WHERE archived_day."table" = %s AND %s COLLATE "C"'
+            " BETWEEN file->>'first' AND file->>'last')",
+            [entity.table, id_],
+        )
+        (found,) = cursor.fetchone() or (False,)
+        return bool(found)

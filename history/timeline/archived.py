@@ -1,0 +1,119 @@
+"""A timeline that goes on into the archive: stored and archived versions of one entity as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from django.conf import settings
+
+from history.timeline import paging, rows
+from history.timeline.neighbours import Keys, Pair, Place
+from history.timeline.paging import Slice
+from history.timeline.query import (
+    NO_FILTERS,
+    BadParameterError,
+    Filters,
+    NoVersionError,
+    Order,
+    Query,
+    Sort,
+)
+from history.timeline.rows import FIRST, Key, Row
+from history.timeline.versions import Older, Page
+
+NO_LIMIT = 2**31 - 1
+
+
+class ArchiveUnavailableError(RuntimeError):
+    """The archive does not answer, or not with what it should have."""
+
+
+def page(query: Query) -> Page:
+    """The page that the query asks for, from store and archive together.
+
+    Raises BadParameterError where there is no archive, NoVersionError where neither has anything
+    of the entity, and ArchiveUnavailableError.
+    """
+    url = settings.ANNALS.archive_url
+    if not url:
+        raise BadParameterError("archive", "there is no archive here")
+    both: dict[Key, Row] = {}
+
+    def read(after: Place | None, size: int, _: Sequence[Row]) -> Slice:
+        if not both:
+            both.update(_everything(query, url))
+        return _slice(query, both, after, size)
+
+    found = paging.find(query, read)
+    if not both:
+        raise NoVersionError(
+            f"neither store nor archive has a version of {query.entity.name} {query.id}"
+        )
+    shown = paging.page(query, found)
+    # Nothing is before the lowest version of both that a look into the archive would bring.
+    versions = (
+        replace(each, older=Older.REMOVED) if each.older is Older.ARCHIVED else each
+        for each in shown.versions
+    )
+    return replace(shown, versions=tuple(versions))
+
+
+def _everything(query: Query, url: str) -> dict[Key, Row]:
+    """All versions of the entity; one that is in both, its day having been restored, once."""
+    from history.archive import read  # with pyarrow, which most processes never need
+    from history.archive.store import ArchiveError, Store
+
+    try:
+        archived = read.versions(Store(url), query.entity, query.id)
+    except (OSError, ArchiveError) as error:
+        raise ArchiveUnavailableError(str(error)) from error
+    entity, id = query.entity, query.id
+    stored = rows.page(entity, id, NO_FILTERS, Sort.VERSION, Order.ASC, FIRST, NO_LIMIT)
+    found = [
+        Row(
+            version=each.version,
+            updated_at=each.updated_at,
+            type=each.type,
+            client_id=each.client_id,
+            author=each.author,
+            product_instance_id=each.product_instance_id,
+            data=each.data,
+            id=each.id,
+        )
+        for each in archived
+    ]
+    return {row.key: row for row in (*found, *stored)}
+
+
+def _slice(query: Query, both: dict[Key, Row], after: Place | None, size: int) -> Slice:
+    """Up to `size` versions beyond a place, the path filter aside."""
+    keys = Keys(list(both))
+    backwards = query.order is Order.DESC
+    order = sorted((_position(query, key), key) for key in both if _fits(query.filters, both[key]))
+    if after is not None:
+        place = _position(query, Key(after.version, after.updated_at))
+        order = [each for each in order if (each[0] < place if backwards else each[0] > place)]
+    if backwards:
+        order.reverse()
+    pairs = []
+    for _, key in order[:size]:
+        lower = keys.previous(key)
+        pairs.append(Pair(query.entity, both[key], both[lower] if lower else None))
+    return Slice(pairs, pairs[-1].place if len(order) > size else None)
+
+
+def _position(query: Query, key: Key) -> tuple[object, ...]:
+    """Where a key stands in the order that is asked for."""
+    return key if query.sort is Sort.VERSION else (key.updated_at, key.version)
+
+
+def _fits(filters: Filters, row: Row) -> bool:
+    """What the database does with these filters, the path aside."""
+    return (
+        (filters.since is None or row.updated_at >= filters.since)
+        and (filters.until is None or row.updated_at < filters.until)
+        and filters.author in (None, row.author)
+        and filters.client_id in (None, row.client_id)
+        and filters.type in (None, row.type)
+    )

@@ -1,0 +1,195 @@
+"""A timeline with archive=true is what it was before its old days left the store."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from rest_framework.test import APIClient
+
+from annals import env
+from history import days
+from history.archive.keeper import Keeper
+from history.archive.restore import restore
+from history.archive.store import Store
+from history.entities import BY_NAME, ROOT
+from history.partitions.maintain import maintain
+from history.partitions.plan import Policy
+from history.record import ChangeType
+from history.timeline import (
+    ArchiveUnavailableError,
+    BadParameterError,
+    Filters,
+    NoVersionError,
+    Older,
+    Order,
+    Query,
+    Sort,
+    Version,
+    page,
+)
+from tests.db.partitioned import raw, tables, transactional_db
+
+__all__ = ["tables", "transactional_db"]
+pytestmark = pytest.mark.usefixtures("tables")
+
+NOW = datetime.now(UTC)
+COUNT = 24
+URL = "/api/v1/history/product-instance/A1"
+
+
+def use(monkeypatch: pytest.MonkeyPatch, **given: str) -> None:
+    names = {f"ANNALS_{name.upper()}": value for name, value in given.items()}
+    monkeypatch.setattr(settings, "ANNALS", env.read({"ANNALS_DEMO": "true", **names}))
+
+
+def fill() -> None:
+    """A1: COUNT versions over twelve days, version 7 missing, 9 arrived with the time of 10; and a
+    neighbour on both sides, so that A1 is in the middle of the files."""
+    rows = [(f"A{n}", 0, NOW - timedelta(days=8), "{}") for n in (0, 2)]
+    for version in range(COUNT):
+        moment = NOW - timedelta(hours=12 * (COUNT - version) - 1)
+        if version == 9:
+            moment += timedelta(hours=12)
+        data = {"rate": f"{version / 7:.3f}", "createdAt": str(NOW - timedelta(days=30))}
+        if version != 7:
+            rows.append(("A1", version, moment, json.dumps(data)))
+    with raw() as plain:
+        for id_, version, moment, data in rows:
+            days.create(plain, ROOT.table, moment.date())
+            plain.execute(
+                f"INSERT INTO {ROOT.table} (id, version, data, updated_at, client_id, author, type)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s)",
+                [id_, version, data, moment, "crm", "ab"[version % 2], int(version > 0)],
+            )
+
+
+def everything(**asked: Any) -> list[Version]:
+    """All pages of the timeline of A1, each version as shown but for `older`."""
+    found: list[Version] = []
+    token = None
+    while True:
+        shown = page(Query(entity=ROOT, id="A1", page_size=4, page_token=token, **asked))
+        found += (dataclasses.replace(version, older=None) for version in shown.versions)
+        token = shown.next_token
+        if token is None:
+            return found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(str(tmp_path))
+
+
+@pytest.fixture
+def before(tables: None) -> list[list[Version]]:
+    """The timelines of QUESTIONS while everything was still in the store."""
+    fill()
+    return [everything(**question) for question in QUESTIONS]
+
+
+@pytest.fixture
+def archived(
+    before: list[list[Version]], store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> list[list[Version]]:
+    """Half of the days have left for the archive."""
+    use(monkeypatch, retention_days="5", archive_url=str(tmp_path))
+    outcome = maintain(Policy.at(NOW, settings.ANNALS), keeper=Keeper(store))
+    assert len(outcome.dropped) > 5
+    return before
+
+
+QUESTIONS: list[dict[str, Any]] = [
+    {},
+    {"order": Order.ASC},
+    {"sort": Sort.VERSION},
+    {"sort": Sort.VERSION, "order": Order.ASC},
+    {"filters": Filters(since=NOW - timedelta(days=9), until=NOW - timedelta(days=2))},
+    {"filters": Filters(author="a", type=ChangeType.UPDATE), "order": Order.ASC},
+    {"filters": Filters(path="/rate")},
+    {"filters": Filters(path="/nothing", client_id="crm")},
+]
+
+
+def test_the_archive_completes_every_timeline(archived: list[list[Version]]) -> None:
+    assert [len(each) for each in archived[:4]] == [COUNT - 1] * 4
+    for question, wanted in zip(QUESTIONS, archived, strict=True):
+        assert everything(archive=True, **question) == wanted
+    assert 5 < len(everything()) < COUNT - 6
+
+
+def test_the_lowest_stored_version_says_where_the_older_ones_are(
+    archived: list[list[Version]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    query = Query(entity=ROOT, id="A1", page_size=500)
+    assert page(query).versions[-1].older is Older.ARCHIVED
+    complete = dataclasses.replace(query, archive=True)
+    assert page(complete).versions[-1].older is None
+    use(monkeypatch, retention_days="5")
+    assert page(query).versions[-1].older is Older.REMOVED
+
+
+def test_a_restored_day_counts_once(archived: list[list[Version]], store: Store) -> None:
+    with raw() as plain:
+        restore(plain, store, ROOT, (NOW - timedelta(days=8)).date())
+    assert everything(archive=True) == archived[0]
+
+
+def test_only_the_archive_has_it(archived: list[list[Version]]) -> None:
+    with pytest.raises(NoVersionError):
+        page(Query(entity=ROOT, id="A0"))
+    (only,) = page(Query(entity=ROOT, id="A0", archive=True)).versions
+    assert (only.version, only.older) == (0, None)
+    with pytest.raises(NoVersionError, match="neither"):
+        page(Query(entity=ROOT, id="nobody", archive=True))
+    with pytest.raises(NoVersionError):
+        page(Query(entity=BY_NAME["product-car"], id="A1", archive=True))
+
+
+def test_a_token_belongs_to_one_of_the_two(archived: list[list[Version]]) -> None:
+    token = page(Query(entity=ROOT, id="A1", page_size=2, archive=True)).next_token
+    with pytest.raises(BadParameterError, match="pageToken"):
+        page(Query(entity=ROOT, id="A1", page_size=2, page_token=token))
+
+
+def spoil(folder: Path, text: bytes | None) -> None:
+    for file in folder.rglob("*.parquet"):
+        if text is None:
+            file.unlink()
+        else:
+            file.write_bytes(text)
+
+
+@pytest.mark.parametrize("text", [None, b"not a Parquet file"])
+def test_an_archive_that_is_broken_is_said_to_be_so(
+    archived: list[list[Version]], tmp_path: Path, text: bytes | None
+) -> None:
+    spoil(tmp_path, text)
+    with pytest.raises(ArchiveUnavailableError):
+        page(Query(entity=ROOT, id="A1", archive=True))
+    assert page(Query(entity=ROOT, id="A1")).versions
+
+
+def test_the_api_reads_the_archive_when_asked(
+    archived: list[list[Version]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = APIClient()
+    client.force_authenticate(User(username="auditor", is_active=True, is_superuser=True))
+    stored = client.get(URL, {"pageSize": 500}).json()["data"]["history"]
+    assert stored[-1]["olderVersions"] == "inArchive"
+    answer = client.get(URL, {"pageSize": 500, "archive": "true"})
+    found = answer.json()["data"]["history"]
+    assert [each["version"] for each in found] == [each.version for each in archived[0]]
+    assert client.get(URL, {"archive": "yes"}).status_code == 400
+    spoil(tmp_path, None)
+    answer = client.get(URL, {"archive": "true"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "archive_unavailable")
+    use(monkeypatch, retention_days="5")
+    answer = client.get(URL, {"archive": "true"})
+    assert (answer.status_code, answer.json()["error"]["parameter"]) == (400, "archive")
