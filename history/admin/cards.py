@@ -172,7 +172,7 @@ def _snapshot(version: Version) -> Sequence[Item]:
 
 
 def _note(version: Version) -> str:
-    if version.older is Older.REMOVED:
+    if version.older in (Older.REMOVED, Older.ARCHIVED):
         return _("Older versions were removed: they are past the days that are kept.")
     if version.older is Older.NEVER_ARRIVED:
         return _("Older versions never arrived.")
