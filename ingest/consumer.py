@@ -150,6 +150,7 @@ class Consumer:
         if held is None or held.halted is not None:
             return
         if message.offset < held.expected:
+            self._positions.went_back.add(place)
             self._start_again(f"{place[0]}[{place[1]}] went back to offset {message.offset}")
             return
         self._last_message = time.monotonic()
@@ -274,15 +275,19 @@ class Consumer:
     def _claim(self) -> None:
         """Ask the ledger from where to read each assigned partition, and start there."""
         places = self._positions.assigned or []
+        went_back = self._positions.went_back
         generation = self._positions.generation
         try:
             ids = self._source.topic_ids({topic for topic, _ in places})
-            lows = {place: self._source.watermarks(place)[0] for place in places if place[0] in ids}
+            marks = {place: self._source.watermarks(place) for place in places if place[0] in ids}
         except Unreachable as error:
             logger.warning("waiting for Kafka: %s", error)
             self._positions.let_go(1.0)
             return
-        wanted = {TopicPartition(topic, ids[topic], n): low for (topic, n), low in lows.items()}
+        wanted = {
+            TopicPartition(topic, ids[topic], n): (low, end if (topic, n) in went_back else None)
+            for (topic, n), (low, end) in marks.items()
+        }
         self._persistence.proceed()
         claims = self._database.submit(self._persistence.claim, wanted)
         while not _done(claims, WHILE_WRITING_SECONDS):

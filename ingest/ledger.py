@@ -6,13 +6,16 @@ expected offset may move it. A consumer that lost its partition therefore writes
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import psycopg
 
 from ingest.batch import Gap
-from ingest.message import TopicPartition
+from ingest.message import CUT, TopicPartition
+
+logger = logging.getLogger(__name__)
 
 Connection = psycopg.Connection[tuple[object, ...]]
 
@@ -50,9 +53,35 @@ class Advance:
     gaps: Sequence[Gap] = ()
 
 
-def claim(connection: Connection, source: TopicPartition, earliest: int) -> Claim:
-    """Take a partition over. earliest: the first offset that the broker has, where a partition
-    that was never read begins."""
+def claim(
+    connection: Connection, source: TopicPartition, earliest: int, end: int | None = None
+) -> Claim:
+    """Take a partition over, inside the caller's transaction.
+
+    earliest: the first offset that the broker has, where a partition that was never read begins.
+    end: the offset after the last that it has, asked when nobody else could move the ledger; None
+    where there is no suspicion. A ledger that stands beyond it is that of a log
+    that was cut since (an unclean election, a topic made again on a broker without topic ids):
+    what is there now is read from its start, with a row of its own.
+    """
+    row = connection.execute(
+        "SELECT topic_id FROM ingest_ledger WHERE topic = %s AND partition = %s"
+        " AND split_part(topic_id, %s, 1) = %s"
+        " ORDER BY length(topic_id) DESC, topic_id DESC LIMIT 1",
+        (source.topic, source.partition, CUT, source.topic_id),
+    ).fetchone()
+    newest = source if row is None else TopicPartition(source.topic, str(row[0]), source.partition)
+    held = _claim(connection, newest, earliest)
+    if end is None or held.next_offset <= end:
+        return held
+    logger.error(
+        "%s[%d] ends at offset %d, the ledger stands at %d: reading it from its start",
+        *(source.topic, source.partition, end, held.next_offset),
+    )
+    return _claim(connection, newest.after_cut(), earliest)
+
+
+def _claim(connection: Connection, source: TopicPartition, earliest: int) -> Claim:
     row = connection.execute(
         """
         INSERT INTO ingest_ledger AS l

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+CUT = "#"
+
 
 class TopicPartition(msgspec.Struct, frozen=True, order=True):
     """One partition of a topic as it exists now. topic_id tells it from an earlier topic of the
@@ -12,6 +14,16 @@ class TopicPartition(msgspec.Struct, frozen=True, order=True):
     topic: str
     topic_id: str
     partition: int
+
+    @property
+    def broker_id(self) -> str:
+        """The id as the broker knows it, without our count of the times its log was cut."""
+        return self.topic_id.partition(CUT)[0]
+
+    def after_cut(self) -> TopicPartition:
+        """The same partition once its log was cut back: its offsets begin to count anew."""
+        cuts = int(self.topic_id.partition(CUT)[2] or 1)
+        return TopicPartition(self.topic, f"{self.broker_id}{CUT}{cuts + 1}", self.partition)
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):

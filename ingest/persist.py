@@ -51,14 +51,15 @@ class Persistence:
         """Store a batch, waiting as long as the database cannot. Raises Fenced and Abandoned."""
         return self._until_done(lambda retry: self._write_once(batch, claims, high, retry))
 
-    def claim(self, sources: Mapping[TopicPartition, int]) -> list[Claim]:
-        """Claim partitions; sources: each with the first offset that the broker has."""
+    def claim(self, sources: Mapping[TopicPartition, tuple[int, int | None]]) -> list[Claim]:
+        """Claim partitions; sources: each with the first offset that the broker has and, where
+        its log may have been cut, the one after its last."""
 
         def once(_: bool) -> list[Claim]:
             connection = self._writer.connection
             with connection.transaction():
                 # Always in one order: two consumers that claim at once must not lock crosswise.
-                return [ledger.claim(connection, each, sources[each]) for each in sorted(sources)]
+                return [ledger.claim(connection, each, *sources[each]) for each in sorted(sources)]
 
         return self._until_done(once)
 

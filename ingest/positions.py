@@ -32,6 +32,8 @@ class Positions:
     assigned: list[Place] | None = None
     claim_at: float | None = None
     generation: int = 0
+    # Where an offset came again that had been read: the log may have been cut.
+    went_back: set[Place] = field(default_factory=set)
 
     def assign(self, places: list[Place]) -> None:
         """The group gave us these; they are held once claimed."""
@@ -52,6 +54,7 @@ class Positions:
             for claim in claims
         }
         self.claim_at = None
+        self.went_back = set()
         self.generation += 1
 
     def revoke(self) -> None:

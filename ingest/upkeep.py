@@ -147,6 +147,6 @@ class Upkeep:
     def _topic_made_again(source: Source, positions: Positions) -> bool:
         ids = source.ask_topic_ids({topic for topic, _ in positions.held})
         return any(
-            ids.get(topic, held.claim.source.topic_id) != held.claim.source.topic_id
+            ids.get(topic, held.claim.source.broker_id) != held.claim.source.broker_id
             for (topic, _), held in positions.held.items()
         )

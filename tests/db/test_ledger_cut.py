@@ -1,0 +1,56 @@
+"""A log that was cut back under the ledger: offsets count anew, nothing is passed over."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from django.db import connection as django_connection
+
+from ingest import completeness, ledger
+from ingest.connect import connect
+from ingest.message import TopicPartition
+
+SOURCE = TopicPartition("top-storage.export.product-instance", "id-1", 0)
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def plain() -> object:
+    with connect("test") as found:
+        yield found
+
+
+def read(plain: psycopg.Connection, held: ledger.Claim, until: int) -> None:
+    count = until - held.next_offset
+    with plain.transaction():
+        ledger.advance(
+            plain,
+            [ledger.Advance(held, held.next_offset, until, count, count, 0, 0, 0, -1, until)],
+        )
+
+
+def test_a_log_that_grew_goes_on_where_it_was(plain: psycopg.Connection) -> None:
+    read(plain, ledger.claim(plain, SOURCE, 0, 100), 100)
+    assert ledger.claim(plain, SOURCE, 0, 100).next_offset == 100
+    assert ledger.claim(plain, SOURCE, 0, 150).next_offset == 100
+
+
+def test_a_log_that_was_cut_is_read_from_its_start(plain: psycopg.Connection) -> None:
+    read(plain, ledger.claim(plain, SOURCE, 0, 100), 100)
+    cut = ledger.claim(plain, SOURCE, 0, 40)
+    assert (cut.next_offset, cut.source.broker_id) == (0, "id-1")
+    read(plain, cut, 40)
+    # It grows beyond where the first log ended: the newest one goes on, not the first.
+    again = ledger.claim(plain, SOURCE, 0, 500)
+    assert (again.source, again.next_offset) == (cut.source, 40)
+    entries = completeness.entries()
+    assert [entry.current for entry in entries].count(True) == 1
+    assert completeness.faults(entries) == []
+
+
+def test_each_cut_has_a_row_of_its_own(plain: psycopg.Connection) -> None:
+    for end in (100, 50, 20, 10):
+        read(plain, ledger.claim(plain, SOURCE, 0, end), end)
+    with django_connection.cursor() as cursor:
+        cursor.execute("SELECT topic_id, next_offset FROM ingest_ledger ORDER BY next_offset DESC")
+        assert cursor.fetchall() == [("id-1", 100), ("id-1#2", 50), ("id-1#3", 20), ("id-1#4", 10)]
