@@ -48,7 +48,7 @@ class Store:
             return
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+        unfinished = target.with_name(f".{target.name}.unfinished")
         try:
             with unfinished.open("wb") as file:
                 yield file

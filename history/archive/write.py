@@ -59,19 +59,24 @@ def archive(
         return known
     work = _Day(store, entity, day, progress)
     _resume(work)
+    resumed = bool(work.files)
     with _ordered(connection, entity, source, work.last) as stream:
         while _file(work, stream):
             manifest.save_progress(store, entity.table, day, work.files)
+    rows, whole = work.digest.rows, work.digest.finish()
     counted = count(connection, source)
-    if counted != work.digest.rows:
+    # Between an interrupted run and this one the table may have changed anywhere.
+    same = not resumed or digest(connection, entity, source).finish() == whole
+    if counted != rows or not same:
+        manifest.clear_progress(store, entity.table, day)
         raise ArchiveError(
-            f"{entity.table} {day}: {work.digest.rows} rows written, {counted} are in the table"
+            f"{entity.table} {day}: {rows} rows written, {counted} are in the table, or others"
         )
     done = Manifest(
         table=entity.table,
         day=day,
         rows=counted,
-        digest=work.digest.finish(),
+        digest=whole,
         table_bytes=_bytes(connection, source),
         archived_at=datetime.now(UTC),
         files=tuple(work.files),

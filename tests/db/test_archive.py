@@ -194,6 +194,22 @@ def test_an_interrupted_run_is_taken_up_where_it_was(
         assert restore(plain, second, PRODUCT, OLD).rows == 550
 
 
+def test_a_table_that_changed_after_an_interrupted_run_is_archived_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write, "FILE_ROWS", 100)
+    with raw() as plain:
+        fill(plain, 300)
+        with pytest.raises(OSError, match="no space"):
+            archive(plain, Breaking(str(tmp_path), 2), PRODUCT, OLD, SOURCE)
+        plain.execute(f"UPDATE {NAME} SET author = 'x' WHERE id = 'a0001' AND version = 0")
+        store = Store(str(tmp_path))
+        with pytest.raises(ArchiveError, match="or others"):
+            archive(plain, store, PRODUCT, OLD, SOURCE)
+        done = archive(plain, store, PRODUCT, OLD, SOURCE)
+        assert done.digest == digest(plain, PRODUCT, SOURCE).finish()
+
+
 def test_what_is_read_back_must_be_what_was_written(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
