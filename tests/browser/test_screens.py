@@ -226,3 +226,15 @@ def test_a_denied_page_says_so(visit: Open, seen: Seen) -> None:
     assert page.evaluate(CONTRAST) == []
     assert all("403" in fault for fault in seen.faults)
     seen.faults.clear()
+
+
+def test_paper_is_light_and_has_only_the_history(visit: Open) -> None:
+    page = visit(A1, color_scheme="dark")
+    page.click(".theme-toggle")
+    page.click(".theme-toggle")
+    page.emulate_media(media="print")
+    expect(page.locator(".version").first).to_be_visible()
+    for part in ("#header", ".toolbar", ".tools >> nth=0", ".tabs", ".keys"):
+        expect(page.locator(part)).to_be_hidden()
+    ink = page.evaluate("getComputedStyle(document.querySelector('.who b')).color")
+    assert ink == "rgb(0, 0, 0)"

@@ -1,4 +1,4 @@
-"""The support screens through Django's test client: what they say, to whom, and how safely."""
+"""The support screens through Django's test client: what they say."""
 
 from __future__ import annotations
 
@@ -6,86 +6,16 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.contrib.auth.models import User
-from django.http import HttpResponse
 from django.test import Client
 
 from history import labels
-from history.models import FieldLabel, Person, SearchKey
+from history.models import FieldLabel
 from history.record import ChangeType
 from ingest.models import Ledger
+from tests.db.screens import A1, WHOLE, documents, link, support, text
 from tests.db.store import Store, queries
 
-A1 = "/admin/history/product-instance/A1/"
-WHOLE = "/admin/applications/A1/"
-SCREENS = [
-    "/admin/history/",
-    "/admin/history/?q=A1",
-    A1,
-    WHOLE,
-    f"{A1}versions/0/",
-    f"{A1}state/",
-    f"{A1}compare/?from=0&to=1",
-    "/admin/history/product-instance/UNSEEN/",
-]
-EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
-
-
-@pytest.fixture
-def documents(store: Store) -> Store:
-    """An application with two versions by a known and an unknown login, and a child of it."""
-    Person.objects.create(login="m.ivanov", full_name="Иванов Михаил", kind="person")
-    Person.objects.create(login="top-crm", full_name="Обмен с CRM", kind="service")
-    FieldLabel.objects.update_or_create(
-        entity="product-instance", path="/rate", defaults={"russian": "Ставка", "kind": "percent"}
-    )
-    labels.forget()
-    store.add("A1", 0, {"name": "Ипотека", "rate": "18.4"}, 0)
-    store.add("A1", 1, {"name": "Ипотека", "rate": "17.9"}, 1, author="x.unknown")
-    store.add("R1", 0, {"fullName": "Рожков Олег"}, 2, entity="participant-role")
-    return store
-
-
-@pytest.fixture
-def support(client: Client) -> Client:
-    client.force_login(User.objects.get(username="support"))
-    return client
-
-
-def text(response: HttpResponse) -> str:
-    """What a reader sees, roughly: no tags, no runs of spaces."""
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", response.content.decode()))
-
-
-def test_nothing_without_a_login(documents: Store, client: Client) -> None:
-    for address in ("/admin/", *SCREENS):
-        response = client.get(address)
-        assert response.status_code == 302, address
-        assert response.headers["Location"].startswith("/admin/login/"), address
-
-
-def test_operators_see_no_document(documents: Store, client: Client) -> None:
-    client.force_login(User.objects.get(username="ops"))
-    for address in SCREENS:
-        response = client.get(address)
-        assert response.status_code == 403, address
-        assert "Ипотека" not in response.content.decode()
-    assert "bigsearch" not in client.get("/admin/").content.decode()
-
-
-def test_support_may_not_edit_people(documents: Store, support: Client) -> None:
-    assert support.get("/admin/history/person/").status_code == 403
-    assert support.get("/admin/auth/user/").status_code == 403
-
-
-def test_admin_edits_people_and_labels(documents: Store, client: Client) -> None:
-    client.force_login(User.objects.get(username="admin"))
-    assert "Иванов Михаил" in text(client.get("/admin/history/person/?q=Иванов"))
-    bad = {"path": "rate", "russian": "x", "kind": "text", "words": "{}"}
-    assert client.post("/admin/history/fieldlabel/add/", bad).status_code == 200
-    good = {**bad, "path": "/own", "entity": "product-instance"}
-    assert client.post("/admin/history/fieldlabel/add/", good).status_code == 302
-    assert FieldLabel.objects.filter(entity="product-instance", path="/own").count() == 1
+__all__ = ["documents", "support"]
 
 
 def test_a_timeline_says_who_when_and_what(documents: Store, support: Client) -> None:
@@ -134,56 +64,6 @@ def test_many_changes_are_folded(store: Store, support: Client) -> None:
     said = text(support.get(A1))
     assert "40 изменений" in said
     assert "ещё 28 изменений" in said
-
-
-def test_one_hit_opens_at_once(documents: Store, support: Client) -> None:
-    assert support.get("/admin/history/?q=%20A1%20").headers["Location"] == WHOLE
-    response = support.get("/admin/history/?q=R1")
-    assert response.headers["Location"] == "/admin/history/participant-role/R1/"
-
-
-def test_several_ids_are_listed(documents: Store, support: Client) -> None:
-    page = support.get("/admin/history/", {"q": "A1, R1\nNO1"})
-    said = text(page)
-    assert "Ипотека" in said
-    assert "Рожков Олег" in said
-    assert "За срок хранения с таким идентификатором или номером ничего нет" in said
-    assert f'href="{WHOLE}"' in page.content.decode()
-
-
-def test_business_keys_are_searched(documents: Store, support: Client) -> None:
-    for number in range(60):
-        documents.add(f"R{number}", 1, {"clientId": "77 00"}, 5, entity="participant-role")
-        SearchKey.objects.create(
-            value="77 00", name="clientId", entity="participant-role", id=f"R{number}",
-            product_instance_id="A1", day=datetime.now(UTC).date(),
-        )  # fmt: skip
-    page = support.get("/admin/history/", {"q": "77 00"})
-    said = text(page)
-    assert said.count("найдено по") == 50
-    assert "её заявка" in said
-    rest = text(support.get(_link(page.content.decode(), "next")))
-    assert rest.count("найдено по") == 10
-
-
-def test_nothing_found_says_what_can_be_searched(documents: Store, support: Client) -> None:
-    for query in ("", "NO1", "x" * 300, "\x00"):
-        page = support.get("/admin/history/", {"q": query})
-        assert page.status_code == 200
-        assert "Что можно искать" in text(page)
-
-
-def test_what_is_not_there_says_why(documents: Store, support: Client) -> None:
-    for address in (
-        "/admin/history/product-instance/NO1/",
-        f"{A1}versions/9/",
-        f"{A1}compare/?from=0&to=9",
-        "/admin/history/product-instance/NO1/compare/",
-    ):
-        page = support.get(address)
-        assert page.status_code == 404, address
-        assert "не было" in text(page), address
-    assert support.get("/admin/history/no-such-kind/A1/").status_code == 404
 
 
 def test_a_snapshot_keeps_every_digit(store: Store, support: Client) -> None:
@@ -241,19 +121,14 @@ def test_pages_lead_to_the_last_and_back(store: Store, support: Client) -> None:
     while address:
         page = support.get(address).content.decode()
         seen.append(re.findall(r'href="#v(\d+)"', page))
-        address = _link(page, "next")
+        address = link(page, "next")
     assert [len(numbers) for numbers in seen] == [50, 50, 20]
     assert [int(number) for numbers in seen for number in numbers] == list(range(119, -1, -1))
     assert "Начало сохранённой истории" in page
-    back = _link(page, "prev")
+    back = link(page, "prev")
     assert re.findall(r'href="#v(\d+)"', support.get(back).content.decode()) == seen[1]
-    first = _link(support.get(back).content.decode(), "prev")
+    first = link(support.get(back).content.decode(), "prev")
     assert re.findall(r'href="#v(\d+)"', support.get(first).content.decode()) == seen[0]
-
-
-def _link(page: str, relation: str) -> str:
-    found = re.search(rf'rel="{relation}" href="([^"]*)"', page)
-    return found[1].replace("&amp;", "&") if found else ""
 
 
 def test_a_page_takes_as_many_queries_whatever_its_length(
@@ -271,127 +146,6 @@ def test_a_page_takes_as_many_queries_whatever_its_length(
         counts.append(len([one for one in said if "_aud" in one]))
     assert counts[0] <= 3
     assert counts[1] <= 3
-
-
-def test_hostile_content_stays_text(store: Store, support: Client) -> None:
-    FieldLabel.objects.update_or_create(
-        entity="", path="/evil", defaults={"russian": EVIL, "kind": "text"}
-    )
-    Person.objects.create(login="evil", full_name=EVIL)
-    labels.forget()
-    identity = "A<b>\"'/&?#é"
-    store.add(identity, 0, {"name": EVIL, EVIL: {EVIL: [EVIL] * 3}}, 0, author=EVIL[:64])
-    store.add(identity, 1, {"name": EVIL * 20, "evil": EVIL}, 1, author="evil", client="<i>'\"&")
-    found = support.get("/admin/history/", {"q": identity})
-    whole = found.headers["Location"]
-    timeline = whole.replace("/applications/", "/history/product-instance/")
-    pages = [
-        support.get(whole),
-        support.get(timeline),
-        support.get(f"{timeline}versions/1/"),
-        support.get(f"{timeline}compare/?from=0&to=1"),
-        support.get(f"{timeline}state/"),
-        support.get("/admin/history/", {"q": f"{identity} {EVIL}"}),
-        support.get("/admin/"),
-    ]
-    for page in pages:
-        assert page.status_code == 200
-        body = page.content.decode()
-        assert "<script>alert" not in body
-        assert "<img src=x" not in body
-        assert "A<b>" not in body
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        "[]",
-        "17",
-        '"text"',
-        '{"a":' * 400 + "1" + "}" * 400,
-        '{"": {"": ""}, "~": "/", "a/b": 1, "*": 2, "[x=1]": 3}',
-        '{"n": 1e2, "m": -0.0, "big": ' + "9" * 5000 + "}",
-        '{"list": [' + ",".join(f'{{"pid": "{n}", "v": {n}}}' for n in range(1000)) + "]}",
-        '{"text": "' + "я" * 40000 + '"}',
-    ],
-)
-def test_unusual_documents_have_pages(store: Store, support: Client, data: str) -> None:
-    store.add("A1", 0, {"before": [1]}, 0)
-    store.add("A1", 1, data, 1)
-    store.add("A1", 2, {"after": None}, 2)
-    for address in (A1, f"{A1}versions/1/", f"{A1}compare/?from=0&to=1", f"{A1}state/"):
-        assert support.get(address).status_code == 200, address
-
-
-@pytest.fixture
-def everything(documents: Store, client: Client) -> list[tuple[str, HttpResponse]]:
-    """Every screen there is, as the administrator gets it."""
-    client.force_login(User.objects.get(username="admin"))
-    addresses = [
-        "/admin/",
-        "/admin/history/person/",
-        "/admin/history/person/add/",
-        "/admin/history/person/m.ivanov/change/",
-        "/admin/history/person/m.ivanov/delete/",
-        "/admin/history/fieldlabel/",
-        "/admin/auth/user/",
-        "/admin/auth/group/add/",
-        "/admin/password_change/",
-        *SCREENS,
-    ]
-    return [(one, client.get(one, follow=True)) for one in addresses]
-
-
-def test_no_page_needs_more_than_the_policy_allows(
-    everything: list[tuple[str, HttpResponse]], client: Client
-) -> None:
-    client.logout()
-    pages = [*everything, ("/admin/login/", client.get("/admin/login/"))]
-    for address, page in pages:
-        policy = page.headers["Content-Security-Policy"]
-        assert "unsafe" not in policy, address
-        assert "script-src 'self'" in policy, address
-        body = page.content.decode()
-        assert not re.search(r"<script(?![^>]*\bsrc=)", body), address
-        assert not re.search(r"<style|\sstyle=|\son[a-z]+=|javascript:", body), address
-        outside = re.findall(r'(?:src|href|action)="((?:https?:)?//[^"]*)', body)
-        assert not outside, (address, outside)
-
-
-def test_every_page_is_labelled(everything: list[tuple[str, HttpResponse]]) -> None:
-    for address, page in everything:
-        body = page.content.decode()
-        assert '<html lang="ru"' in body, address
-        assert "<main" in body, address
-        named = set(re.findall(r'<label[^>]*for="([^"]*)"', body))
-        for field in re.findall(r"<(?:input|select|textarea)\b[^>]*>", body):
-            if re.search(r'type="(hidden|submit|checkbox|radio)"|name="action"', field):
-                continue
-            own = re.search(r'\bid="([^"]*)"', field)
-            assert "aria-label" in field or (own and own[1] in named), (address, field)
-
-
-def test_russian_unless_switched(documents: Store, support: Client) -> None:
-    page = support.get("/admin/", headers={"accept-language": "en-US,en"})
-    assert "Кто, что и когда изменил" in text(page)
-    assert page.headers["Content-Language"] == "ru"
-    back = support.post("/admin/language/", {"language": "en", "next": A1})
-    assert back.headers["Location"] == A1
-    said = text(support.get(A1))
-    assert "version 1" in said
-    assert "unknown login" in said
-    assert support.get("/admin/language/").status_code == 405
-    elsewhere = support.post(
-        "/admin/language/", {"language": "ru", "next": "https://evil.example/"}
-    )
-    assert "evil" not in elsewhere.headers["Location"]
-
-
-def test_what_was_opened_is_offered_again(documents: Store, support: Client) -> None:
-    support.get(A1)
-    support.get("/admin/history/participant-role/R1/")
-    page = support.get("/admin/").content.decode()
-    assert page.index("participant-role/R1/") < page.index(WHOLE)
 
 
 def test_a_page_says_how_complete_it_is(documents: Store, support: Client) -> None:
@@ -445,7 +199,7 @@ def test_an_application_is_filtered_and_paged(store: Store, support: Client) -> 
     assert len(re.findall(r'id="v\d+-R1"', first)) == 40
     assert 'id="v0-A1"' not in first
     page = support.get(WHOLE).content.decode()
-    rest = support.get(_link(page, "next")).content.decode()
+    rest = support.get(link(page, "next")).content.decode()
     assert len(re.findall(r'<li class="version', page + rest)) == 80
     assert "Начало сохранённой истории" in rest
 

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from ingest.models import Ledger, Quarantined
-from tests.db.test_admin import text
+from tests.db.screens import text
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 TOPIC = "top-storage.export.product-instance"

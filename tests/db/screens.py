@@ -1,0 +1,59 @@
+"""What the tests of the support screens share: documents, a clerk, and how to read a page."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.http import HttpResponse
+from django.test import Client
+
+from history import labels
+from history.models import FieldLabel, Person
+from tests.db.store import Store
+
+A1 = "/admin/history/product-instance/A1/"
+WHOLE = "/admin/applications/A1/"
+SCREENS = [
+    "/admin/history/",
+    "/admin/history/?q=A1",
+    A1,
+    WHOLE,
+    f"{A1}versions/0/",
+    f"{A1}state/",
+    f"{A1}compare/?from=0&to=1",
+    "/admin/history/product-instance/UNSEEN/",
+]
+
+
+@pytest.fixture
+def documents(store: Store) -> Store:
+    """An application with two versions by a known and an unknown login, and a child of it."""
+    Person.objects.create(login="m.ivanov", full_name="Иванов Михаил", kind="person")
+    Person.objects.create(login="top-crm", full_name="Обмен с CRM", kind="service")
+    FieldLabel.objects.update_or_create(
+        entity="product-instance", path="/rate", defaults={"russian": "Ставка", "kind": "percent"}
+    )
+    labels.forget()
+    store.add("A1", 0, {"name": "Ипотека", "rate": "18.4"}, 0)
+    store.add("A1", 1, {"name": "Ипотека", "rate": "17.9"}, 1, author="x.unknown")
+    store.add("R1", 0, {"fullName": "Рожков Олег"}, 2, entity="participant-role")
+    return store
+
+
+@pytest.fixture
+def support(client: Client) -> Client:
+    client.force_login(User.objects.get(username="support"))
+    return client
+
+
+def text(response: HttpResponse) -> str:
+    """What a reader sees, roughly: no tags, no runs of spaces."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", response.content.decode()))
+
+
+def link(page: str, relation: str) -> str:
+    """The address of the link with this relation, empty where there is none."""
+    found = re.search(rf'rel="{relation}" href="([^"]*)"', page)
+    return found[1].replace("&amp;", "&") if found else ""

@@ -1,0 +1,164 @@
+"""The support screens: to whom they open, and what no content can make them do."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.http import HttpResponse
+from django.test import Client
+
+from history import labels
+from history.models import FieldLabel, Person
+from tests.db.screens import A1, SCREENS, documents, support, text
+from tests.db.store import Store
+
+__all__ = ["documents", "support"]
+
+EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
+
+
+def test_nothing_without_a_login(documents: Store, client: Client) -> None:
+    for address in ("/admin/", *SCREENS):
+        response = client.get(address)
+        assert response.status_code == 302, address
+        assert response.headers["Location"].startswith("/admin/login/"), address
+
+
+def test_operators_see_no_document(documents: Store, client: Client) -> None:
+    client.force_login(User.objects.get(username="ops"))
+    for address in SCREENS:
+        response = client.get(address)
+        assert response.status_code == 403, address
+        assert "Ипотека" not in response.content.decode()
+    assert "bigsearch" not in client.get("/admin/").content.decode()
+
+
+def test_support_may_not_edit_people(documents: Store, support: Client) -> None:
+    assert support.get("/admin/history/person/").status_code == 403
+    assert support.get("/admin/auth/user/").status_code == 403
+
+
+def test_admin_edits_people_and_labels(documents: Store, client: Client) -> None:
+    client.force_login(User.objects.get(username="admin"))
+    assert "Иванов Михаил" in text(client.get("/admin/history/person/?q=Иванов"))
+    bad = {"path": "rate", "russian": "x", "kind": "text", "words": "{}"}
+    assert client.post("/admin/history/fieldlabel/add/", bad).status_code == 200
+    good = {**bad, "path": "/own", "entity": "product-instance"}
+    assert client.post("/admin/history/fieldlabel/add/", good).status_code == 302
+    assert FieldLabel.objects.filter(entity="product-instance", path="/own").count() == 1
+
+
+def test_hostile_content_stays_text(store: Store, support: Client) -> None:
+    FieldLabel.objects.update_or_create(
+        entity="", path="/evil", defaults={"russian": EVIL, "kind": "text"}
+    )
+    Person.objects.create(login="evil", full_name=EVIL)
+    labels.forget()
+    identity = "A<b>\"'/&?#é"
+    store.add(identity, 0, {"name": EVIL, EVIL: {EVIL: [EVIL] * 3}}, 0, author=EVIL[:64])
+    store.add(identity, 1, {"name": EVIL * 20, "evil": EVIL}, 1, author="evil", client="<i>'\"&")
+    found = support.get("/admin/history/", {"q": identity})
+    whole = found.headers["Location"]
+    timeline = whole.replace("/applications/", "/history/product-instance/")
+    pages = [
+        support.get(whole),
+        support.get(timeline),
+        support.get(f"{timeline}versions/1/"),
+        support.get(f"{timeline}compare/?from=0&to=1"),
+        support.get(f"{timeline}state/"),
+        support.get("/admin/history/", {"q": f"{identity} {EVIL}"}),
+        support.get("/admin/"),
+    ]
+    for page in pages:
+        assert page.status_code == 200
+        body = page.content.decode()
+        assert "<script>alert" not in body
+        assert "<img src=x" not in body
+        assert "A<b>" not in body
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "[]",
+        "17",
+        '"text"',
+        '{"a":' * 400 + "1" + "}" * 400,
+        '{"": {"": ""}, "~": "/", "a/b": 1, "*": 2, "[x=1]": 3}',
+        '{"n": 1e2, "m": -0.0, "big": ' + "9" * 5000 + "}",
+        '{"list": [' + ",".join(f'{{"pid": "{n}", "v": {n}}}' for n in range(1000)) + "]}",
+        '{"text": "' + "я" * 40000 + '"}',
+    ],
+)
+def test_unusual_documents_have_pages(store: Store, support: Client, data: str) -> None:
+    store.add("A1", 0, {"before": [1]}, 0)
+    store.add("A1", 1, data, 1)
+    store.add("A1", 2, {"after": None}, 2)
+    for address in (A1, f"{A1}versions/1/", f"{A1}compare/?from=0&to=1", f"{A1}state/"):
+        assert support.get(address).status_code == 200, address
+
+
+@pytest.fixture
+def everything(documents: Store, client: Client) -> list[tuple[str, HttpResponse]]:
+    """Every screen there is, as the administrator gets it."""
+    client.force_login(User.objects.get(username="admin"))
+    addresses = [
+        "/admin/",
+        "/admin/history/person/",
+        "/admin/history/person/add/",
+        "/admin/history/person/m.ivanov/change/",
+        "/admin/history/person/m.ivanov/delete/",
+        "/admin/history/fieldlabel/",
+        "/admin/auth/user/",
+        "/admin/auth/group/add/",
+        "/admin/password_change/",
+        *SCREENS,
+    ]
+    return [(one, client.get(one, follow=True)) for one in addresses]
+
+
+def test_no_page_needs_more_than_the_policy_allows(
+    everything: list[tuple[str, HttpResponse]], client: Client
+) -> None:
+    client.logout()
+    pages = [*everything, ("/admin/login/", client.get("/admin/login/"))]
+    for address, page in pages:
+        policy = page.headers["Content-Security-Policy"]
+        assert "unsafe" not in policy, address
+        assert "script-src 'self'" in policy, address
+        body = page.content.decode()
+        assert not re.search(r"<script(?![^>]*\bsrc=)", body), address
+        assert not re.search(r"<style|\sstyle=|\son[a-z]+=|javascript:", body), address
+        outside = re.findall(r'(?:src|href|action)="((?:https?:)?//[^"]*)', body)
+        assert not outside, (address, outside)
+
+
+def test_every_page_is_labelled(everything: list[tuple[str, HttpResponse]]) -> None:
+    for address, page in everything:
+        body = page.content.decode()
+        assert '<html lang="ru"' in body, address
+        assert "<main" in body, address
+        named = set(re.findall(r'<label[^>]*for="([^"]*)"', body))
+        for field in re.findall(r"<(?:input|select|textarea)\b[^>]*>", body):
+            if re.search(r'type="(hidden|submit|checkbox|radio)"|name="action"', field):
+                continue
+            own = re.search(r'\bid="([^"]*)"', field)
+            assert "aria-label" in field or (own and own[1] in named), (address, field)
+
+
+def test_russian_unless_switched(documents: Store, support: Client) -> None:
+    page = support.get("/admin/", headers={"accept-language": "en-US,en"})
+    assert "Кто, что и когда изменил" in text(page)
+    assert page.headers["Content-Language"] == "ru"
+    back = support.post("/admin/language/", {"language": "en", "next": A1})
+    assert back.headers["Location"] == A1
+    said = text(support.get(A1))
+    assert "version 1" in said
+    assert "unknown login" in said
+    assert support.get("/admin/language/").status_code == 405
+    elsewhere = support.post(
+        "/admin/language/", {"language": "ru", "next": "https://evil.example/"}
+    )
+    assert "evil" not in elsewhere.headers["Location"]
