@@ -11,6 +11,14 @@ from ingest.ledger import Connection
 
 # A frozen or cut-off consumer must not hold its rows' locks for longer than this.
 TRANSACTION_TIMEOUT = "60s"
+IDLE_IN_TRANSACTION_TIMEOUT = "10s"
+# A server that vanished without a word (its host died) is given up after half a minute.
+NOTICE_DEAD = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
 
 
 def connect(purpose: str = "annals-consume") -> Connection:
@@ -23,6 +31,7 @@ def connect(purpose: str = "annals-consume") -> Connection:
         dbname=django_connection.settings_dict["NAME"],
         application_name=purpose,
         connect_timeout=5,
+        **NOTICE_DEAD,
     )
     connection = psycopg.connect(conninfo, autocommit=True)
     timeout = (
@@ -31,6 +40,7 @@ def connect(purpose: str = "annals-consume") -> Connection:
     for name, value in {
         "timezone": "UTC",
         timeout: TRANSACTION_TIMEOUT,
+        "idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_TIMEOUT,
         # Repeats are looked up by primary key. A plan that reads whole days instead, chosen while
         # a young day has no statistics, would be a thousand times slower.
         "enable_seqscan": "off",

@@ -118,6 +118,8 @@ class Consumer:
             self._persistence.abandon()
             self._upkeep.close()
             self._source.close()
+            if self._flight is not None and not self._flight.written.done():
+                self._persistence.cut()
             self._database.shutdown(wait=True)
             self._persistence.close()
         return self.totals

@@ -41,6 +41,6 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     def size(self) -> int:
         """Bytes of key, value and headers."""
         size = len(self.key or b"") + len(self.value or b"")
-        for name, value in self.headers:
-            size += len(name) + len(value or b"")
+        if self.headers:
+            size += sum(len(name) + len(value or b"") for name, value in self.headers)
         return size

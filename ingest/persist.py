@@ -71,6 +71,11 @@ class Persistence:
             logger.warning("not noted: %s", _first_line(error))
             self._writer.close()
 
+    def cut(self) -> None:
+        """Break the connection under work that waits in the database, from another thread: it
+        ends as if the database were away. To be called after abandon()."""
+        self._writer.cut()
+
     def close(self) -> None:
         """Close the connection."""
         self._writer.close()

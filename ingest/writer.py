@@ -7,10 +7,14 @@ rows found by halving.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import psycopg
 from psycopg import errors
 
 from history import days, searchkeys
@@ -59,6 +63,15 @@ class Writer:
         if self._open is None:
             self._open = self._connect()
         return self._open
+
+    def cut(self) -> None:
+        """Break the connection while another thread waits in it for the database's answer. What
+        was not committed is rolled back there."""
+        connection = self._open
+        if connection is not None and not connection.closed:
+            with contextlib.suppress(OSError, psycopg.Error):
+                with socket.socket(fileno=os.dup(connection.fileno())) as wire:
+                    wire.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Drop the connection; the next use opens another."""
