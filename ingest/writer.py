@@ -69,9 +69,11 @@ class Writer:
         was not committed is rolled back there."""
         connection = self._open
         if connection is not None and not connection.closed:
-            with contextlib.suppress(OSError, psycopg.Error):
-                with socket.socket(fileno=os.dup(connection.fileno())) as wire:
-                    wire.shutdown(socket.SHUT_RDWR)
+            with (
+                contextlib.suppress(OSError, psycopg.Error),
+                socket.socket(fileno=os.dup(connection.fileno())) as wire,
+            ):
+                wire.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Drop the connection; the next use opens another."""

@@ -24,7 +24,7 @@ from psycopg.rows import dict_row
 from annals.embedded.daemon import Client, Daemon
 from annals.embedded.postgres import Postgres
 from history.entities import ENTITIES
-from tests.messages import value
+from tests.messages import NOW, value
 
 ROOT = Path(__file__).parents[1]
 LIVE = [entity.topics[0] for entity in ENTITIES]
@@ -32,11 +32,14 @@ LIVE = [entity.topics[0] for entity in ENTITIES]
 SESSION_MS = 2_000
 
 
-def until(condition: Callable[[], object], complaint: str, seconds: float = 60) -> None:
-    """Wait until it holds."""
+def until(
+    condition: Callable[[], object], complaint: str | Callable[[], str], seconds: float = 60
+) -> None:
+    """Wait until it holds. complaint: what to say if it does not, or what gives that then."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, complaint
+        if time.monotonic() > deadline:
+            raise AssertionError(complaint if isinstance(complaint, str) else complaint())
         time.sleep(0.05)
 
 
@@ -134,7 +137,7 @@ class Running:
 
     def until_reading(self) -> None:
         """Wait until the group has given it partitions and the ledger offsets."""
-        until(lambda: "reading " in self.said() or self.process.poll() is not None, self.said())
+        until(lambda: "reading " in self.said() or self.process.poll() is not None, self.said)
         assert self.process.poll() is None, self.said()
 
     def end(self, seconds: float = 60) -> dict[str, Any]:
@@ -182,20 +185,20 @@ class Consumers:
 
     def stop(self) -> None:
         for running in self.all:
-            if running.process.poll() is None:
-                running.process.send_signal(signal.SIGCONT)
-                running.kill()
+            running.process.send_signal(signal.SIGCONT)
+            running.kill()
 
 
 class Feed:
     """Produces good messages to the live topics and remembers which: each is another version, with
-    a number of its own in the snapshot."""
+    a number of its own in the snapshot. dates: the moments that they are given, in turn."""
 
     def __init__(self, client: Client, documents: int = 400) -> None:
         self._producer = Producer({**client, "acks": "all", "linger.ms": 5})
         self._documents = documents
         self._number = 0
         self._failed: list[str] = []
+        self.dates = [NOW]
         self.produced: Counter[tuple[str, str, int, object]] = Counter()
 
     def one(self) -> None:
@@ -204,7 +207,11 @@ class Feed:
         document, version = number % self._documents, number // self._documents
         topic = LIVE[document % len(LIVE)]
         body = value(
-            id=f"d{document}", version=version, productInstanceId=f"a{document}", data={"n": number}
+            id=f"d{document}",
+            version=version,
+            productInstanceId=f"a{document}",
+            data={"n": number},
+            updatedAt=self.dates[number % len(self.dates)].isoformat(),
         )
         while True:
             try:

@@ -1,0 +1,99 @@
+"""Consumers killed, told to stop at bad moments: nothing is lost and nothing is stored twice."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+
+import psycopg
+import pytest
+
+from annals.embedded.daemon import Daemon
+from tests.consuming import Consumers, Database, Feed, complete, until
+from tests.processes import consumers, database, feed, server
+
+pytestmark = pytest.mark.system
+__all__ = ["consumers", "database", "feed", "server"]
+
+KILLS = 25
+# The embedded broker lets a member join after half of the session.
+QUICK = {"ANNALS_KAFKA_SESSION_TIMEOUT_MS": "600", "ANNALS_KAFKA_HEARTBEAT_INTERVAL_MS": "200"}
+
+
+def test_killed_at_25_moments_of_a_load(
+    consumers: Consumers, database: Database, feed: Feed
+) -> None:
+    """A group of its own each time: the broker takes seconds to notice that a member is dead, and
+    it is the ledger that says where to go on."""
+    moments = random.Random(25)
+    wrote = 0
+    with feed.pouring(400):
+        for _ in range(KILLS):
+            running = consumers.start(group=secrets.token_hex(6), **QUICK)
+            running.until_reading()
+            before = database.read()
+            time.sleep(moments.uniform(0, 0.5))
+            running.kill()
+            wrote += database.read() > before
+    assert wrote > KILLS / 2
+    consumers.drain(**QUICK)
+    complete(consumers, database, feed)
+
+
+def test_sigterm_while_the_database_does_not_answer(
+    consumers: Consumers, database: Database, feed: Feed
+) -> None:
+    """Somebody holds a lock that the write in hand waits for: the consumer still ends in time, and
+    what it had in hand is read again."""
+    running = consumers.start()
+    running.until_reading()
+    with psycopg.connect(database.url) as plain:
+        plain.execute("LOCK TABLE product_instance_aud IN ACCESS EXCLUSIVE MODE")
+        feed.send(500)
+        until(lambda: database.query("SELECT 1 FROM pg_locks WHERE NOT granted"), "no write waits")
+        running.terminate()
+    consumers.drain()
+    complete(consumers, database, feed)
+
+
+def test_sigterm_while_the_database_is_away(
+    consumers: Consumers, database: Database, feed: Feed
+) -> None:
+    running = consumers.start()
+    running.until_reading()
+    database.server.stop("immediate")
+    feed.send(500)
+    until(lambda: "trying again" in running.said(), running.said)
+    running.terminate()
+    database.server.start()
+    consumers.drain()
+    complete(consumers, database, feed)
+
+
+def test_sigterm_while_the_broker_is_away(
+    consumers: Consumers, database: Database, feed: Feed, broker: Daemon
+) -> None:
+    running = consumers.start()
+    running.until_reading()
+    feed.send(500)
+    until(lambda: database.read() == 500, running.said)
+    broker.kill()
+    time.sleep(1)
+    told = running.terminate()
+    assert told["read"] == 500
+    assert database.stored() == feed.produced
+
+
+def test_sigterm_before_the_group_has_answered(consumers: Consumers, database: Database) -> None:
+    running = consumers.start()
+    until(lambda: running.process.poll() is not None or _catches_sigterm(running.process.pid), "")
+    time.sleep(0.2)
+    assert running.terminate()["read"] == 0
+
+
+def _catches_sigterm(pid: int) -> bool:
+    """Whether the process has a handler for SIGTERM by now."""
+    with open(f"/proc/{pid}/status") as status:  # noqa: PTH123
+        [mask] = [int(line.split()[1], 16) for line in status if line.startswith("SigCgt:")]
+    return bool(mask >> 14 & 1)
