@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 
@@ -119,23 +120,19 @@ def full_on(
 ) -> date | None:
     """The day on which stored days, WAL and reserve pass the disk's bytes; None: not in ten years.
 
-    stored: the days that there are, with their bytes. From today on each day brings its load.
+    stored: the days before today, with their bytes. From today on each day brings its load.
     """
-    sizes = dict(stored)
-    held = sum(sizes.values())
+    kept = deque(sorted((day, size) for day, size in stored if day < today))
+    held = sum(size for _, size in kept)
     for number in range(HORIZON_DAYS):
         day = today + timedelta(days=number)
         now = [grown(load, growth, number) for load in loads]
         brought = sum(load.rows_per_day * (load.data + load.index) for load in now)
-        held += brought - sizes.get(day, 0.0)
-        sizes[day] = brought
-        for old in list(_before(sizes, day - timedelta(days=retention_days))):
-            held -= sizes.pop(old)
+        kept.append((day, brought))
+        held += brought
+        while kept[0][0] < day - timedelta(days=retention_days):
+            held -= kept.popleft()[1]
         wal = sum(load.rows_per_day * wal_per_row(load, server) for load in now)
         if (1 + RESERVE) * (held + wal) > disk:
             return day
     return None
-
-
-def _before(sizes: dict[date, float], oldest: date) -> Iterator[date]:
-    return (day for day in sizes if day < oldest)

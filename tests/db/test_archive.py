@@ -173,6 +173,22 @@ class Breaking(Store):
             yield sink
 
 
+def test_an_object_that_was_not_finished_is_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing a stream to an object store makes an object, whatever was written until then."""
+    store = Store(str(tmp_path))
+    monkeypatch.setattr(store, "_local", False)
+    with pytest.raises(TypeError), store.write("part") as sink:
+        sink.writelines([b"half", None])  # type: ignore[list-item]
+    assert store.read("part") is None
+    with store.write("part") as sink:
+        sink.write(b"whole")
+    assert store.read("part") == b"whole"
+    store.delete("part")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("spoil", [False, True])
 def test_an_interrupted_run_is_taken_up_where_it_was(
     tmp_path: Path, spoil: bool, monkeypatch: pytest.MonkeyPatch

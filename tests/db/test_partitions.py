@@ -176,6 +176,17 @@ def test_something_broken_is_told_and_stops_nothing_else() -> None:
     assert len(outcome.created) == 6 * len(TABLES) - 1
 
 
+def test_a_missing_table_is_said_to_be_missing(small: Any) -> None:
+    with raw() as plain:
+        plain.execute("ALTER TABLE product_car_aud RENAME TO elsewhere")
+        try:
+            code, _, err = run("plan")
+        finally:
+            plain.execute("ALTER TABLE elsewhere RENAME TO product_car_aud")
+    assert code == 2
+    assert "no table product_car_aud" in err
+
+
 def test_two_at_once_one_works_and_the_other_says_so() -> None:
     inside, go_on = threading.Event(), threading.Event()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from history.capacity import model
@@ -54,6 +54,7 @@ def test_no_load_needs_nothing() -> None:
     assert need(Load("t", 0, 1_800, 80), 90, SERVER).total == 0
 
 
+@settings(max_examples=20, deadline=None)
 @given(days=st.integers(1, 400))
 def test_a_disk_that_holds_retention_is_never_full_and_a_smaller_one_is(days: int) -> None:
     assert full_on([LOAD], [], TODAY, days, total(days) * 1.0001, SERVER) is None
