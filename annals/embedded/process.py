@@ -94,7 +94,10 @@ def end(pid: int, marker: str, sign: signal.Signals, timeout: float) -> bool:
         os.kill(pid, sign)
     except ProcessLookupError:
         return True
-    return wait(lambda: not alive(pid, marker), timeout)
+    gone = wait(lambda: not alive(pid, marker), timeout)
+    if gone and pid in _children:  # seen dead before it was collected
+        _children.pop(pid).wait()
+    return gone
 
 
 def wait(condition: Callable[[], bool], timeout: float) -> bool:
