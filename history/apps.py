@@ -1,7 +1,7 @@
 """The history app: what is kept, and how it is read."""
 
 from django.apps import AppConfig
-from django.db.models.signals import post_delete, post_migrate, post_save
+from django.db.models.signals import m2m_changed, post_delete, post_migrate, post_save
 from django.utils.translation import gettext_lazy as _
 
 
@@ -10,9 +10,15 @@ class HistoryConfig(AppConfig):
     verbose_name = _("History")
 
     def ready(self) -> None:
+        from django.contrib.auth.models import Group, User
+
         from history import labels
+        from history.api import permitted
         from history.models import FieldLabel
 
         post_migrate.connect(labels.load_shipped, sender=self)
         post_save.connect(labels.forget, sender=FieldLabel)
         post_delete.connect(labels.forget, sender=FieldLabel)
+        for grants in (User.groups, User.user_permissions, Group.permissions):
+            m2m_changed.connect(permitted.forget, sender=grants.through)
+        post_save.connect(permitted.forget, sender=User)

@@ -17,6 +17,8 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
+from history.api.permitted import may
+
 READ_HISTORY = "history.view_history"
 READ_COMPLETENESS = "ingest.view_completeness"
 VERIFIED_SECONDS = 60.0
@@ -68,8 +70,7 @@ class MayRead(BasePermission):
     """Logins with the permission that the view names."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        user = request.user
-        return bool(user and user.is_authenticated and user.has_perm(view.permission))
+        return may(request.user, view.permission)
 
 
 class Throttle(BaseThrottle):

@@ -274,6 +274,13 @@ def test_a_changed_password_counts_at_once(client: Client) -> None:
     error(client.get(f"{BASE}/A1", headers=basic("support")), 401, "not_authenticated")
 
 
+@pytest.mark.django_db
+def test_a_right_that_is_taken_away_is_gone_at_once(client: Client) -> None:
+    error(client.get(f"{BASE}/A1", headers=basic("support")), 404, "not_found")
+    User.objects.get(username="support").groups.clear()
+    error(client.get(f"{BASE}/A1", headers=basic("support")), 403, "no_permission")
+
+
 def test_only_reading(auditor: Client, seven: Store) -> None:
     for method in ("post", "put", "delete", "options"):
         error(getattr(auditor, method)(f"{BASE}/A1"), 405, "method_not_allowed")

@@ -30,10 +30,19 @@ class Command(BaseCommand):
         diff("--messages", type=int, default=20_000, help="simulated, to make pairs of")
         diff("--json", action="store_true", dest="as_json", help="JSON on stdout")
 
+        pages = "pages as SQL, as calls, over HTTP"
+        reading = benches.add_parser("timeline", help=pages).add_argument
+        reading("--rows", type=int, default=5_000_000,
+                help="versions of applications over 90 days (default %(default)s)")  # fmt: skip
+        reading("--parallel-seconds", type=int, default=60,
+                help="how long 16 clients read beside ingest; 0: not")  # fmt: skip
+        reading("--json", action="store_true", dest="as_json", help="JSON on stdout")
+
     def handle(self, **options: Any) -> None:
         bench = import_module(f"annals.bench.{options['bench']}")
         names = {
             "ingest": ("messages", "catch_up", "rounds", "as_json"),
+            "timeline": ("rows", "parallel_seconds", "as_json"),
             "diff": ("real", "messages", "as_json"),
         }[options["bench"]]
         sys.exit(bench.run(**{name: options[name] for name in names}))

@@ -1,0 +1,273 @@
+"""`manage.py bench timeline`: reading, as bare SQL, as a Python call and over HTTP.
+
+Every figure stands beside the bare SQL of the same rows with their JSON parsed.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+from django.conf import settings
+from django.db import connection
+from rich.console import Console
+from rich.table import Table
+
+from annals.bench import timeline_load
+from annals.bench.timeline_set import BIG, DataSet, data_set
+from history import timeline
+from history.entities import ROOT
+from history.exactjson import loads
+from history.timeline import ApplicationQuery, Filters, Order, Query, Sort, rows
+from history.timeline.rows import LAST
+
+DAYS = (10, 90, 365)
+MAIN_DAYS = 90
+WARM_UP, ROUNDS = 20, 200
+SIZES = (1, 50, 500)
+PATH = "/rate"
+
+Figures = dict[str, Any]
+Call = Callable[[str], object]
+
+
+def run(rows: int = 5_000_000, parallel_seconds: int = 60, as_json: bool = False) -> int:
+    """Measure and print. rows: versions of applications in the set of 90 days; the sets of 10 and
+    365 days have a tenth. parallel_seconds: how long 16 clients read while ingest runs; 0: not."""
+    say = Console(stderr=True).print
+    server = str(settings.ANNALS.database_url)
+    figures: Figures = {"rows": rows, "sets": {}}
+    for days in DAYS:
+        found = data_set(server, days, rows if days == MAIN_DAYS else rows // 10, say)
+        say(f"{days} days: measuring ...")
+        with _serving(found) as (host, port):
+            figures["sets"][str(days)] = _measure(found, host, port, full=days == MAIN_DAYS)
+            if days == MAIN_DAYS and parallel_seconds:
+                say("16 clients beside ingest ...")
+                figures["parallel"] = timeline_load.run(found, host, port, parallel_seconds)
+    figures["targets"] = targets(figures)
+    if as_json:
+        sys.stdout.write(json.dumps(figures) + "\n")
+    else:
+        _print(figures)
+    return 0 if all(target["met"] for target in figures["targets"]) else 1
+
+
+def _measure(found: DataSet, host: str, port: int, *, full: bool) -> Figures:
+    """All figures of one set, milliseconds."""
+    _use(found)
+    picked = random.Random(1)  # noqa: S311 - a repeatable choice
+    hot = [picked.choice(found.hot) for _ in range(ROUNDS + WARM_UP)]
+    usual = picked.sample(found.usual, min(len(found.usual), ROUNDS + WARM_UP))
+    big = [BIG] * (ROUNDS + WARM_UP)
+    http = _Http(host, port)
+    figures: Figures = {
+        "usual application, page 50": _three(http, usual, 50),
+        "120 versions, page 50": _three(http, hot, 50),
+    }
+    if not full:
+        return figures
+    big60 = big[:60]
+    cold = picked.sample(found.usual, 100)
+    for size in SIZES:
+        ids = big if size < 500 else big60
+        figures[f"10,000 versions, page {size}"] = _three(http, ids, size)
+        figures[f"10,000 versions, page {size}, deep"] = _three(http, ids, size, deep=True)
+    changed = Filters(path=PATH)
+    path = f"history/{ROOT.name}/{BIG}?path={PATH}"
+    figures["10,000 versions, path filter"] = {
+        "call": _time(lambda id: timeline.page(Query(entity=ROOT, id=id, filters=changed)), big60),
+        "http": _time(lambda _: http.get(path), big60),
+    }
+    by_number = Sort.VERSION
+    figures["10,000 versions, by version number"] = {
+        "call": _time(lambda id: timeline.page(Query(entity=ROOT, id=id, sort=by_number)), big60)
+    }
+    figures["10,000 versions, blame"] = {
+        "call": _time(lambda id: timeline.blame(ROOT, id), big[:3], 1)
+    }
+    figures["application timeline, page 50"] = {
+        "call": _time(lambda id: timeline.application(ApplicationQuery(id=id)), usual),
+        "http": _time(lambda id: http.get(f"applications/{quote(id)}/history"), usual),
+    }
+    if _drop_caches(found):
+        figures["cold cache, page 50"] = {
+            "http": _time(lambda id: http.get(f"history/{ROOT.name}/{quote(id)}"), cold, 0)
+        }
+    return figures
+
+
+def _three(http: _Http, ids: Sequence[str], size: int, *, deep: bool = False) -> Figures:
+    """One page as bare SQL with JSON parsing, as a call, over HTTP. deep: from the middle on."""
+    token, after = None, LAST
+    if deep:
+        token, after = _middle(ids[0], size)
+    query = f"pageSize={size}" + (f"&pageToken={quote(token)}" if token else "")
+
+    def bare(id: str) -> None:
+        for row in rows.page(ROOT, id, Filters(), Sort.UPDATED_AT, Order.DESC, after, size + 1):
+            loads(row.data)
+
+    return {
+        "sql": _time(bare, ids),
+        "call": _time(
+            lambda id: timeline.page(Query(entity=ROOT, id=id, page_size=size, page_token=token)),
+            ids,
+        ),
+        "http": _time(lambda id: http.get(f"history/{ROOT.name}/{quote(id)}?{query}"), ids),
+    }
+
+
+def _middle(id: str, size: int) -> tuple[str | None, rows.Key]:
+    """A token that leads to the middle of a document, reached by pages of 500 and one of size."""
+    token: str | None = None
+    for step in [500] * 10 + [size]:
+        page = timeline.page(
+            Query(entity=ROOT, id=id, page_size=step, page_token=token, include=frozenset())
+        )
+        token, last = page.next_token, page.versions[-1]
+    return token, rows.Key(last.version, last.updated_at)
+
+
+def _time(call: Call, ids: Sequence[str], warm_up: int = WARM_UP) -> dict[str, float]:
+    """p50, p95 and p99 of a call over the ids in milliseconds, the first ones not counted."""
+    taken = []
+    warm_up = min(warm_up, len(ids) // 3)
+    for number, id in enumerate(ids):
+        began = time.perf_counter()
+        call(id)
+        if number >= warm_up:
+            taken.append((time.perf_counter() - began) * 1000)
+    cuts = statistics.quantiles(taken, n=100, method="inclusive") if len(taken) > 1 else taken * 99
+    return {name: round(cuts[at], 2) for name, at in (("p50", 49), ("p95", 94), ("p99", 98))}
+
+
+class _Http:
+    """One client with a kept connection, as a program that calls the API has it."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._connection = http.client.HTTPConnection(host, port, timeout=120)
+        secret = base64.b64encode(b"auditor:auditor").decode()
+        self._headers = {"Authorization": f"Basic {secret}"}
+
+    def get(self, path: str) -> bytes:
+        """The body of a success; anything else is an error."""
+        try:
+            response = self._ask(path)
+        except http.client.RemoteDisconnected:  # idle for too long while others were measured
+            response = self._ask(path)
+        body = response.read()
+        if response.status != 200:
+            raise RuntimeError(f"{path}: {response.status} {body[:200]!r}")
+        return body
+
+    def _ask(self, path: str) -> http.client.HTTPResponse:
+        self._connection.request("GET", f"/api/v1/{path}", headers=self._headers)
+        return self._connection.getresponse()
+
+
+def _use(found: DataSet) -> None:
+    """Point Django's connection at the set."""
+    connection.close()
+    connection.close_pool()  # type: ignore[attr-defined]
+    connection.settings_dict["NAME"] = psycopg.conninfo.conninfo_to_dict(found.conninfo)["dbname"]
+
+
+@contextmanager
+def _serving(found: DataSet) -> Iterator[tuple[str, int]]:
+    """The production server on the set."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        host, port = free.getsockname()
+    command = [sys.executable, "-m", "gunicorn", "--config", "python:annals.server",
+               "--bind", f"{host}:{port}", "annals.wsgi"]  # fmt: skip
+    server = subprocess.Popen(command, env=found.environment(), stdout=subprocess.DEVNULL)  # noqa: S603
+    try:
+        _await(host, port)
+        yield host, port
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def _await(host: str, port: int) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            probe = http.client.HTTPConnection(host, port, timeout=5)
+            probe.request("GET", "/healthz")
+            if probe.getresponse().status == 200:
+                return
+        except OSError:
+            pass
+        time.sleep(0.2)
+    raise RuntimeError("the web server does not answer")
+
+
+def _drop_caches(found: DataSet) -> bool:
+    """Push the tables' files out of the system's cache; False where the server is not here."""
+    with psycopg.connect(found.conninfo, autocommit=True) as plain:
+        plain.execute("CHECKPOINT")
+        row = plain.execute("SELECT current_setting('data_directory'), oid FROM pg_database"
+                            " WHERE datname = current_database()").fetchone()  # fmt: skip
+    folder = Path(row[0]) / "base" / str(row[1]) if row else Path()
+    try:
+        for file in folder.iterdir():
+            handle = os.open(file, os.O_RDONLY)
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(handle)
+    except OSError:
+        return False
+    return True
+
+
+def targets(figures: Figures) -> list[Figures]:
+    """What the figures have to hold, as name, value, limit, met."""
+    main = figures["sets"][str(MAIN_DAYS)]
+    page = main["120 versions, page 50"]
+    first, deep = (main[f"10,000 versions, page 50{end}"]["http"]["p50"] for end in ("", ", deep"))
+    many, few = (
+        figures["sets"][days]["120 versions, page 50"]["http"]["p50"] for days in ("365", "10")
+    )
+    found = [
+        ("HTTP p50 at page 50, ms", page["http"]["p50"], 15.0),
+        ("its ratio to SQL and parsing", page["http"]["p50"] / page["sql"]["p50"], 3.0),
+        ("deep page to first page", deep / first, 1.2),
+        ("365 partitions to 10", many / few, 3.0),
+    ]
+    if "parallel" in figures:
+        found.append(("errors of 16 clients", figures["parallel"]["errors"], 0))
+    return [
+        {"name": name, "value": round(value, 2), "limit": limit, "met": value <= limit}
+        for name, value, limit in found
+    ]
+
+
+def _print(figures: Figures) -> None:
+    console = Console()
+    for days, measured in figures["sets"].items():
+        table = Table("p50 / p95, ms", "SQL and parsing", "Python call", "HTTP",
+                      title=f"{days} partitions")  # fmt: skip
+        for name, kinds in measured.items():
+            cells = [kinds.get(kind) for kind in ("sql", "call", "http")]
+            table.add_row(name, *(f"{c['p50']} / {c['p95']}" if c else "" for c in cells))
+        console.print(table)
+    if "parallel" in figures:
+        console.print(figures["parallel"])
+    for target in figures["targets"]:
+        word = "met" if target["met"] else "MISSED"
+        console.print(f"{target['name']}: {target['value']} (limit {target['limit']}) {word}")

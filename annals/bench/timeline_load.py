@@ -1,0 +1,120 @@
+"""16 clients that read for a minute while ingest runs at 2,000 messages a second."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import random
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from django.conf import settings
+
+from annals.bench.stand import Stand
+from annals.bench.timeline_set import MANAGE, DataSet
+from annals.embedded import Broker
+from history.entities import ENTITIES, ROOT
+
+CLIENTS = 16
+RPS = 2000
+
+
+@dataclass(slots=True)
+class _Reader:
+    """What one client saw; times in milliseconds."""
+
+    times: list[float] = field(default_factory=list)
+    errors: int = 0
+
+
+def run(found: DataSet, host: str, port: int, seconds: int) -> dict[str, Any]:
+    """First ingest alone, then with the clients: stored rows a second of both, and what the
+    clients saw."""
+    broker = Broker(settings.ANNALS.home / "bench" / "broker")
+    broker.stop()
+    broker.start()
+    try:
+        stand = Stand(found.conninfo, broker)
+        topics = [topic for entity in ENTITIES for topic in entity.topics]
+        stand.producer().create_topics(topics, 3)
+        environment = {**stand.environment(), **found.environment(),
+                       "KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers()}  # fmt: skip
+        consumer = stand.start_consumer(None, **found.environment())
+        try:
+            alone = _ingested(stand, environment, seconds)
+            readers = [_Reader() for _ in range(CLIENTS)]
+            threads = _start(readers, found, host, port, seconds)
+            beside = _ingested(stand, environment, seconds)
+            for thread in threads:
+                thread.join()
+        finally:
+            consumer.terminate()
+            consumer.wait(30)
+    finally:
+        broker.stop()
+    times = sorted(time for reader in readers for time in reader.times)
+    return {
+        "clients": CLIENTS,
+        "requests": len(times),
+        "requests_per_second": round(len(times) / seconds),
+        "errors": sum(reader.errors for reader in readers),
+        "p50_ms": round(times[len(times) // 2], 1) if times else None,
+        "p99_ms": round(times[len(times) * 99 // 100], 1) if times else None,
+        "ingest_alone_per_second": alone,
+        "ingest_beside_per_second": beside,
+    }
+
+
+def _ingested(stand: Stand, environment: dict[str, str], seconds: int) -> float:
+    """Rows a second that were settled while the simulator ran, until its last was read."""
+    before, began = _settled(stand), time.monotonic()
+    subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, str(MANAGE), "simulate", "--rps", str(RPS), "--seconds", str(seconds),
+         "--seed", str(random.randrange(10**9))],  # noqa: S311 - other ids each time
+        env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    last = -1
+    while last != (last := _settled(stand)):
+        time.sleep(0.5)
+    return round((last - before) / (time.monotonic() - began - 0.5))
+
+
+def _settled(stand: Stand) -> int:
+    with stand.connect() as connection:
+        row = connection.execute("SELECT coalesce(sum(read), 0) FROM ingest_ledger").fetchone()
+    return int(row[0]) if row else 0
+
+
+def _start(
+    readers: list[_Reader], found: DataSet, host: str, port: int, seconds: int
+) -> list[threading.Thread]:
+    ids = [*found.usual, *found.hot]
+    end = time.monotonic() + seconds
+    threads = [
+        threading.Thread(target=_read, args=(reader, ids, host, port, end)) for reader in readers
+    ]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def _read(reader: _Reader, ids: list[str], host: str, port: int, end: float) -> None:
+    secret = base64.b64encode(b"auditor:auditor").decode()
+    client = http.client.HTTPConnection(host, port, timeout=60)
+    while time.monotonic() < end:
+        path = f"/api/v1/history/{ROOT.name}/{quote(random.choice(ids))}"  # noqa: S311
+        began = time.perf_counter()
+        try:
+            client.request("GET", path, headers={"Authorization": f"Basic {secret}"})
+            response = client.getresponse()
+            response.read()
+            reader.errors += response.status != 200
+        except (OSError, http.client.HTTPException):
+            reader.errors += 1
+            client.close()
+        reader.times.append((time.perf_counter() - began) * 1000)

@@ -1,0 +1,37 @@
+"""Which login has which permission, remembered for a moment: to look it up costs two queries."""
+
+from __future__ import annotations
+
+import time
+
+from django.contrib.auth.base_user import AbstractBaseUser
+from django.contrib.auth.models import AnonymousUser, PermissionsMixin
+
+PERMITTED_SECONDS = 5.0
+REMEMBERED = 1000
+
+_until: dict[tuple[object, str], float] = {}
+
+
+def may(user: AbstractBaseUser | AnonymousUser | None, permission: str) -> bool:
+    """Whether the user is logged in and has the permission.
+
+    What was granted is good for PERMITTED_SECONDS without asking again; in the process that takes
+    it away, and for a login that is switched off, for no longer.
+    """
+    if not isinstance(user, PermissionsMixin) or not user.is_authenticated:
+        return False
+    asked = (user.pk, permission)
+    if user.is_active and _until.get(asked, 0.0) > time.monotonic():
+        return True
+    granted = user.has_perm(permission)
+    if granted:
+        if len(_until) >= REMEMBERED:
+            _until.clear()
+        _until[asked] = time.monotonic() + PERMITTED_SECONDS
+    return granted
+
+
+def forget(**_: object) -> None:
+    """Ask anew from now on. A signal receiver."""
+    _until.clear()
