@@ -11,9 +11,11 @@ from django.db import connection
 from history.entities import BY_TOPIC, ENTITIES
 from ingest.completeness import entries
 
-# The snapshot is what could not be read, so the time of the version is looked for in its bytes.
+# What could not be decoded is looked through for its time, as far as its first 64 KB.
 QUARANTINED = r"""
-SELECT topic, substring(encode(value, 'escape') FROM '"updatedAt"\s*:\s*"([^"\\]{10,40})"'),
+SELECT topic,
+       substring(encode(substring(value FROM 1 FOR 65536), 'escape')
+                 FROM '"updatedAt"\s*:\s*"([^"\\]{10,40})"'),
        coalesce(timestamp, first_seen), count(*)
 FROM ingest_quarantine
 WHERE status IN ('new', 'retrying', 'failed') AND topic = ANY(%s)

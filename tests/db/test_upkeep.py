@@ -28,13 +28,27 @@ def values(metrics: list[Metric]) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_days_are_told_for_every_table(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def few_days(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"ANNALS_RETENTION_DAYS": "3", "ANNALS_AHEAD_DAYS": "2", "ANNALS_HOLD_DAYS": "7"}
     monkeypatch.setattr(settings, "ANNALS", env.read(given))
+
+
+def test_days_are_told_for_every_table(few_days: None) -> None:
     with raw() as plain:
         for number in (-5, -4, 0):
             days.create(plain, TABLE, TODAY + timedelta(days=number))
-    Quarantined.objects.create(
+    found = values(list(upkeep.days()))
+    assert len(found) == len(upkeep.DAYS) * len(TABLES)
+    assert [found[f"annals_store_days_{name}", TABLE] for name in upkeep.DAYS] == [5, 2, 0]
+    assert found["annals_store_days_missing", TABLES[1]] == 6
+
+
+def test_the_latest_run_is_told(few_days: None) -> None:
+    assert list(upkeep.last_run()) == []
+    with raw() as plain:
+        days.create(plain, TABLE, TODAY - timedelta(days=5))
+    message = Quarantined.objects.create(
         topic="top-storage.export.product-instance",
         topic_id="t",
         partition=0,
@@ -42,17 +56,14 @@ def test_days_are_told_for_every_table(monkeypatch: pytest.MonkeyPatch) -> None:
         value=f'{{"updatedAt": "{TODAY - timedelta(days=5)}T12:00:00"}}'.encode(),
         first_seen=datetime.now(UTC),
     )
-    found = values(list(upkeep.days()))
-    assert len(found) == len(upkeep.DAYS) * len(TABLES)
-    assert [found[f"annals_store_days_{name}", TABLE] for name in upkeep.DAYS] == [5, 1, 1, 0]
-    assert found["annals_store_days_missing", TABLES[1]] == 6
-
-
-def test_the_latest_run_is_told() -> None:
-    assert list(upkeep.last_run()) == []
+    assert run("maintain")[0] == 1
+    found = values(list(upkeep.last_run()))
+    assert (found["annals_maintain_held",], found["annals_maintain_exit_code",]) == (1, 1)
+    message.delete()
     run("maintain")
     found = values(list(upkeep.last_run()))
     assert found["annals_maintain_exit_code",] == 0
+    assert found["annals_maintain_held",] == 0
     assert found["annals_maintain_seconds",] > 0
     age = datetime.now(UTC).timestamp() - found["annals_maintain_timestamp_seconds",]
     assert 0 <= age < 300
