@@ -1,0 +1,88 @@
+"""The web cannot change history, and the consumer can only add to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from psycopg import errors
+
+from annals.grants import CONSUMER, WEB
+from history.entities import ENTITIES
+from ingest.connect import connect
+from ingest.writer import Writer
+from tests.db.ingested import Ingested, ingested
+from tests.messages import value
+
+__all__ = ["ingested"]
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+VERSIONS = [entity.table for entity in ENTITIES]
+CHANGES = ("UPDATE {} SET version = 0", "DELETE FROM {}", "TRUNCATE {}", "DROP TABLE {}")
+
+
+@pytest.fixture(autouse=True)
+def granted() -> None:
+    call_command("grants", apply=True)
+
+
+@contextmanager
+def acting_as(role: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+    with connect("test-grants") as found:
+        found.execute(f"SET ROLE {role}")
+        yield found
+
+
+def refused(plain: psycopg.Connection[tuple[object, ...]], statement: str) -> bool:
+    try:
+        plain.execute(statement)
+    except errors.InsufficientPrivilege:
+        return True
+    return False
+
+
+# One test a role, not one a statement: emptying the database after each takes far longer.
+@pytest.mark.parametrize("role", [WEB, CONSUMER])
+def test_nobody_changes_history(role: str) -> None:
+    tried = [change.format(table) for table in VERSIONS for change in CHANGES]
+    with acting_as(role) as plain:
+        assert [each for each in tried if not refused(plain, each)] == []
+
+
+def test_the_web_reads_what_it_cannot_add_to() -> None:
+    with acting_as(WEB) as plain:
+        for table in (*VERSIONS, "ingest_ledger", "ingest_quarantine", "search_key"):
+            plain.execute(f"SELECT * FROM {table} LIMIT 1")
+            assert refused(plain, f"INSERT INTO {table} DEFAULT VALUES")
+
+
+def test_the_consumer_sees_no_logins() -> None:
+    with acting_as(CONSUMER) as plain:
+        for table in ("auth_user", "django_session", "history_person"):
+            assert refused(plain, f"SELECT * FROM {table} LIMIT 1")
+
+
+def test_the_consumer_can_do_all_its_work(ingested: Ingested) -> None:
+    # The day is there, as maintain sees to; whoever may only insert cannot make one.
+    ingested.write(value(id="before"))
+
+    def restricted() -> psycopg.Connection[tuple[object, ...]]:
+        plain = connect("test-consumer")
+        plain.execute(f"SET ROLE {CONSUMER}")
+        return plain
+
+    ingested.writer.close()
+    ingested.writer = Writer(restricted)
+    ingested.write(value(id="a", data={"realtyCrmId": "R-1"}), b"not json")
+    ingested.write(value(id="a", data={"realtyCrmId": "R-1"}), value(id="b"))
+    ingested.writer.close()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT id FROM product_instance_aud ORDER BY id")
+        assert cursor.fetchall() == [("a",), ("b",), ("before",)]
+        cursor.execute("SELECT sum(stored), sum(repeated), sum(quarantined) FROM ingest_ledger")
+        assert cursor.fetchone() == (3, 1, 1)
