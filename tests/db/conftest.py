@@ -2,7 +2,15 @@
 
 import pytest
 
+from history import labels
 from tests.db.store import Store
+
+
+@pytest.fixture(autouse=True)
+def own_labels() -> None:
+    """No test sees the field labels that one before it made: they were rolled back, but are kept
+    in memory for some seconds."""
+    labels.forget()
 
 
 @pytest.fixture
