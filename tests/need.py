@@ -51,6 +51,12 @@ def gettext() -> None:
         _missing("needs GNU gettext to collect the texts of the code (Debian: gettext)")
 
 
+def curl() -> None:
+    """curl, as the API's page uses it."""
+    if shutil.which("curl") is None:
+        _missing("needs curl (Debian: curl)")
+
+
 def _missing(reason: str) -> NoReturn:
     if os.environ.get("ANNALS_TEST_ALL") == "1":
         pytest.fail(f"{reason}; ANNALS_TEST_ALL=1 allows no skip", pytrace=False)

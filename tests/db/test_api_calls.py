@@ -1,0 +1,160 @@
+"""The calls beyond the timeline, and the block that says how complete an answer is."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from history.models import SearchKey
+from ingest.models import Ledger
+from tests.db.store import T0, Store, minute
+
+ROOT = "/api/v1/history/product-instance"
+NOW = datetime.now(UTC).replace(microsecond=0)
+
+
+@pytest.fixture
+def auditor(client: Client, db: None) -> Client:
+    client.force_login(User.objects.get(username="auditor"))
+    return client
+
+
+@pytest.fixture
+def loan(store: Store) -> Store:
+    for version in range(3):
+        store.add("A1", version, {"rate": str(version), "name": "x"}, version * 10)
+    store.add("P1", 0, {"income": "1"}, 5, entity="participant-role")
+    return store
+
+
+def data(response: Any) -> Any:
+    assert response.status_code == 200, response.content
+    return json.loads(response.content)["data"]
+
+
+def read_up_to(
+    topic: str, *, lag: int | None, newest: datetime | None, halted: bool = False
+) -> None:
+    Ledger.objects.create(
+        topic=topic, topic_id="t", partition=0, first_offset=0, next_offset=10,
+        high_watermark=None if lag is None else 10 + lag, read=10, stored=10,
+        newest_timestamp=newest, halted_at=NOW if halted else None, updated_at=NOW, checked_at=NOW,
+    )  # fmt: skip
+
+
+TOPIC = "top-storage.export.product-instance"
+TWIN = "top-storage.export.migration.product-instance"
+
+
+def test_complete_up_to_the_last_look_where_everything_was_read(
+    auditor: Client, loan: Store
+) -> None:
+    read_up_to(TOPIC, lag=0, newest=NOW - timedelta(hours=1))
+    read_up_to(TWIN, lag=0, newest=None)
+    block = data(auditor.get(f"{ROOT}/A1"))["completeness"]
+    assert block["completeTo"] == NOW.isoformat(timespec="microseconds")
+    assert (block["lagMessages"], block["halted"], block["missingVersions"]) == (0, False, 0)
+    assert block["lagSeconds"] < 600
+
+
+def test_behind_it_is_complete_up_to_the_newest_message_read(auditor: Client, loan: Store) -> None:
+    read_up_to(TOPIC, lag=7, newest=NOW - timedelta(hours=1))
+    read_up_to(TWIN, lag=0, newest=None, halted=True)
+    block = data(auditor.get(f"{ROOT}/A1"))["completeness"]
+    assert block["completeTo"] is None  # nothing says how far the halted one got
+    assert (block["lagMessages"], block["halted"]) == (7, True)
+    Ledger.objects.filter(topic=TWIN).delete()
+    block = data(auditor.get(f"{ROOT}/A1?tz=Europe/Moscow"))["completeness"]
+    moment = datetime.fromisoformat(block["completeTo"])
+    assert moment == NOW - timedelta(hours=1)
+    assert moment.utcoffset() == timedelta(hours=3)
+
+
+def test_not_known_where_nothing_was_ever_read(auditor: Client, loan: Store) -> None:
+    block = data(auditor.get(f"{ROOT}/A1"))["completeness"]
+    assert (block["completeTo"], block["lagSeconds"]) == (None, None)
+    loan.add("A1", 9, {}, 60)
+    assert data(auditor.get(f"{ROOT}/A1"))["completeness"]["missingVersions"] == 6
+
+
+def test_the_ledger_as_a_call(auditor: Client, client: Client) -> None:
+    read_up_to(TOPIC, lag=7, newest=NOW)
+    found = data(auditor.get("/api/v1/completeness"))
+    (partition,) = found["partitions"]
+    assert (partition["topic"], partition["stored"], partition["lag"]) == (TOPIC, 10, 7)
+    assert found["totals"]["lag"] == 7
+    assert found["ok"] is True
+    client.force_login(User.objects.create_user("nobody", password="long enough"))
+    assert client.get("/api/v1/completeness").status_code == 403
+
+
+def test_as_of_a_moment(auditor: Client, loan: Store) -> None:
+    moment = minute(15).replace(tzinfo=None).isoformat()
+    found = data(auditor.get(f"{ROOT}/A1/at?time={moment}"))
+    assert (found["version"], found["entity"], found["deleted"]) == (
+        1,
+        {"rate": "1", "name": "x"},
+        False,
+    )
+    assert "diff" not in found
+    assert found["time"] == minute(15).isoformat(timespec="microseconds")
+    early = T0 - timedelta(days=1)
+    assert auditor.get(f"{ROOT}/A1/at?time={early:%Y-%m-%d}").status_code == 404
+    assert auditor.get(f"{ROOT}/A1/at").status_code == 400
+
+
+def test_one_field(auditor: Client, loan: Store) -> None:
+    found = data(auditor.get(f"{ROOT}/A1/fields?path=/rate&pageSize=2"))
+    assert found["label"] == "Процентная ставка"
+    assert [(value["value"], value["version"]) for value in found["values"]] == [("2", 2), ("1", 1)]
+    assert found["values"][1]["until"] == found["values"][0]["since"]
+    rest = data(auditor.get(f"{ROOT}/A1/fields?path=/rate&pageToken={found['nextPageToken']}"))
+    assert [value["value"] for value in rest["values"]] == ["0"]
+    assert rest["values"][0]["until"] == found["values"][1]["since"]
+
+
+def test_blame(auditor: Client, loan: Store) -> None:
+    found = data(auditor.get(f"{ROOT}/A1/blame"))
+    assert found["version"] == 2
+    assert {leaf["path"]: leaf["version"] for leaf in found["blame"]} == {"/rate": 2, "/name": 0}
+    assert {leaf["path"]: leaf["value"] for leaf in found["blame"]} == {"/rate": "2", "/name": "x"}
+
+
+def test_a_whole_application(auditor: Client, loan: Store) -> None:
+    found = data(auditor.get("/api/v1/applications/A1/history?pageSize=3"))
+    assert [(v["kind"], v["id"], v["version"]) for v in found["history"]] == [
+        ("product-instance", "A1", 2),
+        ("product-instance", "A1", 1),
+        ("participant-role", "P1", 0),
+    ]
+    assert found["history"][2]["productInstanceId"] == "A1"
+    rest = data(auditor.get(
+        f"/api/v1/applications/A1/history?pageToken={found['nextPageToken']}"
+    ))  # fmt: skip
+    assert [v["version"] for v in rest["history"]] == [0]
+    assert "nextPageToken" not in rest
+    moment = minute(7).replace(tzinfo=None).isoformat()
+    found = data(auditor.get(f"/api/v1/applications/A1/at?time={moment}"))
+    assert found["application"]["version"] == 0
+    assert [child["id"] for child in found["children"]["participant-role"]] == ["P1"]
+    assert auditor.get("/api/v1/applications/none/history").status_code == 404
+
+
+def test_search(auditor: Client, loan: Store) -> None:
+    SearchKey.objects.create(
+        value="77", name="clientId", entity="participant-role", id="P1", product_instance_id="A1",
+        day=T0.date(),
+    )  # fmt: skip
+    (found,) = data(auditor.get("/api/v1/search?q=77"))["results"]
+    assert (found["kind"], found["productInstanceId"], found["foundBy"]) == (
+        "participant-role", "A1", "clientId",
+    )  # fmt: skip
+    (found,) = data(auditor.get("/api/v1/search?q=A1"))["results"]
+    assert (found["kind"], found["foundBy"], found["version"]) == ("product-instance", "id", 2)
+    assert data(auditor.get("/api/v1/search?q=nothing"))["results"] == []
+    assert auditor.get("/api/v1/search").status_code == 400

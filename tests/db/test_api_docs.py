@@ -1,0 +1,58 @@
+"""docs/api.md: every block of shell and Python on it runs, and it names every error code."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.db import connection
+from pytest_django.live_server_helper import LiveServer
+
+from history.api.errors import _KINDS
+from tests import need
+from tests.db.store import Store
+
+PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCKS = BLOCK.findall(PAGE)
+
+
+@pytest.fixture
+def served(live_server: LiveServer) -> Iterator[dict[str, str]]:
+    before = set(connection.introspection.table_names())
+    store = Store()
+    for version in range(4):
+        store.add("A1", version, {"rate": f"1{version}.5"}, version)
+    store.add("P1", 0, {"clientId": "77"}, 1, entity="participant-role")
+    yield {**os.environ, "API": f"{live_server.url}/api/v1", "ID": "A1"}
+    with connection.cursor() as cursor:
+        for table in set(connection.introspection.table_names()) - before:
+            cursor.execute(f'DROP TABLE "{table}"')
+
+
+@pytest.mark.parametrize("language, text", BLOCKS, ids=[language for language, _ in BLOCKS])
+def test_the_examples_run(served: dict[str, str], language: str, text: str) -> None:
+    if language == "sh":
+        need.curl()
+    command = ["bash", "-euc", text] if language == "sh" else [sys.executable, "-c", text]
+    done = subprocess.run(command, env=served, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    if language == "python":
+        assert "Процентная ставка 12.5 -> 13.5" in done.stdout
+        assert done.stdout.count("\n") == 3
+    else:
+        assert done.stdout.count('{"status":"success"') == text.count("curl ")
+
+
+def test_there_are_examples_of_both() -> None:
+    assert {language for language, _ in BLOCKS} == {"sh", "python"}
+
+
+def test_every_error_code_is_explained() -> None:
+    for _, _, code in _KINDS:
+        assert f"`{code}`" in PAGE
