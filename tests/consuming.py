@@ -157,8 +157,11 @@ class Running:
         return self.end(seconds)
 
     def kill(self) -> None:
+        """SIGKILL it if it still runs."""
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
 
 @dataclass
@@ -167,12 +170,13 @@ class Consumers:
 
     env: dict[str, str]
     log: Path
+    root: Path = ROOT
     group: str = field(default_factory=lambda: f"test-{secrets.token_hex(6)}")
     all: list[Running] = field(default_factory=list)
 
     def start(self, *options: str, group: str | None = None, **env: str) -> Running:
         log = self.log / f"consumer-{len(self.all)}.log"
-        running = Running(self.env | env, log, *options, group=group or self.group)
+        running = Running(self.env | env, log, *options, group=group or self.group, root=self.root)
         self.all.append(running)
         return running
 
@@ -181,7 +185,7 @@ class Consumers:
         return self.start("--until-idle", str(idle), *options, **env).end(120)
 
     def manage(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return command(self.env, *words)
+        return command(self.env, *words, root=self.root)
 
     def stop(self) -> None:
         for running in self.all:

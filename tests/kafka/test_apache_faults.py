@@ -1,0 +1,128 @@
+"""What only Apache Kafka can do: be killed and keep its data, keep strangers out, mark
+transactions, delete messages before they are read."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+
+from annals.embedded.apache import Apache
+from history.entities import ENTITIES
+from tests.consuming import Consumers, Database, Feed, complete, environment, send, until
+from tests.kafka import brokers
+from tests.messages import TOPIC, value
+from tests.processes import consumers, database, server
+
+pytestmark = pytest.mark.kafka
+__all__ = ["consumers", "database", "server"]
+
+
+@pytest.fixture
+def broker(apache: Apache) -> Apache:
+    """Only this one here."""
+    return apache
+
+
+@pytest.fixture
+def topics(broker: Apache) -> list[str]:
+    return brokers.create(broker, [topic for entity in ENTITIES for topic in entity.topics])
+
+
+@pytest.fixture
+def feed(broker: Apache, topics: list[str]) -> Feed:
+    return Feed(broker.client())
+
+
+def test_killed_and_started_again(
+    consumers: Consumers, database: Database, feed: Feed, broker: Apache
+) -> None:
+    running = consumers.start()
+    running.until_reading()
+    with feed.pouring(300):
+        for end in (broker.kill, broker.stop):
+            before = database.read()
+            until(lambda before=before: database.read() > before + 100, running.said)  # type: ignore[misc]
+            end()
+            time.sleep(1)
+            broker.start()
+        before = database.read()
+        until(lambda: database.read() > before + 100, running.said)
+    until(lambda: database.read() == feed.produced.total(), running.said)
+    running.terminate()
+    complete(consumers, database, feed)
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+def test_over_tls_and_with_a_password(
+    database: Database, feed: Feed, broker: Apache, tmp_path: Path, protocol: str
+) -> None:
+    feed.send(200)
+    secured = Consumers(environment(broker, database, broker.client(protocol)), tmp_path)
+    try:
+        running = secured.start("--until-idle", "2", ANNALS_LOG_LEVEL="DEBUG")
+        assert running.end()["stored"] == 200
+        complete(secured, database, feed)
+        password = (broker.home / "password").read_text()
+        assert password not in running.said()
+    finally:
+        secured.stop()
+
+
+def test_a_wrong_password_is_said_and_not_shown(
+    database: Database, topics: list[str], broker: Apache, tmp_path: Path
+) -> None:
+    client = {**broker.client("SASL_PLAINTEXT"), "sasl.password": "mistaken-password"}
+    refused = Consumers(environment(broker, database, client), tmp_path)
+    try:
+        running = refused.start()
+        until(lambda: "uthentication failed" in running.said(), running.said)
+        assert running.process.poll() is None
+        assert "mistaken-password" not in running.said()
+        running.terminate()
+    finally:
+        refused.stop()
+
+
+def test_marks_of_transactions_are_holes_and_no_loss(
+    consumers: Consumers, database: Database, broker: Apache
+) -> None:
+    """What was aborted is not read; the marks themselves take offsets too."""
+    producer = Producer({**broker.client(), "transactional.id": "upstream"})
+    producer.init_transactions(30)
+    for number in range(6):
+        producer.begin_transaction()
+        for part in range(5):
+            body = value(id="kept" if number % 2 else "dropped", version=number * 10 + part)
+            producer.produce(TOPIC, body, partition=0)
+        producer.flush()
+        (producer.commit_transaction if number % 2 else producer.abort_transaction)(30)
+    send(broker.client(), (TOPIC, value(id="last")))
+    told = consumers.drain("--topics", TOPIC)
+    assert told["stored"] == 16
+    ids = database.query("SELECT DISTINCT id FROM product_instance_aud ORDER BY id")
+    assert [row["id"] for row in ids] == ["kept", "last"]
+    figures = json.loads(consumers.manage("ledger", "--json").stdout)
+    assert figures["ok"]
+    assert figures["totals"]["skipped"] == 3 * 5 + 6
+    assert figures["totals"]["lost"] == 0
+
+
+def test_what_the_broker_deleted_unread_is_named_as_lost(
+    consumers: Consumers, database: Database, broker: Apache
+) -> None:
+    send(broker.client(), *((TOPIC, value(id="a", version=n)) for n in range(10)))
+    assert consumers.drain("--topics", TOPIC)["read"] == 10
+    send(broker.client(), *((TOPIC, value(id="b", version=n)) for n in range(20)))
+    doomed = TopicPartition(TOPIC, 0, 25)
+    for future in brokers.admin(broker).delete_records([doomed]).values():
+        future.result(20)
+    assert consumers.drain("--topics", TOPIC)["read"] == 5
+    told = consumers.manage("ledger", "--json")
+    assert told.returncode == 1
+    figures = json.loads(told.stdout)
+    assert figures["totals"]["lost"] == 15
+    assert "15 messages were deleted by the broker before they were read" in figures["faults"][0]
