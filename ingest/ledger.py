@@ -174,12 +174,13 @@ def holds(connection: Connection, ends: Mapping[Claim, int]) -> bool:
 
 
 def beat(connection: Connection, watermarks: Mapping[Claim, int]) -> None:
-    """Note each partition's newest offset at the broker, so that the lag of an idle partition is
-    known and known to be fresh."""
+    """Note each partition's newest offset at the broker (0: not known), so that the lag of an idle
+    partition is known and known to be fresh."""
     with connection.cursor() as cursor:
         cursor.executemany(
-            "UPDATE ingest_ledger SET high_watermark = %s, checked_at = now() WHERE topic = %s"
-            " AND topic_id = %s AND partition = %s AND epoch = %s",
+            "UPDATE ingest_ledger SET checked_at = now(),"
+            " high_watermark = greatest(high_watermark, nullif(%s, 0))"
+            " WHERE topic = %s AND topic_id = %s AND partition = %s AND epoch = %s",
             [(high, *_place(claim)) for claim, high in watermarks.items()],
         )
 

@@ -68,11 +68,13 @@ class Probe:
         again. Where only what came last is good, the bad ones before it are.
         """
         try:
+            end = self._ends([place]).get(place, expected)
             with self._connect() as connection:
+                # A paused partition is not fetched, so nobody else knows how far it reaches.
+                ledger.beat(connection, {claim: end})
                 allowed = ledger.resume_until(connection, claim)
             if allowed > expected:
                 return allowed
-            end = self._ends([place]).get(place, expected)
             if self._good(place, expected, window):
                 return expected
             if self._good(place, max(expected, end - PEEK_MESSAGES), window):
@@ -106,7 +108,7 @@ class Upkeep:
             return None
         self._due = time.monotonic() + BEAT_SECONDS
         highs = {place: source.high_watermark(place) for place in positions.held}
-        metrics.lag({p: high - positions.held[p].expected for p, high in highs.items()})
+        metrics.lag({p: high - positions.held[p].expected for p, high in highs.items() if high})
         metrics.halted(positions.halted())
         watermarks = {positions.held[place].claim: high for place, high in highs.items()}
         self._note(partial(ledger.beat, watermarks=watermarks))
