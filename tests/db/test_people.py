@@ -1,0 +1,83 @@
+"""Logins become names: the import, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from history.models import Person
+from history.people import Author, authors
+
+pytestmark = pytest.mark.django_db
+HEADER = "login,full_name,kind\n"
+
+
+def imported(path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> str:
+    path.write_text(text, encoding="utf-8")
+    call_command("people", "import", str(path))
+    return capsys.readouterr().out
+
+
+def test_added_changed_and_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "people.csv"
+    first = HEADER + "anna,Анна Ким,person\nrobot,Робот,service\n"
+    assert imported(file, first, capsys) == "2 added, 0 changed, 0 as they were.\n"
+    assert imported(file, first, capsys) == "0 added, 0 changed, 2 as they were.\n"
+    second = "\ufeff" + 'kind, login ,full_name\nperson,anna,Анна Ли\nperson,olga,"Ким, Ольга"\n'
+    assert imported(file, second, capsys) == "1 added, 1 changed, 0 as they were.\n"
+    assert authors(["anna", "robot", "olga", "x", None]) == {
+        "anna": Author("anna", "Анна Ли", "person"),
+        "robot": Author("robot", "Робот", "service"),
+        "olga": Author("olga", "Ким, Ольга", "person"),
+        "x": Author("x", "x", "unknown"),
+    }
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("", "line 1: the header must be login,full_name,kind; it is nothing"),
+        ("login,name\n", "line 1: the header must be login,full_name,kind; it is login,name"),
+        (HEADER + "a,A,person\n,B,person\n", "line 3: login is empty"),
+        (HEADER + "a,,person\n", "line 2: full_name is empty"),
+        (HEADER + "a,A,human\n", "line 2: kind is human; it must be person or service"),
+        (HEADER + "a,A\n", "line 2: must have 3 values"),
+        (HEADER + "a,A,person,more\n", "line 2: must have 3 values"),
+        (
+            HEADER + "a,A,person\nb,B,person\na,C,person\n",
+            "line 4: login a stands already in line 2",
+        ),
+        (HEADER + "x" * 65 + ",A,person\n", "line 2: login is longer than 64 characters"),
+        (
+            HEADER + "a," + "x" * 201 + ",person\n",
+            "line 2: full_name is longer than 200 characters",
+        ),
+    ],
+)
+def test_a_wrong_file_changes_nothing_and_names_the_line(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    file = tmp_path / "people.csv"
+    file.write_text(text)
+    with pytest.raises(CommandError) as refused:
+        call_command("people", "import", str(file))
+    assert said in str(refused.value)
+    assert not Person.objects.exists()
+
+
+def test_every_wrong_line_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "people.csv"
+    file.write_text(HEADER + "a,A,person\n,B,person\nc,,person\n")
+    with pytest.raises(CommandError, match=r"line 3.*\nline 4"):
+        call_command("people", "import", str(file))
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="No such file"):
+        call_command("people", "import", str(tmp_path / "none.csv"))
+    file = tmp_path / "latin.csv"
+    file.write_bytes(HEADER.encode() + b"a,\xff,person\n")
+    with pytest.raises(CommandError, match="utf-8"):
+        call_command("people", "import", str(file))

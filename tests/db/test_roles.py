@@ -1,0 +1,51 @@
+"""Who may do what, by role."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import Group, Permission, User
+
+from annals import roles
+
+pytestmark = pytest.mark.django_db
+
+HISTORY, COMPLETENESS = "history.view_history", "ingest.view_completeness"
+
+
+@pytest.mark.parametrize(
+    "login, reads, quarantine",
+    [
+        ("support", True, False),
+        ("auditor", True, False),
+        ("ops", False, True),
+        ("admin", True, True),
+    ],
+)
+def test_the_demo_logins(login: str, reads: bool, quarantine: bool) -> None:
+    user = User.objects.get(username=login)
+    assert user.is_staff
+    assert user.has_perm(HISTORY) is reads
+    assert user.has_perm("ingest.view_quarantined") is quarantine
+    assert user.has_perm(COMPLETENESS)
+    assert user.is_superuser is (login == "admin")
+
+
+def test_a_permission_given_by_hand_goes_and_one_taken_comes_back() -> None:
+    group = Group.objects.get(name="support")
+    group.permissions.set([Permission.objects.get(codename="add_user")])
+    roles.make_groups()
+    found = {f"{p.content_type.app_label}.{p.codename}" for p in group.permissions.all()}
+    assert found == set(roles.ROLES["support"])
+
+
+def test_every_permission_of_a_role_exists() -> None:
+    for name, wanted in roles.ROLES.items():
+        assert Group.objects.get(name=name).permissions.count() == len(set(wanted))
+
+
+def test_a_login_that_is_there_stays_as_it_is() -> None:
+    user = User.objects.get(username="ops")
+    user.set_password("changed by hand")
+    user.save()
+    roles.make_logins()
+    assert User.objects.get(username="ops").check_password("changed by hand")
