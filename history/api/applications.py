@@ -9,7 +9,7 @@ from history.api.parameters import TOKEN_LENGTH, Parameters
 from history.api.views import Call, filters, page_size, plain, shape
 from history.entities import CHILDREN, ENTITIES
 from history.searchkeys import SEARCH_VALUE_LENGTH
-from history.timeline import ApplicationQuery, Order
+from history.timeline import ApplicationQuery, Order, Sort
 
 
 @describe.call(
@@ -17,6 +17,7 @@ from history.timeline import ApplicationQuery, Order
     "One merged timeline of an application and its children.",
     describe.APPLICATION,
     *describe.PAGES,
+    describe.BY_TIME,
     describe.ORDER,
     *describe.FILTERS,
     *describe.FORM,
@@ -28,6 +29,8 @@ class ApplicationTimeline(Call):
 
     def answer(self, parameters: Parameters, **place: str) -> Answer:
         form = shape(parameters)
+        if parameters.choice("sort", Sort, Sort.UPDATED_AT) is not Sort.UPDATED_AT:
+            raise timeline.BadParameterError("sort", "entities share no numbers; only updatedAt")
         query = ApplicationQuery(
             id=place["productInstanceId"],
             filters=filters(parameters, form),

@@ -52,6 +52,7 @@ TOKEN = _query(
     "nextPageToken of the page before. All else but pageSize, include and tz must be as it was.",
 )
 SORT = _query("sort", words(*(word.value for word in Sort)), "Order by time or by version number.")
+BY_TIME = _query("sort", words(Sort.UPDATED_AT.value), "Only by time: entities share no numbers.")
 ORDER = _query("order", words(*(word.value for word in Order)), "desc: newest first.")
 FROM = _query("from", MOMENT, "From this moment on. Without an offset it is a time in `tz`.")
 TO = _query("to", MOMENT, "Before this moment.")

@@ -31,7 +31,8 @@ class Call(APIView):
         language = get_language_from_request(request)
         data = self.answer(Parameters(request.query_params, language), **place)
         response = Response({"status": "success", "data": data})
-        patch_vary_headers(response, ["Accept-Language"])
+        patch_vary_headers(response, ["Accept-Language", "Authorization", "Cookie"])
+        response.headers["Cache-Control"] = "private, no-cache"  # people's data; ask each time
         return response
 
     def answer(self, parameters: Parameters, **place: str) -> Any:

@@ -143,6 +143,8 @@ def test_a_whole_application(auditor: Client, loan: Store) -> None:
     assert found["application"]["version"] == 0
     assert [child["id"] for child in found["children"]["participant-role"]] == ["P1"]
     assert auditor.get("/api/v1/applications/none/history").status_code == 404
+    assert auditor.get("/api/v1/applications/A1/history?sort=updatedAt").status_code == 200
+    assert auditor.get("/api/v1/applications/A1/history?sort=version").status_code == 400
 
 
 def test_search(auditor: Client, loan: Store) -> None:
