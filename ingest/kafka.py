@@ -77,6 +77,7 @@ class Source:
         self._admin = AdminClient(administration, logger=logger)
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._ids: dict[str, Future[Any]] = {}
+        self._paused: set[Place] = set()
         self._group = group
         self._session_seconds = int(reading["session.timeout.ms"]) / 1000
         self._wait_for_partitions()
@@ -97,7 +98,9 @@ class Source:
         return [_message(raw) for raw in (first, *rest) if _sound(raw)]
 
     def start(self, offsets: Mapping[Place, int]) -> None:
-        """Read these partitions from these offsets, and no others."""
+        """Read these partitions from these offsets, and no others; none is paused."""
+        # librdkafka keeps a partition paused through rebalances and assignments.
+        self.resume(list(self._paused))
         self._consumer.assign([ck.TopicPartition(*place, at) for place, at in offsets.items()])
 
     def seek(self, place: Place, offset: int) -> None:
@@ -105,12 +108,16 @@ class Source:
         self._consumer.seek(ck.TopicPartition(*place, offset))
 
     def pause(self, places: Iterable[Place]) -> None:
-        """Deliver nothing of these partitions until resume()."""
-        self._consumer.pause([ck.TopicPartition(*place) for place in places])
+        """Deliver nothing of these partitions until resume() or start()."""
+        paused = [*places]
+        self._paused.update(paused)
+        self._consumer.pause([ck.TopicPartition(*place) for place in paused])
 
     def resume(self, places: Iterable[Place]) -> None:
         """End pause()."""
-        self._consumer.resume([ck.TopicPartition(*place) for place in places])
+        resumed = [*places]
+        self._paused.difference_update(resumed)
+        self._consumer.resume([ck.TopicPartition(*place) for place in resumed])
 
     def commit(self, offsets: Mapping[Place, int], wait: bool = False) -> None:
         """Tell the group how far we are, for tools that show lag. Failing harms nothing: the

@@ -1,0 +1,100 @@
+"""A release upstream that makes every message bad: reading halts at the limit, the alarm is raised,
+the other topics go on, and nothing is lost once the cause is gone."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+
+import pytest
+
+from annals.embedded import process
+from annals.embedded.daemon import Daemon
+from tests.consuming import Consumers, Database, Feed, Running, send, until
+from tests.messages import TOPIC, value
+from tests.processes import consumers, database, feed, server
+
+pytestmark = pytest.mark.system
+__all__ = ["consumers", "database", "feed", "server"]
+
+LIMIT = 200
+STRICT = {"ANNALS_MAX_BAD_IN_A_ROW": str(LIMIT)}
+BAD = 700
+
+
+def bad(broker: Daemon, count: int) -> None:
+    send(broker.client(), *((TOPIC, value(id=f"bad {n}", version="v7")) for n in range(count)))
+
+
+def metrics(port: int) -> list[str]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return [line for line in answer.read().decode().splitlines() if "annals_halted{" in line]
+
+
+def halted(database: Database, running: Running) -> None:
+    until(
+        lambda: database.query("SELECT 1 FROM ingest_ledger WHERE halted_at IS NOT NULL"),
+        running.said,
+    )
+    assert f"{LIMIT} bad messages in a row" in running.said()
+
+
+def test_it_halts_and_goes_on_by_itself(
+    consumers: Consumers, database: Database, feed: Feed, broker: Daemon
+) -> None:
+    [port] = process.free_ports([None])
+    running = consumers.start("--metrics-port", str(port), **STRICT)
+    running.until_reading()
+    with feed.pouring(100):
+        bad(broker, BAD)
+        halted(database, running)
+        until(lambda: len(database.quarantined()) == LIMIT, running.said)
+        until(lambda: metrics(port), "no metric is raised")
+        before = database.count("product_task_aud")
+        until(lambda: database.count("product_task_aud") > before + 50, "the others stand still")
+        assert len(database.quarantined()) == LIMIT
+        listed = consumers.manage("quarantine", "list").stdout
+        assert f"HALTED {TOPIC}[0]" in listed
+        assert "quarantine resume" in listed
+        # The cause is gone upstream; what is bad stays in the topic before what is good.
+        send(broker.client(), *((TOPIC, value(id=f"good {number}")) for number in range(40)))
+        until(lambda: len(database.quarantined()) == BAD, running.said)
+    total = feed.produced.total() + BAD + 40
+    until(lambda: database.read() == total, running.said)
+    until(lambda: not metrics(port), "the metric stays raised")
+    running.terminate()
+    assert database.total() == feed.produced.total() + 40
+    told = consumers.manage("ledger", "--json")
+    assert told.returncode == 0
+    assert json.loads(told.stdout)["totals"]["quarantined"] == BAD
+
+
+def test_it_stays_halted_over_a_restart_and_goes_on_by_command(
+    consumers: Consumers, database: Database, broker: Daemon
+) -> None:
+    running = consumers.start(**STRICT)
+    running.until_reading()
+    bad(broker, BAD)
+    halted(database, running)
+    running.terminate()
+    again = consumers.start(**STRICT)
+    again.until_reading()
+    send(broker.client(), *((TOPIC, value(id=f"bad {n}", version="v7")) for n in range(10)))
+    assert len(database.quarantined()) == LIMIT
+    # The command lets through what the consumer knows to be there.
+    until(
+        lambda: database.query(
+            "SELECT 1 FROM ingest_ledger WHERE halted_at IS NOT NULL AND high_watermark >= %s",
+            BAD,
+        ),
+        again.said,
+    )
+    done = consumers.manage("quarantine", "resume", TOPIC)
+    assert done.returncode == 0, done.stderr
+    until(lambda: len(database.quarantined()) == BAD + 10, again.said)
+    until(
+        lambda: not database.query("SELECT 1 FROM ingest_ledger WHERE halted_at IS NOT NULL"),
+        again.said,
+    )
+    again.terminate()
+    assert consumers.manage("ledger").returncode == 0
