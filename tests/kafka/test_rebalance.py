@@ -63,3 +63,23 @@ def test_frozen_past_its_session_and_woken(
     frozen.terminate()
     other.terminate()
     complete(consumers, database, feed)
+
+
+def test_what_was_paused_for_a_slow_database_is_read_after_a_rebalance(
+    consumers: Consumers, database: Database, feed: Feed
+) -> None:
+    small = {"ANNALS_BATCH_ROWS": "10"}
+    first = consumers.start(**small)
+    first.until_reading()
+    with psycopg.connect(database.url) as plain:
+        plain.execute("LOCK TABLE product_instance_aud IN ACCESS EXCLUSIVE MODE")
+        feed.send(500)
+        time.sleep(1)  # both batches are full: reading is paused
+        second = consumers.start(**small)
+        second.until_reading()
+    until(lambda: first.said().count("reading ") >= 2, first.said)
+    second.terminate()
+    feed.send(500)
+    until(lambda: database.read() == 1_000, first.said)
+    first.terminate()
+    complete(consumers, database, feed)
