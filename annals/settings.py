@@ -82,8 +82,9 @@ def _database(url: str) -> dict[str, Any]:
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
             "application_name": "annals",
-            # Only history.timeline prepares statements; planning them anew each time over a
-            # hundred partitions costs more than running them.
+            # Only history.timeline prepares statements, and says so; planning them anew each time
+            # over a hundred partitions costs more than running them. None would forbid it.
+            "prepare_threshold": 1_000_000_000,
             "options": "-c timezone=UTC -c plan_cache_mode=force_generic_plan",
             "connect_timeout": 5,
             **parts,

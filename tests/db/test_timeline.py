@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import jsonpatch
 import pytest
+from django.db import connection
 
 from history import timeline
 from history.entities import ROOT
@@ -331,3 +332,18 @@ def test_a_page_takes_a_fixed_number_of_queries(
         page(page_size=size, filters=filters, sort=sort, page_token=token)
     assert len(said) <= 4, said
     assert not [text for text in said if "OFFSET" in text.upper() or "COUNT(" in text.upper()]
+
+
+def test_statements_are_prepared_and_keep_their_shape(seven: Store) -> None:
+    for filters in (
+        Filters(),
+        Filters(author="anna"),
+        Filters(type=ChangeType.UPDATE, since=minute(1)),
+        Filters(client_id="crm", until=minute(5)),
+    ):
+        page(filters=filters, page_size=2)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT statement, generic_plans FROM pg_prepared_statements")
+        kept = [count for text, count in cursor.fetchall() if "ORDER BY updated_at desc" in text]
+    assert len(kept) == 1
+    assert kept[0] >= 4
