@@ -17,6 +17,7 @@ from history.models import FieldLabel
 
 SHIPPED = Path(__file__).with_name("labels.json")
 FRESH_SECONDS = 5.0
+REMEMBERED = 10_000  # places: the same few are asked for again and again
 ANY = "*"
 
 
@@ -58,6 +59,7 @@ class Catalogue:
 
     def __init__(self, entries: Iterable[FieldLabel] = ()) -> None:
         self._trees: dict[str, _Place] = {}
+        self._found: dict[tuple[str, str], Label | None] = {}
         for entry in entries:
             place = self._trees.setdefault(entry.entity, _Place())
             for segment in entry.path.split("/")[1:]:
@@ -66,6 +68,14 @@ class Catalogue:
 
     def find(self, entity: str, path: str) -> Label | None:
         """The label of the value at an RFC 6901 pointer (or key path) of a kind's snapshots."""
+        asked = (entity, path)
+        if asked not in self._found:
+            if len(self._found) >= REMEMBERED:
+                self._found.clear()
+            self._found[asked] = self._look_up(entity, path)
+        return self._found[asked]
+
+    def _look_up(self, entity: str, path: str) -> Label | None:
         segments = path.split("/")[1:]
         for tree in (self._trees.get(entity), self._trees.get("")):
             label = _descend(tree, segments) if tree else None
