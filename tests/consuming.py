@@ -198,7 +198,7 @@ class Feed:
     a number of its own in the snapshot. dates: the moments that they are given, in turn."""
 
     def __init__(self, client: Client, documents: int = 400) -> None:
-        self._producer = Producer({**client, "acks": "all", "linger.ms": 5})
+        self._producer = Producer({"acks": "all", "linger.ms": 5, **client})
         self._documents = documents
         self._number = 0
         self._failed: list[str] = []
