@@ -135,7 +135,7 @@ def _three(http: _Http, ids: Sequence[str], size: int, *, deep: bool = False) ->
             loads(row.data)
 
     def bare(id: str) -> None:
-        bounds = [id, after.updated_at, after.updated_at, after.version, size + 1]
+        bounds: list[Any] = [id, after.updated_at, after.updated_at, after.version, size + 1]
         with connection.cursor() as cursor:
             cursor.execute(BARE, bounds)
             for (data,) in cursor.fetchall():
