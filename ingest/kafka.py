@@ -12,8 +12,12 @@ import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient
 
 from ingest.message import Message
+from ingest.sparing import Sparing
 
 logger = logging.getLogger(__name__)
+# What librdkafka says by itself: in an outage the same thing dozens of times a second.
+client_logger = logging.getLogger(f"{__name__}.client")
+client_logger.addFilter(Sparing())
 
 Place = tuple[str, int]
 
@@ -72,9 +76,9 @@ class Source:
         common: Config = {**COMMON, "bootstrap.servers": bootstrap, **given}
         mine = {name: value for name, value in READING.items() if name in OURS}
         reading: Config = {**READING, **common, **mine, "group.id": group}
-        self._consumer = ck.Consumer({**reading, "error_cb": _on_error}, logger=logger)
+        self._consumer = ck.Consumer({**reading, "error_cb": _on_error}, logger=client_logger)
         administration: Config = {**common, "error_cb": _on_error}
-        self._admin = AdminClient(administration, logger=logger)
+        self._admin = AdminClient(administration, logger=client_logger)
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._ids: dict[str, Future[Any]] = {}
         self._paused: set[Place] = set()
@@ -250,7 +254,7 @@ def peek(
             "enable.partition.eof": True,
             "queued.max.messages.kbytes": 1_024,
         },
-        logger=logger,
+        logger=client_logger,
     )
     found: list[Message] = []
     try:
@@ -272,7 +276,7 @@ def ends(bootstrap: str, given: Mapping[str, str], places: Iterable[Place]) -> d
     not exist are left out. Raises Unreachable."""
     consumer = ck.Consumer(
         {**COMMON, "bootstrap.servers": bootstrap, **given, "group.id": "annals-peek"},
-        logger=logger,
+        logger=client_logger,
     )
     try:
         metadata = consumer.list_topics(timeout=TIMEOUT_SECONDS)
@@ -319,4 +323,4 @@ def _sound(raw: ck.Message) -> bool:
 
 
 def _on_error(error: ck.KafkaError) -> None:
-    logger.warning("Kafka: %s", error.str())
+    client_logger.warning("Kafka: %s", error.str())
