@@ -53,11 +53,13 @@ class Gap(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class Progress:
-    """How far one partition came within a batch: offsets [start, next) were read."""
+    """How far one partition came within a batch: offsets [start, next) were read. good: messages
+    with a record to store."""
 
     start: int
     next: int
     read: int = 0
+    good: int = 0
     expired: int = 0
     newest_timestamp: int = -1
     gaps: list[Gap] = field(default_factory=list)
@@ -128,6 +130,7 @@ class Batch:
         rows = self.rows.get(record.entity)
         if rows is None:
             rows = self.rows[record.entity] = []
+        progress.good += 1
         rows.append(Row(record, row(record), message, found_keys(record)))
         return None
 

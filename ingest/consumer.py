@@ -32,6 +32,8 @@ T = TypeVar("T")
 
 # Messages taken from Kafka at a time: few enough that two copies of them are no burden.
 AT_ONCE = 500
+# And after so many of them a look whether the database is free.
+LOOK_EVERY = 20
 WHILE_WRITING_SECONDS = 0.002
 WHILE_IDLE_SECONDS = 0.2
 # How long to wait for the writer before reading is paused.
@@ -140,7 +142,15 @@ class Consumer:
         timeout = WHILE_IDLE_SECONDS if self._flight is None else WHILE_WRITING_SECONDS
         messages = self._source.poll(AT_ONCE, timeout)
         generation = self._positions.generation
-        for message in messages:
+        for number, message in enumerate(messages):
+            if (
+                number % LOOK_EVERY == 0
+                and self._flight is not None
+                and self._flight.written.done()
+            ):
+                self._land()
+                if self._filling.messages:
+                    self._launch()
             if self._positions.generation != generation:
                 return  # what is held has changed: the rest will be read again
             self._take(message)
@@ -155,9 +165,8 @@ class Consumer:
             self._positions.went_back.add(place)
             self._start_again(f"{place[0]}[{place[1]}] went back to offset {message.offset}")
             return
-        self._last_message = time.monotonic()
         if self._first_message is None:
-            self._first_message = (self._last_message, time.process_time())
+            self._first_message = (time.monotonic(), time.process_time())
         while not self._filling.takes(message):
             if not self._make_room():
                 return
@@ -198,6 +207,7 @@ class Consumer:
     def _launch(self) -> None:
         """Give the filled batch to the database's thread, and begin another."""
         batch, self._filling = self._filling, self._new_batch()
+        self._last_message = time.monotonic()
         held = [self._positions.held[place_of(source)] for source in batch.progress]
         claims = {each.claim.source: each.claim for each in held}
         high = {source: self._source.high_watermark(place_of(source)) for source in claims}

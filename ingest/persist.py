@@ -14,7 +14,7 @@ from ingest import ledger, metrics
 from ingest.batch import Batch
 from ingest.ledger import Claim, Connection, Fenced
 from ingest.message import TopicPartition
-from ingest.writer import Writer, Written, by_source
+from ingest.writer import Writer, Written
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -123,8 +123,7 @@ class Persistence:
 
 def _as_counted(batch: Batch) -> Written:
     """What became of a batch that the ledger has counted already, as far as is known here."""
-    rows = (row.message for rows in batch.rows.values() for row in rows)
-    return Written(by_source(batch, rows), {})
+    return Written({source: progress.good for source, progress in batch.progress.items()}, {})
 
 
 def _first_line(error: Exception) -> str:

@@ -13,7 +13,7 @@ class Recent:
         self._new: set[Hashable] = set()
         self._old: set[Hashable] = set()
 
-    def __contains__(self, thing: Hashable) -> bool:
+    def __contains__(self, thing: object) -> bool:
         return thing in self._new or thing in self._old
 
     def update(self, things: Iterable[Hashable]) -> None:

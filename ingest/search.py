@@ -8,8 +8,7 @@ from history import searchkeys
 from ingest.ledger import Connection
 
 
-def index(connection: Connection, keys: Sequence[tuple[searchkeys.FoundKey, str]]) -> None:
-    """Store keys, each with its newest day (ISO), inside the caller's transaction."""
+def index(connection: Connection, keys: Sequence[searchkeys.DayKey]) -> None:
+    """Store keys, each with its newest day, inside the caller's transaction."""
     if keys:
-        arrays = zip(*((*key, day) for key, day in keys), strict=True)
-        connection.execute(searchkeys.UPSERT, [list(column) for column in arrays])
+        connection.execute(searchkeys.UPSERT, (searchkeys.upsert_value(keys).decode(),))

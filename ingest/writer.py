@@ -11,7 +11,7 @@ import contextlib
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import psycopg
@@ -19,6 +19,7 @@ from psycopg import errors
 
 from history import days, searchkeys
 from history.entities import BY_NAME, Entity
+from history.searchkeys import DayKey
 from history.window import day_of
 from ingest import ledger, quarantine
 from ingest.batch import Batch, Reject, Row
@@ -135,16 +136,16 @@ class Writer:
         else:
             copy_rows(connection, entity, rows)
 
-    def _index(self, connection: Connection, batch: Batch, result: _Result) -> list[Hashable]:
+    def _index(self, connection: Connection, batch: Batch, result: _Result) -> list[DayKey]:
         """Put the batch's business keys where search finds them; returns what is new there."""
         refused = {id(reject.message) for reject in result.rejects}
         rows = (row for rows in batch.rows.values() for row in rows if row.keys)
-        found = searchkeys.upsert_rows(
-            (row.keys, row.record.updated_at) for row in rows if id(row.message) not in refused
+        fresh = searchkeys.upsert_rows(
+            ((row.keys, row.record.updated_at) for row in rows if id(row.message) not in refused),
+            self._indexed,
         )
-        fresh = [each for each in found if each not in self._indexed]
         index(connection, fresh)
-        return [*fresh]
+        return fresh
 
     def _make_days(self, batch: Batch) -> bool:
         """Make the partitions that a batch misses. False: none was missing."""
@@ -185,14 +186,16 @@ def _moves(
 
 
 def _count(batch: Batch, result: _Result) -> Written:
-    stored = by_source(batch, (row.message for rows in batch.rows.values() for row in rows))
-    repeated = by_source(batch, result.repeated)
-    stored.subtract(repeated)
-    stored.subtract(by_source(batch, (reject.message for reject in result.rejects)))
+    repeated = _by_source(batch, result.repeated)
+    refused = _by_source(batch, (reject.message for reject in result.rejects))
+    stored = {
+        source: progress.good - repeated[source] - refused[source]
+        for source, progress in batch.progress.items()
+    }
     return Written(stored, repeated, tuple(result.rejects))
 
 
-def by_source(batch: Batch, messages: Iterable[Message]) -> Counter[TopicPartition]:
+def _by_source(batch: Batch, messages: Iterable[Message]) -> Counter[TopicPartition]:
     """How many of the messages came from each partition of the batch."""
     sources = {(source.topic, source.partition): source for source in batch.progress}
     return Counter(sources[message.topic, message.partition] for message in messages)

@@ -165,8 +165,7 @@ def search_index(bench: Stand, records: list[Record], rows_s: float) -> Figures:
             began = time.perf_counter()
             part = records[start : start + BATCH]
             found = [(searchkeys.found_keys(each), each.updated_at) for each in part]
-            rows = searchkeys.upsert_rows(found)
-            new = [each for each in rows if each not in recent]
+            new = searchkeys.upsert_rows(found, recent)
             extracted = time.perf_counter()
             with connection.transaction():
                 index(connection, new)
