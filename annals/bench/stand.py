@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from annals.embedded import Broker
+from annals.embedded.daemon import Daemon
 from history.entities import ENTITIES
 from ingest.producer import Producer
 
@@ -38,7 +40,7 @@ class Run:
 class Stand:
     """The database and the broker of one benchmark."""
 
-    def __init__(self, conninfo: str, broker: Broker) -> None:
+    def __init__(self, conninfo: str, broker: Daemon) -> None:
         self.conninfo = conninfo
         self.broker = broker
         self._round = 0
@@ -105,14 +107,15 @@ class Stand:
 
 
 @contextmanager
-def stand(partitions: int) -> Iterator[Stand]:
-    """Set everything up; take it down at the end."""
+def stand(partitions: int, broker: Daemon | None = None) -> Iterator[Stand]:
+    """Set everything up; take it down at the end. broker: another than the embedded one."""
     given = settings.ANNALS.database_url or ""
     with psycopg.connect(given, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
         connection.execute(f"CREATE DATABASE {DATABASE}")
-    broker = Broker(settings.ANNALS.home / "bench" / "broker")
-    broker.stop()  # in memory: what an interrupted run left is gone with it
+    broker = broker or Broker(settings.ANNALS.home / "bench" / "broker")
+    broker.stop()
+    shutil.rmtree(broker.home, ignore_errors=True)  # nothing of an interrupted run
     broker.start()
     found = Stand(make_conninfo(given, dbname=DATABASE), broker)
     try:

@@ -18,10 +18,11 @@ class Command(BaseCommand):
         benches = parser.add_subparsers(dest="bench", required=True, metavar="BENCH")
         ingest = benches.add_parser("ingest", help="consumer against bare COPY").add_argument
         ingest(
-            "--messages", type=int, default=300_000, help="in the main runs (default %(default)s)"
+            "--messages", type=int, default=300_000, help="in the main runs; 0: only --catch-up (default %(default)s)"
         )
         ingest("--catch-up", type=int, default=0, metavar="N",
-               help="also read a backlog of N messages, for example 2000000")  # fmt: skip
+               help="also read a backlog of N messages, for example 2000000, from Apache Kafka "
+               "(needs Java and Maven)")  # fmt: skip
         ingest("--rounds", type=int, default=3, help="limit and consumer in turn, so many times")
         ingest("--json", action="store_true", dest="as_json", help="JSON on stdout")
         diff = benches.add_parser("diff", help="ours against DeepDiff and jsonpatch").add_argument
