@@ -18,7 +18,10 @@ class Command(BaseCommand):
         benches = parser.add_subparsers(dest="bench", required=True, metavar="BENCH")
         ingest = benches.add_parser("ingest", help="consumer against bare COPY").add_argument
         ingest(
-            "--messages", type=int, default=300_000, help="in the main runs; 0: only --catch-up (default %(default)s)"
+            "--messages",
+            type=int,
+            default=300_000,
+            help="in the main runs; 0: only --catch-up (default %(default)s)",
         )
         ingest("--catch-up", type=int, default=0, metavar="N",
                help="also read a backlog of N messages, for example 2000000, from Apache Kafka "
