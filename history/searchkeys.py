@@ -5,7 +5,7 @@ Which ones there are stands with each kind of entity (Entity.search). Pure; inge
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Sequence
 from datetime import timedelta
 from functools import cache
 from typing import NamedTuple
@@ -69,40 +69,47 @@ def _keys(entity: Entity, record: Record, values: list[object]) -> list[FoundKey
     return found
 
 
-DayKey = tuple[FoundKey, int]
+DayKey = tuple[FoundKey, int]  # a key and the UTC day it was seen on, in days since the epoch
 
 
-def upsert_rows(
-    found: Iterable[tuple[list[FoundKey], int]], known: Container[DayKey] = ()
-) -> list[DayKey]:
-    """The distinct keys of a batch, each with its newest UTC day (days since the epoch), without
-    those that are known, in the order to insert.
+class NewKeys:
+    """Collects what search does not know yet out of records. known: what it does know."""
 
-    found: the keys of each record with its updated_at.
-    """
-    newest: dict[FoundKey, int] = {}
-    for keys, updated_at in found:
-        day = updated_at // MICROSECONDS_PER_DAY
-        for key in keys:
-            if newest.get(key, day) <= day:
-                newest[key] = day
-    return sorted(each for each in newest.items() if each not in known)
+    def __init__(self, known: Container[DayKey] = ()) -> None:
+        self._known = known
+        self._newest: dict[FoundKey, int] = {}
 
+    def add(self, record: Record) -> None:
+        """Take the keys of one record."""
+        day = record.updated_at // MICROSECONDS_PER_DAY
+        for key in found_keys(record):
+            if (key, day) not in self._known and self._newest.get(key, day) <= day:
+                self._newest[key] = day
 
-def upsert_value(rows: Iterable[DayKey]) -> bytes:
-    """The rows as the one parameter of UPSERT: cheaper to make than an array for each column."""
-    return msgspec.json.encode([(*key, (EPOCH + timedelta(day)).isoformat()) for key, day in rows])
+    def rows(self) -> list[DayKey]:
+        """Each key once, with its newest day, in the order in which to insert."""
+        return sorted(self._newest.items())
 
 
+def upsert_values(rows: Sequence[DayKey]) -> tuple[str, ...]:
+    """The parameters of UPSERT, one for each column: cheaper to make and to read than arrays or
+    one value for each row."""
+    columns = [*zip(*(key for key, _ in rows), strict=True)]
+    dates = {day: (EPOCH + timedelta(day)).isoformat() for day in {day for _, day in rows}}
+    columns.append(tuple(dates[day] for _, day in rows))
+    return tuple(msgspec.json.encode(column).decode() for column in columns)
+
+
+_COLUMN = "json_array_elements_text(%s::json)"
 # One row for each key; `day` moves forward at most once a day, so that a busy entity costs little.
-UPSERT = """
+UPSERT = f"""
     INSERT INTO search_key (value, name, entity, id, product_instance_id, day)
-    SELECT r->>0, r->>1, r->>2, r->>3, r->>4, (r->>5)::date
-    FROM json_array_elements(%s::json) WITH ORDINALITY AS u(r, n) ORDER BY n
+    SELECT value, name, entity, id, product, day::date
+    FROM ROWS FROM ({", ".join([_COLUMN] * 6)}) AS u(value, name, entity, id, product, day)
     ON CONFLICT (value, name, entity, id) DO UPDATE
     SET day = excluded.day, product_instance_id = excluded.product_instance_id
     WHERE search_key.day < excluded.day
-"""
+"""  # noqa: S608 - constants
 EXPIRE = "DELETE FROM search_key WHERE day < %s"
 
 

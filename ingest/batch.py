@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import msgspec
 
 from history.entities import BY_NAME
 from history.record import Record
-from history.searchkeys import FoundKey, found_keys
+from history.searchkeys import DayKey, NewKeys
 from history.window import Window
 from ingest.decode import Decode, Expired, Reason, Rejected, decode
 from ingest.message import Message, TopicPartition
 from ingest.pack import row
 
 GIANT_BYTES = 128 * 1024
+_FREED_AT_ONCE = 100
+_BY_ID = attrgetter("record.id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +30,11 @@ class Limits:
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
-    """A good record, packed, with the message that it came from and its business keys."""
+    """A good record, packed, with the message that it came from."""
 
     record: Record
     packed: bytes
     message: Message
-    keys: list[FoundKey]
 
 
 class Reject(msgspec.Struct, frozen=True, gc=False):
@@ -67,18 +70,24 @@ class Progress:
 
 class Batch:
     """Collects messages until it is full. Offsets of each partition are contiguous, gaps named.
+    keys, filled by arrange(): the business keys that search does not know, each with its newest day.
 
     Giant messages travel in batches of their own, so that thousands of small ones do not wait
-    for one COPY of a giant.
+    for one COPY of a giant. known: business keys, with their days, that search has already.
     """
 
-    def __init__(self, limits: Limits, decode: Decode = decode) -> None:
+    def __init__(
+        self, limits: Limits, decode: Decode = decode, known: Container[DayKey] = ()
+    ) -> None:
         self._limits = limits
         self._decode = decode
+        self._new_keys = NewKeys(known)
+        self._arranged = 0
         self._giant = False
         self.bytes = 0
         self.messages = 0
         self.rows: dict[str, list[Row]] = {}
+        self.keys: list[DayKey] = []
         self.rejects: list[Reject] = []
         self.progress: dict[TopicPartition, Progress] = {}
 
@@ -131,8 +140,27 @@ class Batch:
         if rows is None:
             rows = self.rows[record.entity] = []
         progress.good += 1
-        rows.append(Row(record, row(record), message, found_keys(record)))
+        rows.append(Row(record, row(record), message))
+        self._new_keys.add(record)
         return None
+
+    def arrange(self) -> None:
+        """Put rows and keys into the order in which to insert them: what is alike goes to the
+        same pages of an index, and writers of the same do not deadlock. Versions of one entity
+        stay in the order in which they came. Does nothing where it is done already."""
+        if self._arranged == self.messages:
+            return
+        self._arranged = self.messages
+        for rows in self.rows.values():
+            rows.sort(key=_BY_ID)
+        self.keys = self._new_keys.rows()
+
+    def clear(self) -> None:
+        """Let go of the rows, a few at a time: freeing thousands at once keeps other threads from
+        running for milliseconds."""
+        for rows in self.rows.values():
+            while rows:
+                del rows[-_FREED_AT_ONCE:]
 
     def entities(self) -> list[str]:
         """Names of the kinds of entities with rows here, in the order of their declaration (so

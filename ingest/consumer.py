@@ -24,6 +24,7 @@ from ingest.ledger import Connection, Fenced
 from ingest.message import Message, TopicPartition
 from ingest.persist import Abandoned, Persistence
 from ingest.positions import Held, Positions, place_of
+from ingest.recent import Recent
 from ingest.upkeep import Probe, Upkeep
 from ingest.writer import Written
 
@@ -96,6 +97,7 @@ class Consumer:
         self._database = ThreadPoolExecutor(1, "database")
         self._upkeep = Upkeep(probe, self._note)
         self._positions = Positions()
+        self._known = Recent()
         self._filling = self._new_batch()
         self._flight: _Flight | None = None
         self._landed: dict[Place, int] = {}
@@ -134,23 +136,16 @@ class Consumer:
         why = self._upkeep.turn(self._source, self._positions, self._window)
         if why is not None:
             self._start_again(why)
-        if self._flight is None:
-            if self._filling.messages:
-                self._launch()
-            elif self._positions.claim_due:
-                self._claim()
+        if self._flight is None and self._filling.messages:
+            self._launch()
+        if self._flight is None and self._positions.claim_due:
+            self._claim()
         timeout = WHILE_IDLE_SECONDS if self._flight is None else WHILE_WRITING_SECONDS
         messages = self._source.poll(AT_ONCE, timeout)
         generation = self._positions.generation
         for number, message in enumerate(messages):
-            if (
-                number % LOOK_EVERY == 0
-                and self._flight is not None
-                and self._flight.written.done()
-            ):
+            if number % LOOK_EVERY == 0:
                 self._land()
-                if self._filling.messages:
-                    self._launch()
             if self._positions.generation != generation:
                 return  # what is held has changed: the rest will be read again
             self._take(message)
@@ -206,7 +201,10 @@ class Consumer:
 
     def _launch(self) -> None:
         """Give the filled batch to the database's thread, and begin another."""
-        batch, self._filling = self._filling, self._new_batch()
+        batch = self._filling
+        batch.arrange()
+        self._known.update(batch.keys)
+        self._filling = self._new_batch()
         self._last_message = time.monotonic()
         held = [self._positions.held[place_of(source)] for source in batch.progress]
         claims = {each.claim.source: each.claim for each in held}
@@ -216,7 +214,7 @@ class Consumer:
         self._flight = _Flight(batch, written)
 
     def _land(self) -> None:
-        """Take note of a written batch, if one is."""
+        """Take note of a written batch, if one is, once the next is on its way."""
         flight = self._flight
         if flight is None or not flight.written.done():
             return
@@ -228,6 +226,8 @@ class Consumer:
             return
         except Abandoned:
             return
+        if self._filling.messages:
+            self._launch()
         self._count(flight.batch, written)
         for reject in written.rejects:
             place = (reject.message.topic, reject.message.partition)
@@ -236,21 +236,22 @@ class Consumer:
         ends = {place_of(source): done.next for source, done in flight.batch.progress.items()}
         self._landed.update(ends)
         self._source.commit(ends)
+        flight.batch.clear()
 
     def _make_room(self) -> bool:
         """Wait until the filling batch can go. False: what is held has changed meanwhile.
 
         Where that takes long, reading is paused and polling goes on: the group keeps its member.
         """
-        if self._flight is not None:
-            generation = self._positions.generation
-            if not _done(self._flight.written, PATIENCE_SECONDS):
-                self._wait_paused(self._flight.written)
-            self._land()
-            if self._positions.generation != generation or self._stop.is_set():
-                return False
-        self._launch()
-        return True
+        if self._flight is None:
+            self._launch()
+            return True
+        self._filling.arrange()
+        generation = self._positions.generation
+        if not _done(self._flight.written, PATIENCE_SECONDS):
+            self._wait_paused(self._flight.written)
+        self._land()
+        return self._positions.generation == generation and not self._stop.is_set()
 
     def _wait_paused(self, written: Future[Written]) -> None:
         generation = self._positions.generation
@@ -309,6 +310,9 @@ class Consumer:
         if self._positions.generation != generation or self._stop.is_set():
             return
         self._positions.hold(claims.result(), self._policy.tolerance)
+        # What was launched before may have come to nothing, and its keys with it.
+        self._known = Recent()
+        self._filling = self._new_batch()
         self._source.start(self._positions.expected())
         self._source.pause(self._positions.halted())
         self._last_message = time.monotonic()
@@ -354,7 +358,7 @@ class Consumer:
         self._positions.let_go(after)
 
     def _new_batch(self) -> Batch:
-        return Batch(self._policy.limits, self._policy.decode)
+        return Batch(self._policy.limits, self._policy.decode, self._known)
 
     def _note(self, job: Callable[[Connection], object]) -> None:
         self._database.submit(self._persistence.note, job)

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from psycopg import Rollback, errors
 
-from history import days, searchkeys
+from history import days
 from history.entities import BY_NAME
+from history.searchkeys import NewKeys
 from history.window import Window, day_of
 from ingest import quarantine
 from ingest.batch import Row
@@ -68,13 +69,14 @@ def _once(connection: Connection, held: Held, window: Window, decode: Decode) ->
         return "expired"
     except Rejected as error:
         return quarantine.postpone(connection, held, error.reason, error.detail)
-    keys = searchkeys.found_keys(record)
-    packed = Row(record, row(record), held.message, keys)
+    keys = NewKeys()
+    keys.add(record)
+    packed = Row(record, row(record), held.message)
     try:
         with connection.transaction():
             outcome = store_carefully(connection, BY_NAME[record.entity], [packed])
             if not outcome.rejects:
-                index(connection, searchkeys.upsert_rows([(keys, record.updated_at)]))
+                index(connection, keys.rows())
     except errors.CheckViolation:
         return _NO_DAY
     if outcome.rejects:

@@ -9,6 +9,9 @@ from ingest.ledger import Connection
 
 
 def index(connection: Connection, keys: Sequence[searchkeys.DayKey]) -> None:
-    """Store keys, each with its newest day, inside the caller's transaction."""
+    """Store keys, each once and with its newest day, inside the caller's transaction.
+
+    Sorted, so that writers that insert the same keys at once do not deadlock.
+    """
     if keys:
-        connection.execute(searchkeys.UPSERT, (searchkeys.upsert_value(keys).decode(),))
+        connection.execute(searchkeys.UPSERT, searchkeys.upsert_values(keys))

@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 import psycopg
 from psycopg import errors
 
-from history import days, searchkeys
+from history import days
 from history.entities import BY_NAME, Entity
-from history.searchkeys import DayKey
 from history.window import day_of
 from ingest import ledger, quarantine
 from ingest.batch import Batch, Reject, Row
@@ -27,7 +26,6 @@ from ingest.careful import copy_rows, store_carefully
 from ingest.copy import POISON
 from ingest.ledger import Advance, Claim, Connection
 from ingest.message import Message, TopicPartition
-from ingest.recent import Recent
 from ingest.search import index
 
 # After a conflict, so many batches go the careful way at once.
@@ -56,7 +54,6 @@ class Writer:
         self._connect = connect
         self._open: Connection | None = None
         self._wary: Counter[str] = Counter()
-        self._indexed = Recent()
 
     @property
     def connection(self) -> Connection:
@@ -94,6 +91,7 @@ class Writer:
         is no longer ours, and psycopg.Error when the database cannot serve now; the batch may
         then be given again.
         """
+        batch.arrange()
         try:
             return self._transaction(batch, claims, high)
         except (errors.UniqueViolation, *POISON):
@@ -113,7 +111,7 @@ class Writer:
             with connection.transaction():
                 for name in batch.entities():
                     self._store(connection, BY_NAME[name], batch.rows[name], result)
-                indexed = self._index(connection, batch, result)
+                index(connection, batch.keys)
                 quarantine.add(connection, [*batch.rejects, *result.rejects], claims)
                 written = _count(batch, result)
                 ledger.advance(connection, _moves(batch, claims, high, written))
@@ -121,7 +119,6 @@ class Writer:
             if not self._make_days(batch):
                 raise
             return self._transaction(batch, claims, high)
-        self._indexed.update(indexed)
         return written
 
     def _store(
@@ -135,17 +132,6 @@ class Writer:
             self._wary[entity.name] = self._wary[entity.name] - 1 if calm else WARY_BATCHES
         else:
             copy_rows(connection, entity, rows)
-
-    def _index(self, connection: Connection, batch: Batch, result: _Result) -> list[DayKey]:
-        """Put the batch's business keys where search finds them; returns what is new there."""
-        refused = {id(reject.message) for reject in result.rejects}
-        rows = (row for rows in batch.rows.values() for row in rows if row.keys)
-        fresh = searchkeys.upsert_rows(
-            ((row.keys, row.record.updated_at) for row in rows if id(row.message) not in refused),
-            self._indexed,
-        )
-        index(connection, fresh)
-        return fresh
 
     def _make_days(self, batch: Batch) -> bool:
         """Make the partitions that a batch misses. False: none was missing."""

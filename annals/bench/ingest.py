@@ -19,9 +19,9 @@ from rich.table import Table
 
 from annals.bench.stand import Run, Stand, bare_copy, finish, stand
 from annals.embedded.apache import Apache
-from history import searchkeys
 from history.entities import BY_NAME, ROOT
 from history.record import Record
+from history.searchkeys import NewKeys
 from history.window import Window
 from ingest.decode import decode
 from ingest.envelope import Shape
@@ -171,9 +171,10 @@ def search_index(bench: Stand, records: list[Record], rows_s: float) -> Figures:
     with bench.connect() as connection:
         for start in range(0, len(records), BATCH):
             began = time.perf_counter()
-            part = records[start : start + BATCH]
-            found = [(searchkeys.found_keys(each), each.updated_at) for each in part]
-            new = searchkeys.upsert_rows(found, recent)
+            keys = NewKeys(recent)
+            for each in records[start : start + BATCH]:
+                keys.add(each)
+            new = keys.rows()
             extracted = time.perf_counter()
             with connection.transaction():
                 index(connection, new)

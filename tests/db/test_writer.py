@@ -12,6 +12,7 @@ import pytest
 
 from history import days
 from history.entities import BY_NAME, ENTITIES, ROOT
+from history.timeline.search import search
 from ingest import writer as writing
 from ingest.batch import Batch, Limits
 from ingest.connect import connect
@@ -295,16 +296,32 @@ def test_timestamps_of_messages(ingested: Ingested) -> None:
     assert faults() == []
 
 
-def test_search_keys_come_with_the_rows_and_not_with_what_was_refused(ingested: Ingested) -> None:
+def test_search_keys_come_with_the_rows(ingested: Ingested) -> None:
     ingested.write(
         value(id="a", data={"realtyCrmId": "CRM-1", "encumbrance": {"submissionId": 77}}),
-        with_data(b'{"realtyCrmId":"CRM-2","x":1e400000}', id="b"),
         value(id="c", data={"realtyCrmId": "no\0"}),
     )
     found = query("SELECT value, name, id FROM search_key ORDER BY value")
     assert [tuple(row.values()) for row in found] == [
         ("77", "submissionId", "a"),
         ("CRM-1", "realtyCrmId", "a"),
+    ]
+
+
+def test_the_key_of_what_was_refused_finds_nothing(ingested: Ingested) -> None:
+    ingested.write(
+        value(id="a", data={"realtyCrmId": "CRM-1"}),
+        with_data(b'{"realtyCrmId":"CRM-2","x":1e400000}', id="b"),
+    )
+    assert [found.id for found in search("CRM-1").found] == ["a"]
+    assert search("CRM-2").found == ()
+
+
+def test_rows_are_stored_by_id_and_versions_as_they_came(ingested: Ingested) -> None:
+    ingested.write(*(value(id=id, version=n) for n, id in enumerate("bacab")))
+    found = query("SELECT id, version FROM product_instance_aud ORDER BY ctid")
+    assert [tuple(row.values()) for row in found] == [
+        *(("a", 1), ("a", 3), ("b", 0), ("b", 4), ("c", 2)),
     ]
 
 

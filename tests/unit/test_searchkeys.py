@@ -7,7 +7,7 @@ import json
 import pytest
 
 from history.record import Record
-from history.searchkeys import FoundKey, found_keys, upsert_rows
+from history.searchkeys import DayKey, FoundKey, NewKeys, found_keys
 
 DAY = 86_400_000_000
 
@@ -50,7 +50,24 @@ def test_a_child_is_found_with_its_application() -> None:
     assert values({"clientId": "77"}, "product-car") == {}
 
 
+def new(*records: Record, known: frozenset[DayKey] = frozenset()) -> list[tuple[str, int]]:
+    keys = NewKeys(known)
+    for each in records:
+        keys.add(each)
+    return [(key.value, day) for key, day in keys.rows()]
+
+
 def test_a_batch_has_each_key_once_with_its_newest_day() -> None:
-    batch = [record({"realtyCrmId": name}, at=at) for name, at in (("b", 0), ("a", 0), ("b", DAY))]
-    rows = upsert_rows((found_keys(each), each.updated_at) for each in batch)
-    assert [(key.value, day) for key, day in rows] == [("a", 0), ("b", 1)]
+    b, a, later = (
+        record({"realtyCrmId": name}, at=at) for name, at in (("b", 0), ("a", 0), ("b", DAY))
+    )
+    assert new(b, a, later) == new(later, a, b) == [("a", 0), ("b", 1)]
+
+
+def test_what_search_knows_of_that_day_is_left_out() -> None:
+    (key,) = found_keys(record({"realtyCrmId": "b"}))
+    known = frozenset({(key, 0)})
+    assert new(record({"realtyCrmId": "b"}), record({"realtyCrmId": "a"}), known=known) == [
+        ("a", 0)
+    ]
+    assert new(record({"realtyCrmId": "b"}, at=DAY), known=known) == [("b", 1)]
