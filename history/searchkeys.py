@@ -5,20 +5,19 @@ Which ones there are stands with each kind of entity (Entity.search). Pure; inge
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
-from history.entities import BY_NAME, Entity
+from history.entities import BY_NAME, ENTITIES
 from history.pick import Picker
 from history.record import Record
 from history.window import EPOCH, MICROSECONDS_PER_DAY
 
 SEARCH_VALUE_LENGTH = 100
-POINTERS = {name: tuple(pointer for _, pointer in each.search) for name, each in BY_NAME.items()}
 # Text that is no Unicode among them: PostgreSQL will refuse such a snapshot.
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -34,21 +33,63 @@ class FoundKey(NamedTuple):
     product_instance_id: str
 
 
-def found_keys(record: Record) -> list[FoundKey]:
-    """The business keys in a record's snapshot. Text and whole numbers count; what is missing,
-    empty, longer than SEARCH_VALUE_LENGTH or of another type is passed over."""
-    pointers = POINTERS[record.entity]
-    if not pointers or len(record.data) <= len(b"null"):
+Values = list[object]  # of an entity's pointers, in their order; what is not there is UNSET
+Seen = tuple[str, int, Values]  # an entity's kind, a UTC day in days since the epoch, its values
+DayKey = tuple[FoundKey, int]  # a key and the day it was seen on
+
+
+class Known(Protocol):
+    """By id, what an entity showed last of all that was stored."""
+
+    def get(self, id: str, /) -> Seen | None: ...
+
+
+NOTHING: Known = {}
+
+
+class NewKeys:
+    """Collects the business keys of records, without those that search has for that day already.
+
+    seen: by id, what an entity showed last of all that was added here.
+    """
+
+    def __init__(self, known: Known = NOTHING) -> None:
+        self._known = known
+        self._newest: dict[FoundKey, int] = {}
+        self.seen: dict[str, Seen] = {}
+
+    def add(self, record: Record) -> None:
+        """Take the keys of one record. Text and whole numbers count; what is missing, empty, longer
+        than SEARCH_VALUE_LENGTH or of another type is passed over."""
+        values = _values(record)
+        if not values:
+            return
+        id, day = record.id, record.updated_at // MICROSECONDS_PER_DAY
+        shown = (record.entity, day, values)
+        if self.seen.get(id) == shown or self._known.get(id) == shown:
+            return
+        self.seen[id] = shown
+        for key in _keys(record, values):
+            if self._newest.get(key, day) <= day:
+                self._newest[key] = day
+
+    def rows(self) -> list[DayKey]:
+        """Each key once, with its newest day, in the order in which to insert."""
+        return sorted(self._newest.items())
+
+
+def _values(record: Record) -> Values:
+    pick = _PICKERS[record.entity]
+    if pick is None or len(record.data) <= len(b"null"):
         return []
     try:
-        values = _picker(pointers)(record.data)
+        return pick(record.data)
     except UNREADABLE:
-        values = [_alone(pointer, record) for pointer in pointers]
-    return _keys(BY_NAME[record.entity], record, values)
+        return [_alone(pointer, record) for _, pointer in BY_NAME[record.entity].search]
 
 
 def _alone(pointer: str, record: Record) -> object:
-    """One key by itself, where another is not of the usual type."""
+    """One value by itself, where another is not of the usual type."""
     try:
         (value,) = _picker((pointer,))(record.data)
     except UNREADABLE:
@@ -57,38 +98,14 @@ def _alone(pointer: str, record: Record) -> object:
     return found
 
 
-def _keys(entity: Entity, record: Record, values: list[object]) -> list[FoundKey]:
+def _keys(record: Record, values: Values) -> Iterator[FoundKey]:
     product = record.product_instance_id or record.id
-    found = []
-    for (name, _), value in zip(entity.search, values, strict=True):
+    for (name, _), value in zip(BY_NAME[record.entity].search, values, strict=True):
         if not isinstance(value, str | int) or isinstance(value, bool):
             continue
         text = str(value)
         if 0 < len(text) <= SEARCH_VALUE_LENGTH and "\0" not in text:
-            found.append(FoundKey(text, name, entity.name, record.id, product))
-    return found
-
-
-DayKey = tuple[FoundKey, int]  # a key and the UTC day it was seen on, in days since the epoch
-
-
-class NewKeys:
-    """Collects what search does not know yet out of records. known: what it does know."""
-
-    def __init__(self, known: Container[DayKey] = ()) -> None:
-        self._known = known
-        self._newest: dict[FoundKey, int] = {}
-
-    def add(self, record: Record) -> None:
-        """Take the keys of one record."""
-        day = record.updated_at // MICROSECONDS_PER_DAY
-        for key in found_keys(record):
-            if (key, day) not in self._known and self._newest.get(key, day) <= day:
-                self._newest[key] = day
-
-    def rows(self) -> list[DayKey]:
-        """Each key once, with its newest day, in the order in which to insert."""
-        return sorted(self._newest.items())
+            yield FoundKey(text, name, record.entity, record.id, product)
 
 
 def upsert_values(rows: Sequence[DayKey]) -> tuple[str, ...]:
@@ -116,3 +133,9 @@ EXPIRE = "DELETE FROM search_key WHERE day < %s"
 @cache
 def _picker(pointers: tuple[str, ...]) -> Picker:
     return Picker([(pointer, str | int) for pointer in pointers])
+
+
+_PICKERS = {
+    entity.name: _picker(tuple(pointer for _, pointer in entity.search)) if entity.search else None
+    for entity in ENTITIES
+}

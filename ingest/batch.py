@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -10,7 +10,7 @@ import msgspec
 
 from history.entities import BY_NAME
 from history.record import Record
-from history.searchkeys import DayKey, NewKeys
+from history.searchkeys import NOTHING, DayKey, Known, NewKeys, Seen
 from history.window import Window
 from ingest.decode import Decode, Expired, Reason, Rejected, decode
 from ingest.message import Message, TopicPartition
@@ -70,15 +70,13 @@ class Progress:
 
 class Batch:
     """Collects messages until it is full. Offsets of each partition are contiguous, gaps named.
-    keys, filled by arrange(): the business keys that search does not know, each with its newest day.
+    keys, made by arrange(): the business keys that search does not know, each with its newest day.
 
     Giant messages travel in batches of their own, so that thousands of small ones do not wait
-    for one COPY of a giant. known: business keys, with their days, that search has already.
+    for one COPY of a giant. known: what entities showed of their business keys before.
     """
 
-    def __init__(
-        self, limits: Limits, decode: Decode = decode, known: Container[DayKey] = ()
-    ) -> None:
+    def __init__(self, limits: Limits, decode: Decode = decode, known: Known = NOTHING) -> None:
         self._limits = limits
         self._decode = decode
         self._new_keys = NewKeys(known)
@@ -123,10 +121,12 @@ class Batch:
         progress = self.progress.get(source)
         if progress is None:
             progress = self.progress[source] = Progress(expected, expected)
-        progress.gaps.extend(gaps)
+        if gaps:
+            progress.gaps.extend(gaps)
         progress.next = message.offset + 1
         progress.read += 1
-        progress.newest_timestamp = max(progress.newest_timestamp, message.timestamp)
+        if message.timestamp > progress.newest_timestamp:
+            progress.newest_timestamp = message.timestamp
         try:
             record = self._decode(message, window)
         except Rejected as error:
@@ -154,6 +154,11 @@ class Batch:
         for rows in self.rows.values():
             rows.sort(key=_BY_ID)
         self.keys = self._new_keys.rows()
+
+    @property
+    def seen(self) -> Mapping[str, Seen]:
+        """By id, what entities show last of their business keys here."""
+        return self._new_keys.seen
 
     def clear(self) -> None:
         """Let go of the rows, a few at a time: freeing thousands at once keeps other threads from

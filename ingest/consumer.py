@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TypeVar
 
+from history.searchkeys import Seen
 from history.window import Window
 from ingest import metrics
 from ingest.batch import Batch, Gap, Limits
@@ -97,7 +98,7 @@ class Consumer:
         self._database = ThreadPoolExecutor(1, "database")
         self._upkeep = Upkeep(probe, self._note)
         self._positions = Positions()
-        self._known = Recent()
+        self._known: Recent[Seen] = Recent()
         self._filling = self._new_batch()
         self._flight: _Flight | None = None
         self._landed: dict[Place, int] = {}
@@ -203,7 +204,7 @@ class Consumer:
         """Give the filled batch to the database's thread, and begin another."""
         batch = self._filling
         batch.arrange()
-        self._known.update(batch.keys)
+        self._known.update(batch.seen)
         self._filling = self._new_batch()
         self._last_message = time.monotonic()
         held = [self._positions.held[place_of(source)] for source in batch.progress]

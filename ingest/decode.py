@@ -19,7 +19,7 @@ from history.record import (
     Record,
 )
 from history.window import Window
-from ingest.envelope import CONTRACT, Envelope, Shapes
+from ingest.envelope import CONTRACT, Envelope, Shape, Shapes
 from ingest.message import Message
 
 MAX_NESTING = 500
@@ -66,6 +66,7 @@ _TYPES: dict[int | str | None, int] = {
 _TIME = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d([.,]\d{1,9})?)?(Z|[+-]\d\d(:?\d\d)?)?", re.ASCII
 )
+_BRACE = ord("{")
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - compared with naive UTC
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 # What nearly every time looks like: 2025-07-03T11:42:48 or 2025-07-03T11:42:48.510186035. At most
@@ -86,7 +87,10 @@ def decode(message: Message, window: Window, shapes: Shapes = CONTRACT) -> Recor
     entity = BY_TOPIC.get(message.topic)
     if entity is None:
         raise Rejected(Reason.UNKNOWN_TOPIC, f"no entity is declared for topic {message.topic}")
-    envelope = _envelope(message, shapes)
+    value = message.value
+    if not value:
+        raise Rejected(Reason.EMPTY, "the message has no value")
+    envelope = _envelope(value, shapes.get(message.topic))
     kind = _TYPES.get(envelope.rev_type if envelope.type is None else envelope.type)
     if kind is None:
         raise Rejected(Reason.BAD_TYPE, "type is not CREATE, UPDATE, DELETE, 0, 1 or 2")
@@ -105,7 +109,7 @@ def decode(message: Message, window: Window, shapes: Shapes = CONTRACT) -> Recor
         envelope.client_id,
         envelope.author or None,
         application,
-        _snapshot(envelope.data, kind, message.value or b""),
+        _snapshot(envelope.data, kind, value),
     )
     if "\0" in f"{record.id}{record.client_id}{application}{record.author}":
         raise Rejected(
@@ -139,12 +143,9 @@ def moment(text: str) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-def _envelope(message: Message, shapes: Shapes) -> Envelope:
-    if not message.value:
-        raise Rejected(Reason.EMPTY, "the message has no value")
-    shape = shapes.get(message.topic)
+def _envelope(value: bytes, shape: Shape | None) -> Envelope:
     try:
-        return _DECODER.decode(message.value) if shape is None else shape.read(message.value)
+        return _DECODER.decode(value) if shape is None else shape.read(value)
     except msgspec.ValidationError as error:
         raise Rejected(Reason.BAD_FIELD, str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -155,13 +156,14 @@ def _envelope(message: Message, shapes: Shapes) -> Envelope:
 
 def _snapshot(raw: Raw | UnsetType, kind: int, message: bytes) -> memoryview:
     """The snapshot as a view into the message: nothing is copied."""
-    data = memoryview(b"" if raw is UNSET else raw)
-    if bytes(data[:1]) == b"{":
-        if _may_be_deep(message) and _depth(bytes(data)) > MAX_NESTING:
-            raise Rejected(Reason.TOO_DEEP, f"nested deeper than {MAX_NESTING} levels")
-        return data
-    if bytes(data[:5]) == b"null" and kind == ChangeType.DELETE:
-        return data
+    if raw is not UNSET:
+        data = memoryview(raw)
+        if data[0] == _BRACE:
+            if _may_be_deep(message) and _depth(bytes(data)) > MAX_NESTING:
+                raise Rejected(Reason.TOO_DEEP, f"nested deeper than {MAX_NESTING} levels")
+            return data
+        if kind == ChangeType.DELETE and bytes(data) == b"null":
+            return data
     raise Rejected(Reason.BAD_DATA, "data is not an object (null is allowed for DELETE only)")
 
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+Value = TypeVar("Value")
 
 
-class Recent:
-    """Remembers at least the last `size` things and at most twice as many."""
+class Recent(Generic[Value]):
+    """Remembers what it was told last about at least `size` names, and at most twice as many."""
 
-    def __init__(self, size: int = 20_000) -> None:
+    def __init__(self, size: int = 50_000) -> None:
         self._size = size
-        self._new: set[Hashable] = set()
-        self._old: set[Hashable] = set()
+        self._new: dict[str, Value] = {}
+        self._old: dict[str, Value] = {}
 
-    def __contains__(self, thing: object) -> bool:
-        return thing in self._new or thing in self._old
+    def get(self, name: str) -> Value | None:
+        """What was told about a name; None where it is not remembered."""
+        found = self._new.get(name)
+        return self._old.get(name) if found is None else found
 
-    def update(self, things: Iterable[Hashable]) -> None:
+    def update(self, told: Mapping[str, Value]) -> None:
         """Remember these."""
-        self._new.update(things)
+        self._new.update(told)
         if len(self._new) >= self._size:
-            self._old, self._new = self._new, set()
+            self._old, self._new = self._new, {}

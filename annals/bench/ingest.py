@@ -21,7 +21,7 @@ from annals.bench.stand import Run, Stand, bare_copy, finish, stand
 from annals.embedded.apache import Apache
 from history.entities import BY_NAME, ROOT
 from history.record import Record
-from history.searchkeys import NewKeys
+from history.searchkeys import NewKeys, Seen
 from history.window import Window
 from ingest.decode import decode
 from ingest.envelope import Shape
@@ -165,7 +165,7 @@ def search_index(bench: Stand, records: list[Record], rows_s: float) -> Figures:
     """Seconds that extracting and storing the business keys takes, for a million messages, and
     its share of the consumer's time."""
     bench.empty()
-    recent = Recent()
+    recent: Recent[Seen] = Recent()
     extracting = storing = 0.0
     stored = 0
     with bench.connect() as connection:
@@ -178,7 +178,7 @@ def search_index(bench: Stand, records: list[Record], rows_s: float) -> Figures:
             extracted = time.perf_counter()
             with connection.transaction():
                 index(connection, new)
-            recent.update(new)
+            recent.update(keys.seen)
             extracting += extracted - began
             storing += time.perf_counter() - extracted
             stored += len(new)

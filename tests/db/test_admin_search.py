@@ -43,6 +43,17 @@ def test_business_keys_are_searched(documents: Store, support: Client) -> None:
     assert rest.count("найдено по") == 10
 
 
+def test_a_key_of_what_is_not_stored_finds_nothing(documents: Store, support: Client) -> None:
+    """Retention has removed it, or PostgreSQL has refused its only version."""
+    SearchKey.objects.create(
+        value="CRM-2", name="realtyCrmId", entity="product-instance", id="gone",
+        product_instance_id="gone", day=datetime.now(UTC).date(),
+    )  # fmt: skip
+    page = support.get("/admin/history/", {"q": "CRM-2"})
+    assert page.status_code == 200
+    assert "За срок хранения с таким идентификатором или номером ничего нет" in text(page)
+
+
 def test_nothing_found_says_what_can_be_searched(documents: Store, support: Client) -> None:
     for query in ("", "NO1", "x" * 300, "\x00"):
         page = support.get("/admin/history/", {"q": query})

@@ -12,7 +12,6 @@ import pytest
 
 from history import days
 from history.entities import BY_NAME, ENTITIES, ROOT
-from history.timeline.search import search
 from ingest import writer as writing
 from ingest.batch import Batch, Limits
 from ingest.connect import connect
@@ -306,15 +305,6 @@ def test_search_keys_come_with_the_rows(ingested: Ingested) -> None:
         ("77", "submissionId", "a"),
         ("CRM-1", "realtyCrmId", "a"),
     ]
-
-
-def test_the_key_of_what_was_refused_finds_nothing(ingested: Ingested) -> None:
-    ingested.write(
-        value(id="a", data={"realtyCrmId": "CRM-1"}),
-        with_data(b'{"realtyCrmId":"CRM-2","x":1e400000}', id="b"),
-    )
-    assert [found.id for found in search("CRM-1").found] == ["a"]
-    assert search("CRM-2").found == ()
 
 
 def test_rows_are_stored_by_id_and_versions_as_they_came(ingested: Ingested) -> None:
