@@ -135,7 +135,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     batch_rows: Annotated[
         int, Meta(ge=1, le=100_000, description="Most messages written in one transaction.")
-    ] = 5_000
+    ] = 10_000
     batch_bytes: Annotated[
         int,
         Meta(
@@ -144,7 +144,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="Most bytes of messages written in one transaction; a larger message goes "
             "alone. Two batches are in memory at a time.",
         ),
-    ] = 8_388_608
+    ] = 16_777_216
     max_bad_in_a_row: Annotated[
         int,
         Meta(

@@ -14,7 +14,6 @@ from history.searchkeys import NOTHING, DayKey, Known, NewKeys, Seen
 from history.window import Window
 from ingest.decode import Decode, Expired, Reason, Rejected, decode
 from ingest.message import Message, TopicPartition
-from ingest.pack import row
 
 GIANT_BYTES = 128 * 1024
 _FREED_AT_ONCE = 100
@@ -30,10 +29,9 @@ class Limits:
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
-    """A good record, packed, with the message that it came from."""
+    """A good record with the message that it came from."""
 
     record: Record
-    packed: bytes
     message: Message
 
 
@@ -140,7 +138,7 @@ class Batch:
         if rows is None:
             rows = self.rows[record.entity] = []
         progress.good += 1
-        rows.append(Row(record, row(record), message))
+        rows.append(Row(record, message))
         self._new_keys.add(record)
         return None
 

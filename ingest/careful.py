@@ -14,7 +14,7 @@ from ingest.copy import copy, copy_halving
 from ingest.decode import Reason
 from ingest.ledger import Connection
 from ingest.message import Message
-from ingest.pack import columns
+from ingest.pack import columns, pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,8 @@ class Outcome:
 
 def copy_rows(connection: Connection, entity: Entity, rows: Sequence[Row]) -> None:
     """All rows into their table, or an error and none."""
-    copy(connection, sql.Identifier(entity.table), columns(entity), (row.packed for row in rows))
+    packed = (pack(row.record) for row in rows)
+    copy(connection, sql.Identifier(entity.table), columns(entity), packed)
 
 
 def store_carefully(connection: Connection, entity: Entity, rows: Sequence[Row]) -> Outcome:

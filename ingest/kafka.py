@@ -31,8 +31,8 @@ READING: Config = {
     "enable.auto.offset.store": False,
     "session.timeout.ms": 10_000,
     "topic.metadata.refresh.interval.ms": 5_000,
-    "queued.max.messages.kbytes": 16_384,
-    "fetch.max.bytes": 8_388_608,
+    "queued.max.messages.kbytes": 8_192,
+    "fetch.max.bytes": 4_194_304,
     # How long a broker may hold back an answer while nothing comes. Apache Kafka answers the
     # moment something does; the embedded broker looks only at the end of the wait.
     "fetch.wait.max.ms": 10,

@@ -26,11 +26,11 @@ _COLUMNS = ("id", "version", "data", "updated_at", "client_id", "author", "type"
 
 
 def columns(entity: Entity) -> tuple[str, ...]:
-    """The columns of an entity's table, in the order in which row() packs them."""
+    """The columns of an entity's table, in the order in which pack() puts them."""
     return _COLUMNS if entity.root else (*_COLUMNS, "product_instance_id")
 
 
-def row(record: Record) -> bytes:
+def pack(record: Record) -> bytes:
     """One row in binary COPY format; columns as columns() names them."""
     ident = record.id.encode()
     application = record.product_instance_id

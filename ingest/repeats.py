@@ -18,7 +18,7 @@ from history.window import day_of
 from ingest.batch import Row
 from ingest.copy import copy
 from ingest.ledger import Connection
-from ingest.pack import columns, numbered
+from ingest.pack import columns, numbered, pack
 
 Key = tuple[str, int, int]
 
@@ -80,7 +80,7 @@ def stage(
     connection: Connection, entity: Entity, numbers: Mapping[int, int], rows: Sequence[Row]
 ) -> None:
     """Put repeats beside the table, to be compared there. numbers: each row's by its id()."""
-    packed = (numbered(numbers[id(row)], row.packed) for row in rows)
+    packed = (numbered(numbers[id(row)], pack(row.record)) for row in rows)
     copy(connection, _stage(entity), ("n", *columns(entity)), packed)
 
 

@@ -17,7 +17,6 @@ from ingest.batch import Row
 from ingest.careful import store_carefully
 from ingest.decode import Decode, Expired, Rejected, decode
 from ingest.ledger import Connection
-from ingest.pack import row
 from ingest.quarantine import Held, Selection
 from ingest.search import index
 
@@ -71,10 +70,11 @@ def _once(connection: Connection, held: Held, window: Window, decode: Decode) ->
         return quarantine.postpone(connection, held, error.reason, error.detail)
     keys = NewKeys()
     keys.add(record)
-    packed = Row(record, row(record), held.message)
     try:
         with connection.transaction():
-            outcome = store_carefully(connection, BY_NAME[record.entity], [packed])
+            outcome = store_carefully(
+                connection, BY_NAME[record.entity], [Row(record, held.message)]
+            )
             if not outcome.rejects:
                 index(connection, keys.rows())
     except errors.CheckViolation:

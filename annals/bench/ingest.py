@@ -17,7 +17,7 @@ from msgspec import structs
 from rich.console import Console
 from rich.table import Table
 
-from annals.bench.stand import Run, Stand, bare_copy, finish, stand
+from annals.bench.stand import Stand, bare_copy, finish, stand
 from annals.embedded.apache import Apache
 from history.entities import BY_NAME, ROOT
 from history.record import Record
@@ -26,13 +26,12 @@ from history.window import Window
 from ingest.decode import decode
 from ingest.envelope import Shape
 from ingest.message import Message
-from ingest.pack import HEADER, TRAILER, columns, row
+from ingest.pack import HEADER, TRAILER, columns, pack
 from ingest.recent import Recent
 from ingest.search import index
 from ingest.simulator.stream import stream
 
 TOPIC = ROOT.topics[0]
-BATCH = 5_000
 GIANT = 1_000_000
 Figures = dict[str, Any]
 
@@ -96,10 +95,11 @@ def prepared(sent: Iterable[Message]) -> tuple[list[list[tuple[str, bytes]]], li
     window = Window.at(datetime.now(UTC), 90, 14)
     records = [decode(message, window) for message in sent]
     batches = []
-    for start in range(0, len(records), BATCH):
+    size = settings.ANNALS.batch_rows
+    for start in range(0, len(records), size):
         rows: dict[str, list[bytes]] = {}
-        for record in records[start : start + BATCH]:
-            rows.setdefault(record.entity, []).append(row(record))
+        for record in records[start : start + size]:
+            rows.setdefault(record.entity, []).append(pack(record))
         batches.append(
             [
                 (
@@ -124,40 +124,50 @@ def produce(bench: Stand, sent: Iterable[Message]) -> None:
 def ratio(
     bench: Stand, batches: list[list[tuple[str, bytes]]], messages: int, rounds: int, consumers: int
 ) -> Figures:
-    """Bare COPY and the consumers in turn; the medians, and the median of each turn's ratio."""
-    limits, rates, ratios, server_cpu = [], [], [], []
-    runs: list[Run] = []
-    for _ in range(rounds):
-        bench.empty()
-        limit = messages / bare_copy(bench, batches, consumers)
-        bench.empty()
-        before = bench.server_cpu()
-        runs = bench.consume(consumers)
-        after = bench.server_cpu()
-        # Each consumer's clock starts with its first message; together they take as long as the
-        # slower one.
-        rate = messages / max(each.summary["active_seconds"] for each in runs)
-        read = sum(each.summary["stored"] for each in runs)
-        if read != messages:
-            raise RuntimeError(f"{read} of {messages} messages were stored")
-        limits.append(limit)
-        rates.append(rate)
-        ratios.append(rate / limit)
-        if before is not None and after is not None:
-            server_cpu.append((after - before) / messages * 1e6)
-    written = sum(each.summary["batches"] for each in runs)
+    """Bare COPY and the consumers in turn; medians, and the median of each turn's ratio.
+
+    cores_allow_rows_s: the rate at which consumers and server alone would keep every core busy.
+    """
+    turns = [_turn(bench, batches, messages, consumers) for _ in range(rounds)]
+    figures: Figures = {name: statistics.median(turn[name] for turn in turns) for name in turns[0]}
+    spent = [figures[f"{who}_cpu_s_per_million"] for who in ("consumer", "server")]
     return {
-        "limit_rows_s": round(statistics.median(limits)),
-        "consumer_rows_s": round(statistics.median(rates)),
-        "ratio": round(statistics.median(ratios), 3),
-        "ratios": [round(each, 3) for each in ratios],
-        "consumer_cpu_s_per_million": round(
-            sum(each.summary["cpu_seconds"] for each in runs) / messages * 1e6, 1
-        ),
-        "server_cpu_s_per_million": round(statistics.median(server_cpu), 1) if server_cpu else None,
-        "peak_mb": max(each.summary["peak_mb"] for each in runs),
-        "batch_mean": round(messages / written),
-        "batch_max": max(each.summary["largest_batch"] for each in runs),
+        "limit_rows_s": round(figures.pop("limit_rows_s")),
+        "consumer_rows_s": round(figures.pop("consumer_rows_s")),
+        "ratio": round(figures.pop("ratio"), 3),
+        "ratios": [round(turn["ratio"], 3) for turn in turns],
+        **{name: round(value, 1) for name, value in figures.items()},
+        "cores_allow_rows_s": round((os.cpu_count() or 1) / sum(spent) * 1e6),
+    }
+
+
+def _turn(
+    bench: Stand, batches: list[list[tuple[str, bytes]]], messages: int, consumers: int
+) -> Figures:
+    bench.empty()
+    limit = messages / bare_copy(bench, batches, consumers)
+    bench.empty()
+    server, broker = bench.server_cpu(), bench.broker_cpu()
+    runs = bench.consume(consumers)
+    server, broker = bench.server_cpu() - server, bench.broker_cpu() - broker
+    done = [run.summary for run in runs]
+    stored = sum(each["stored"] for each in done)
+    if stored != messages:
+        raise RuntimeError(f"{stored} of {messages} messages were stored")
+    # Each consumer's clock starts with its first message; together they take as long as the
+    # slower one.
+    rate = messages / max(each["active_seconds"] for each in done)
+    per_million = 1e6 / messages
+    return {
+        "limit_rows_s": limit,
+        "consumer_rows_s": rate,
+        "ratio": rate / limit,
+        "consumer_cpu_s_per_million": sum(each["cpu_seconds"] for each in done) * per_million,
+        "server_cpu_s_per_million": server * per_million,
+        "broker_cpu_s_per_million": broker * per_million,
+        "peak_mb": max(each["peak_mb"] for each in done),
+        "batch_mean": messages / sum(each["batches"] for each in done),
+        "batch_max": max(each["largest_batch"] for each in done),
     }
 
 
@@ -169,10 +179,11 @@ def search_index(bench: Stand, records: list[Record], rows_s: float) -> Figures:
     extracting = storing = 0.0
     stored = 0
     with bench.connect() as connection:
-        for start in range(0, len(records), BATCH):
+        size = settings.ANNALS.batch_rows
+        for start in range(0, len(records), size):
             began = time.perf_counter()
             keys = NewKeys(recent)
-            for each in records[start : start + BATCH]:
+            for each in records[start : start + size]:
                 keys.add(each)
             new = keys.rows()
             extracted = time.perf_counter()
@@ -248,7 +259,7 @@ def _mixed(fresh: list[Message], stored: list[Message]) -> list[Message]:
 
 def fresh(bench: Stand, rate: int, seconds: int) -> Figures:
     """Milliseconds from produce to readable by another connection, at a steady rate."""
-    consumer = bench.start_consumer(ANNALS_BATCH_ROWS="5000")
+    consumer = bench.start_consumer()
     producer = bench.producer()
     waiting: dict[str, float] = {}
     times: list[float] = []

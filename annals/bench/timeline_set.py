@@ -184,7 +184,7 @@ def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
 def _copy(connection: psycopg.Connection[Any], batch: Sequence[Record]) -> int:
     by_entity: dict[str, list[bytes]] = {}
     for record in batch:
-        by_entity.setdefault(record.entity, []).append(pack.row(record))
+        by_entity.setdefault(record.entity, []).append(pack.pack(record))
     for name, packed in by_entity.items():
         entity = BY_NAME[name]
         columns = ", ".join(pack.columns(entity))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from history.entities import BY_NAME, ROOT
 from history.record import Record
-from ingest.pack import columns, numbered, row
+from ingest.pack import columns, numbered, pack
 
 EPOCH_2000 = 946_684_800_000_000
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
@@ -50,7 +50,7 @@ def integer(field: bytes | None) -> Any:
 
 @given(RECORDS)
 def test_a_row_holds_its_record(record: Record) -> None:
-    ident, version, data, moment, client, author, kind, *application = fields(row(record))
+    ident, version, data, moment, client, author, kind, *application = fields(pack(record))
     assert ident == record.id.encode()
     assert integer(version) == record.version
     assert data == b"\x01" + record.data
@@ -64,7 +64,7 @@ def test_a_row_holds_its_record(record: Record) -> None:
 
 @given(RECORDS, st.integers(-(2**31), 2**31 - 1))
 def test_a_number_goes_in_front(record: Record, number: int) -> None:
-    packed = row(record)
+    packed = pack(record)
     first, *rest = fields(numbered(number, packed))
     assert integer(first) == number
     assert rest == fields(packed)
@@ -73,4 +73,4 @@ def test_a_number_goes_in_front(record: Record, number: int) -> None:
 def test_as_many_columns_as_fields() -> None:
     for entity, application in ((ROOT, None), (BY_NAME["product-task"], "A1")):
         record = Record(entity.name, "a", 1, 0, 0, "c", None, application, b"{}")
-        assert len(fields(row(record))) == len(columns(entity))
+        assert len(fields(pack(record))) == len(columns(entity))
