@@ -34,8 +34,8 @@ class FoundKey(NamedTuple):
 
 
 Values = list[object]  # of an entity's pointers, in their order; what is not there is UNSET
-Seen = tuple[str, int, Values]  # an entity's kind, a UTC day in days since the epoch, its values
-DayKey = tuple[FoundKey, int]  # a key and the day it was seen on
+Seen = int  # a hash of an entity's kind, a UTC day and its values: memory for thousands is small
+DayKey = tuple[FoundKey, int]  # a key and the day it was seen on, in days since the epoch
 
 
 class Known(Protocol):
@@ -65,7 +65,7 @@ class NewKeys:
         if not values:
             return
         id, day = record.id, record.updated_at // MICROSECONDS_PER_DAY
-        shown = (record.entity, day, values)
+        shown = hash((record.entity, day, *values))
         if self.seen.get(id) == shown or self._known.get(id) == shown:
             return
         self.seen[id] = shown

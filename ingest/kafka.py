@@ -31,8 +31,9 @@ READING: Config = {
     "enable.auto.offset.store": False,
     "session.timeout.ms": 10_000,
     "topic.metadata.refresh.interval.ms": 5_000,
-    "queued.max.messages.kbytes": 8_192,
-    "fetch.max.bytes": 4_194_304,
+    # Of what is fetched: much more in memory where it came compressed.
+    "queued.max.messages.kbytes": 4_096,
+    "fetch.max.bytes": 2_097_152,
     # How long a broker may hold back an answer while nothing comes. Apache Kafka answers the
     # moment something does; the embedded broker looks only at the end of the wait.
     "fetch.wait.max.ms": 10,

@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 class Recent(Generic[Value]):
     """Remembers what it was told last about at least `size` names, and at most twice as many."""
 
-    def __init__(self, size: int = 50_000) -> None:
+    def __init__(self, size: int = 30_000) -> None:
         self._size = size
         self._new: dict[str, Value] = {}
         self._old: dict[str, Value] = {}
