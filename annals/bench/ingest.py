@@ -359,7 +359,7 @@ def catching_up(bench: Stand, count: int) -> Figures:
     began: float | None = None
     with bench.connect() as reader:
         while consumer.poll() is None and samples[-1][1] < count:
-            time.sleep(0.25)
+            time.sleep(0.1)
             done = reader.execute("SELECT coalesce(sum(read), 0)::bigint FROM ingest_ledger")
             total = done.fetchone()[0]  # type: ignore[index]
             if total and began is None:
