@@ -1,0 +1,66 @@
+"""Brokers for the tests: each test that asks for `broker` runs on both kinds.
+
+The embedded broker starts in some 10 ms, so every test has its own. Apache Kafka takes seconds:
+one for the whole run, its topics deleted before each test.
+"""
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from annals.embedded.apache import Apache
+from annals.embedded.broker import Broker
+from annals.embedded.daemon import Daemon
+from history.entities import ENTITIES
+from tests import need
+from tests.kafka import brokers
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Iterator[Broker]:
+    """An empty embedded broker."""
+    broker = Broker(tmp_path / "broker")
+    broker.start()
+    yield broker
+    broker.kill()
+
+
+@pytest.fixture(scope="session")
+def apache_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
+    """The run's Apache Kafka, with all listeners; tests may stop it and leave it stopped."""
+    need.java()
+    need.maven()
+    node = Apache(tmp_path_factory.mktemp("apache") / "kafka", secured=True)
+    node.start()
+    yield node
+    node.kill()
+
+
+@pytest.fixture
+def apache(apache_node: Apache) -> Apache:
+    """Apache Kafka, running and without topics."""
+    apache_node.start()
+    brokers.clear(apache_node)
+    return apache_node
+
+
+@pytest.fixture(params=["embedded", "apache"])
+def broker(request: pytest.FixtureRequest) -> Daemon:
+    """A running broker without topics: once the embedded one, once Apache Kafka."""
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Daemon)
+    return found
+
+
+@pytest.fixture
+def topics(broker: Daemon) -> list[str]:
+    """The product's ten topics, empty, with three partitions each."""
+    return brokers.create(broker, [topic for entity in ENTITIES for topic in entity.topics])
+
+
+@pytest.fixture
+def group() -> str:
+    """A consumer group that no other test has a member in."""
+    return f"test-{secrets.token_hex(6)}"
