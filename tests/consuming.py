@@ -72,6 +72,20 @@ class Database:
             )
         )
 
+    def unfindable(self) -> list[dict[str, Any]]:
+        """Applications that search does not have with the newest day of what they show."""
+        return self.query("""
+            SELECT id, day FROM (
+                SELECT id, data->>'number' AS value,
+                    (max(updated_at) AT TIME ZONE 'UTC')::date AS day
+                FROM product_instance_aud WHERE data ? 'number' GROUP BY 1, 2
+            ) shown
+            WHERE NOT EXISTS (
+                SELECT FROM search_key k WHERE k.name = 'number' AND k.id = shown.id
+                    AND k.value = shown.value AND k.day = shown.day
+            )
+        """)
+
     def total(self) -> int:
         return sum(self.count(entity.table) for entity in ENTITIES)
 
@@ -214,7 +228,7 @@ class Feed:
             id=f"d{document}",
             version=version,
             productInstanceId=f"a{document}",
-            data={"n": number},
+            data={"n": number, "number": f"N-{document}"},
             updatedAt=self.dates[number % len(self.dates)].isoformat(),
         )
         while True:
@@ -272,8 +286,10 @@ def send(client: Client, *messages: tuple[Any, ...]) -> None:
 
 
 def complete(consumers: Consumers, database: Database, feed: Feed) -> None:
-    """What was produced is what is stored, each once; the ledger counted every message once."""
+    """What was produced is what is stored, each once, and can be found; the ledger counted every
+    message once."""
     assert database.stored() == feed.produced
+    assert database.unfindable() == []
     assert database.read() == feed.produced.total()
     assert database.quarantined() == []
     told = consumers.manage("ledger", "--json")

@@ -47,7 +47,7 @@ SETTINGS: Mapping[str, str | int] = {
     "share.coordinator.state.topic.min.isr": 1,
     # A node on its own waits for nobody.
     "group.initial.rebalance.delay.ms": 0,
-    "group.min.session.timeout.ms": 500,
+    "group.min.session.timeout.ms": 1000,
     "broker.session.timeout.ms": 3000,
     "broker.heartbeat.interval.ms": 500,
     "message.max.bytes": 8 * 1024 * 1024,

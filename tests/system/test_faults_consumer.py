@@ -17,8 +17,6 @@ pytestmark = pytest.mark.system
 __all__ = ["consumers", "database", "feed", "server"]
 
 KILLS = 25
-# The embedded broker lets a member join after half of the session.
-QUICK = {"ANNALS_KAFKA_SESSION_TIMEOUT_MS": "600", "ANNALS_KAFKA_HEARTBEAT_INTERVAL_MS": "200"}
 
 
 def test_killed_at_25_moments_of_a_load(
@@ -30,14 +28,14 @@ def test_killed_at_25_moments_of_a_load(
     wrote = 0
     with feed.pouring(400):
         for _ in range(KILLS):
-            running = consumers.start(group=secrets.token_hex(6), **QUICK)
+            running = consumers.start(group=secrets.token_hex(6))
             running.until_reading()
             before = database.read()
             time.sleep(moments.uniform(0, 0.5))
             running.kill()
             wrote += database.read() > before
     assert wrote > KILLS / 2
-    consumers.drain(**QUICK)
+    consumers.drain()
     complete(consumers, database, feed)
 
 
