@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Event
 from typing import TypeVar
 
@@ -60,7 +60,8 @@ class Policy:
 @dataclass(slots=True)
 class Totals:
     """What one run did, in messages. active_seconds and cpu_seconds: from the first message read
-    to the last one written, of the clock and of this process."""
+    to the last one written, of the clock and of this process. halted: the partitions that were
+    not read to their end because they bring too much that is bad."""
 
     read: int = 0
     stored: int = 0
@@ -71,6 +72,7 @@ class Totals:
     largest_batch: int = 0
     active_seconds: float = 0.0
     cpu_seconds: float = 0.0
+    halted: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +120,10 @@ class Consumer:
         try:
             while not self._stop.is_set() and not self._idle_long_enough():
                 self._turn()
+            self.totals.halted = [f"{place[0]}[{place[1]}]" for place in self._positions.halted()]
             self._hand_over()
         finally:
             self._persistence.abandon()
-            self._upkeep.close()
             self._source.close()
             if self._flight is not None and not self._flight.written.done():
                 self._persistence.cut()

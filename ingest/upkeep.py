@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
+from queue import SimpleQueue
+from threading import Thread
 
 import psycopg
 
@@ -98,8 +100,10 @@ class Upkeep:
     ) -> None:
         self._probe = probe
         self._note = note
-        self._background = ThreadPoolExecutor(1, "probe")
         self._probes: dict[Place, Future[int | None]] = {}
+        self._waiting: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        # A daemon: a look may wait for brokers that are gone, and the end must not wait for it.
+        Thread(target=self._look, name="probe", daemon=True).start()
         self._due = 0.0
 
     def turn(self, source: Source, positions: Positions, window: Window) -> str | None:
@@ -122,9 +126,9 @@ class Upkeep:
         """Write down that a partition's reading has stopped."""
         self._note(partial(ledger.halt, claims=[held.claim], why=why))
 
-    def close(self) -> None:
-        """Leave probes behind."""
-        self._background.shutdown(wait=False, cancel_futures=True)
+    def _look(self) -> None:
+        while True:
+            self._waiting.get()()
 
     def _look_after_halted(self, positions: Positions, window: Window) -> bool:
         released = False
@@ -140,10 +144,22 @@ class Upkeep:
                     self._note(partial(ledger.resume, held=held.claim, until=until))
                     released = True
             elif future is None:
-                self._probes[place] = self._background.submit(
-                    self._probe, place, held.claim, held.expected, window
+                self._probes[place] = self._soon(
+                    partial(self._probe, place, held.claim, held.expected, window)
                 )
         return released
+
+    def _soon(self, look: Callable[[], int | None]) -> Future[int | None]:
+        future: Future[int | None] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(look())
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._waiting.put(run)
+        return future
 
     @staticmethod
     def _topic_made_again(source: Source, positions: Positions) -> bool:

@@ -4,12 +4,14 @@ the other topics go on, and nothing is lost once the cause is gone."""
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 
 import pytest
 
 from annals.embedded import process
 from annals.embedded.daemon import Daemon
+from ingest.upkeep import BEAT_SECONDS
 from tests.consuming import Consumers, Database, Feed, Running, send, until
 from tests.messages import TOPIC, value
 from tests.processes import consumers, database, feed, server
@@ -76,7 +78,7 @@ def test_it_stays_halted_over_a_restart_and_goes_on_by_command(
     running.until_reading()
     bad(broker, BAD)
     halted(database, running)
-    running.terminate()
+    assert running.terminate()["halted"] == [f"{TOPIC}[0]"]
     again = consumers.start(**STRICT)
     again.until_reading()
     send(broker.client(), *((TOPIC, value(id=f"bad {n}", version="v7")) for n in range(10)))
@@ -98,3 +100,17 @@ def test_it_stays_halted_over_a_restart_and_goes_on_by_command(
     )
     again.terminate()
     assert consumers.manage("ledger").returncode == 0
+
+
+def test_sigterm_while_a_halted_partition_is_looked_at(
+    consumers: Consumers, database: Database, broker: Daemon
+) -> None:
+    """The look waits for a broker that is gone."""
+    running = consumers.start(**STRICT)
+    running.until_reading()
+    bad(broker, BAD)
+    halted(database, running)
+    broker.kill()
+    until(lambda: "stays halted" in running.said(), running.said)
+    time.sleep(BEAT_SECONDS)  # by now it waits again
+    running.terminate()

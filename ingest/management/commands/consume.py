@@ -71,6 +71,11 @@ class Command(BaseCommand):
         totals = consumer.run()
         seconds = round(time.monotonic() - began, 3)
         summary = {**asdict(totals), "seconds": seconds, "peak_mb": _peak_mb()}
+        if totals.halted:
+            logger.warning(
+                "halted and not read to the end: %s; see `quarantine list`",
+                ", ".join(totals.halted),
+            )
         if options["json"]:
             self.stdout.write(json.dumps(summary))
         else:
