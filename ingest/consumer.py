@@ -103,7 +103,6 @@ class Consumer:
         self._known: Recent[Seen] = Recent()
         self._filling = self._new_batch()
         self._flight: _Flight | None = None
-        self._landed: dict[Place, int] = {}
         self._window = policy.window()
         self._last_message = time.monotonic()
         self._first_message: tuple[float, float] | None = None
@@ -237,7 +236,6 @@ class Consumer:
             if (held := self._positions.held.get(place)) is not None:
                 self._judge(place, held, reject.message.offset, bad=True)
         ends = {place_of(source): done.next for source, done in flight.batch.progress.items()}
-        self._landed.update(ends)
         self._source.commit(ends)
         flight.batch.clear()
 
@@ -336,7 +334,6 @@ class Consumer:
         """Not ours any more: what is in hand would be refused."""
         self._persistence.abandon()
         self._filling = self._new_batch()
-        self._landed = {}
         self._positions.revoke()
 
     def _hand_over(self) -> None:
@@ -349,8 +346,6 @@ class Consumer:
                 self._land()
             if self._filling.messages:
                 self._launch()
-        self._source.commit(self._landed, wait=True)
-        self._landed = {}
 
     def _start_again(self, why: str, after: float = 0.0) -> None:
         """Drop what is in hand and claim anew; the ledger knows where to go on."""

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from threading import Thread
 from typing import Any
 
 import confluent_kafka as ck
@@ -46,6 +47,7 @@ OURS = frozenset(
 )
 NO_TOPIC_ID = ("", "AAAAAAAAAAAAAAAAAAAAAA")
 TIMEOUT_SECONDS = 10.0
+LEAVING_SECONDS = 2.0
 # How many session timeouts to wait for partitions before the group is taken for stuck.
 PATIENCE_SESSIONS = 1.5
 # A producer may claim any time for its message; beyond the year 9999 it is taken for none.
@@ -124,17 +126,15 @@ class Source:
         self._paused.difference_update(resumed)
         self._consumer.resume([ck.TopicPartition(*place) for place in resumed])
 
-    def commit(self, offsets: Mapping[Place, int], wait: bool = False) -> None:
-        """Tell the group how far we are, for tools that show lag. Failing harms nothing: the
-        ledger is what counts."""
+    def commit(self, offsets: Mapping[Place, int]) -> None:
+        """Tell the group how far we are, for tools that show lag; close() waits for it. Failing
+        harms nothing: the ledger is what counts."""
         if not offsets:
             return
         try:
-            wanted = [ck.TopicPartition(*place, at) for place, at in offsets.items()]
-            if wait:
-                self._consumer.commit(offsets=wanted, asynchronous=False)
-            else:
-                self._consumer.commit(offsets=wanted)
+            self._consumer.commit(
+                offsets=[ck.TopicPartition(*place, at) for place, at in offsets.items()]
+            )
         except ck.KafkaException as error:
             logger.warning("offsets not committed to Kafka: %s", error)
 
@@ -171,8 +171,14 @@ class Source:
         return known
 
     def close(self) -> None:
-        """Leave the group."""
-        self._consumer.close()
+        """Leave the group, once what was committed is there. Brokers that are away are not waited
+        for: they will notice by themselves that the member is gone. No callback comes any more."""
+        self._on_revoked = self._on_lost = lambda: None
+        leaving = Thread(target=self._consumer.close, name="leaving", daemon=True)
+        leaving.start()
+        leaving.join(LEAVING_SECONDS)
+        if leaving.is_alive():
+            logger.warning("left without saying so: the brokers do not answer")
 
     def _ask(self, topics: Iterable[str]) -> dict[str, Future[Any]]:
         names = sorted(set(topics))
