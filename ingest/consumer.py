@@ -148,30 +148,31 @@ class Consumer:
         for number, message in enumerate(messages):
             if number % LOOK_EVERY == 0:
                 self._land()
-            if self._positions.generation != generation:
-                return  # what is held has changed: the rest will be read again
-            self._take(message)
+            if self._positions.generation != generation or not self._take(message):
+                return  # the rest will be read again
 
-    def _take(self, message: Message) -> None:
-        """Put one message into a batch, waiting for the writer where both batches are full."""
+    def _take(self, message: Message) -> bool:
+        """Put one message into a batch, waiting for the writer where both batches are full. False:
+        it was not taken, and what came after it must not be either, or there would be a gap."""
         place = (message.topic, message.partition)
         held = self._positions.held.get(place)
         if held is None or held.halted is not None:
-            return
+            return True
         if message.offset < held.expected:
             self._positions.went_back.add(place)
             self._start_again(f"{place[0]}[{place[1]}] went back to offset {message.offset}")
-            return
+            return False
         if self._first_message is None:
             self._first_message = (time.monotonic(), time.process_time())
         while not self._filling.takes(message):
             if not self._make_room():
-                return
+                return False
         gaps = () if message.offset == held.expected else self._gaps(place, held, message.offset)
         source = held.claim.source
         reject = self._filling.add(message, source, held.expected, self._window, gaps)
         held.expected, held.fresh = message.offset + 1, False
         self._judge(place, held, message.offset, bad=reject is not None)
+        return True
 
     def _judge(self, place: Place, held: Held, offset: int, bad: bool) -> None:
         """Stop reading a partition that brings too much that is bad."""

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.system
 __all__ = ["consumers", "database", "feed", "server"]
 
 KILLS = 25
+STOPS = 6
 
 
 def test_killed_at_25_moments_of_a_load(
@@ -35,6 +36,23 @@ def test_killed_at_25_moments_of_a_load(
             running.kill()
             wrote += database.read() > before
     assert wrote > KILLS / 2
+    consumers.drain()
+    complete(consumers, database, feed)
+
+
+def test_told_to_stop_at_moments_of_a_load(
+    consumers: Consumers, database: Database, feed: Feed
+) -> None:
+    """Batches are small, so that messages in hand wait for room: none of them may be passed over."""
+    feed.send(6_000)
+    wrote = 0
+    for _ in range(STOPS):
+        running = consumers.start(ANNALS_BATCH_ROWS="10")
+        before = database.read()
+        until(lambda: database.read() > before + 50, running.said)  # noqa: B023 - used at once
+        running.terminate()
+        wrote += 50 < database.read() - before < 5_000
+    assert wrote > STOPS / 2
     consumers.drain()
     complete(consumers, database, feed)
 
