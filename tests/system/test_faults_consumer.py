@@ -43,7 +43,7 @@ def test_killed_at_25_moments_of_a_load(
 def test_told_to_stop_at_moments_of_a_load(
     consumers: Consumers, database: Database, feed: Feed
 ) -> None:
-    """Batches are small, so that messages in hand wait for room: none of them may be passed over."""
+    """Batches are small, so that messages in hand wait for room: none may be passed over."""
     feed.send(6_000)
     wrote = 0
     for _ in range(STOPS):
