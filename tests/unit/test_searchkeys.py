@@ -78,6 +78,16 @@ def test_what_was_shown_that_day_is_left_out_and_all_else_is_not() -> None:
         assert new(record(data, at=at), known=once.seen)
 
 
+@pytest.mark.parametrize(
+    "first, then", [(-1, -2), (1, 1 << 61), ("UNSET", None), (None, "UNSET"), (True, "None")]
+)
+def test_values_that_are_alike_to_python_are_told_apart(first: object, then: object) -> None:
+    once, now = NewKeys(), NewKeys()
+    for keys, shown in ((once, first), (now, then)):
+        keys.add(record({"rate": 1} if shown is None else {"rate": 1, "number": shown}))
+    assert once.seen != now.seen
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.integers(0, 2)), max_size=20
