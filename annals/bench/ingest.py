@@ -130,16 +130,28 @@ def ratio(
     cores_allow_rows_s: the rate at which consumers and server alone would keep every core busy.
     """
     turns = [_turn(bench, batches, messages, consumers) for _ in range(rounds)]
-    figures: Figures = {name: statistics.median(turn[name] for turn in turns) for name in turns[0]}
-    spent = [figures[f"{who}_cpu_s_per_million"] for who in ("consumer", "server")]
+    figures: Figures = {name: _median([turn[name] for turn in turns]) for name in turns[0]}
+    consumer, server = (figures[f"{who}_cpu_s_per_million"] for who in ("consumer", "server"))
+    allow = None if server is None else round((os.cpu_count() or 1) / (consumer + server) * 1e6)
     return {
         "limit_rows_s": round(figures.pop("limit_rows_s")),
         "consumer_rows_s": round(figures.pop("consumer_rows_s")),
         "ratio": round(figures.pop("ratio"), 3),
         "ratios": [round(turn["ratio"], 3) for turn in turns],
-        **{name: round(value, 1) for name, value in figures.items()},
-        "cores_allow_rows_s": round((os.cpu_count() or 1) / sum(spent) * 1e6),
+        **{name: None if value is None else round(value, 1) for name, value in figures.items()},
+        "cores_allow_rows_s": allow,
     }
+
+
+def _median(values: list[float | None]) -> float | None:
+    """None where one is missing."""
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if len(known) == len(values) else None
+
+
+def _spent(before: float | None, after: float | None, messages: int) -> float | None:
+    """CPU seconds for a million messages; None where they are not known."""
+    return None if before is None or after is None else (after - before) / messages * 1e6
 
 
 def _turn(
@@ -150,7 +162,8 @@ def _turn(
     bench.empty()
     server, broker = bench.server_cpu(), bench.broker_cpu()
     runs = bench.consume(consumers)
-    server, broker = bench.server_cpu() - server, bench.broker_cpu() - broker
+    server = _spent(server, bench.server_cpu(), messages)
+    broker = _spent(broker, bench.broker_cpu(), messages)
     done = [run.summary for run in runs]
     stored = sum(each["stored"] for each in done)
     if stored != messages:
@@ -158,14 +171,13 @@ def _turn(
     # Each consumer's clock starts with its first message; together they take as long as the
     # slower one.
     rate = messages / max(each["active_seconds"] for each in done)
-    per_million = 1e6 / messages
     return {
         "limit_rows_s": limit,
         "consumer_rows_s": rate,
         "ratio": rate / limit,
-        "consumer_cpu_s_per_million": sum(each["cpu_seconds"] for each in done) * per_million,
-        "server_cpu_s_per_million": server * per_million,
-        "broker_cpu_s_per_million": broker * per_million,
+        "consumer_cpu_s_per_million": sum(each["cpu_seconds"] for each in done) / messages * 1e6,
+        "server_cpu_s_per_million": server,
+        "broker_cpu_s_per_million": broker,
         "peak_mb": max(each["peak_mb"] for each in done),
         "batch_mean": messages / sum(each["batches"] for each in done),
         "batch_max": max(each["largest_batch"] for each in done),

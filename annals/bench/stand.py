@@ -92,24 +92,23 @@ class Stand:
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
 
-    def server_cpu(self) -> float:
-        """CPU seconds that the database server has used so far; not a number where it is not
-        here."""
+    def server_cpu(self) -> float | None:
+        """CPU seconds that the database server has used so far; None where it is not here."""
         with self.connect() as connection:
             row = connection.execute("SELECT pg_backend_pid()").fetchone()
             assert row is not None  # noqa: S101
             try:
                 postmaster = psutil.Process(row[0]).parent()
                 if postmaster is None or "postgres" not in postmaster.name():
-                    return float("nan")
+                    return None
                 return sum(_cpu(each) for each in (postmaster, *postmaster.children()))
             except psutil.Error:
-                return float("nan")
+                return None
 
-    def broker_cpu(self) -> float:
-        """CPU seconds that the broker has used so far."""
+    def broker_cpu(self) -> float | None:
+        """CPU seconds that the broker has used so far; None where it does not run."""
         pid = self.broker.pid()
-        return float("nan") if pid is None else _cpu(psutil.Process(pid))
+        return None if pid is None else _cpu(psutil.Process(pid))
 
 
 @contextmanager
