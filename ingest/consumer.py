@@ -338,10 +338,11 @@ class Consumer:
         self._positions.revoke()
 
     def _hand_over(self) -> None:
-        """Write what is in hand within a few seconds, or leave it to whoever reads it next."""
+        """Write what is in hand within HAND_OVER_SECONDS, or leave it to whoever reads it next."""
+        until = time.monotonic() + HAND_OVER_SECONDS
         for _ in range(2):
             if self._flight is not None:
-                if not _done(self._flight.written, HAND_OVER_SECONDS):
+                if not _done(self._flight.written, max(0.0, until - time.monotonic())):
                     self._persistence.abandon()
                     break
                 self._land()
