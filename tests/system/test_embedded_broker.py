@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,11 +19,8 @@ print(broker.start(), broker.pid(), broker.bootstrap_servers())
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    broker = Broker(tmp_path / "broker")
-    broker.start()
-    yield broker
-    broker.stop()
+def broker(embedded: Broker) -> Broker:
+    return embedded
 
 
 def test_starting_a_running_one_finds_it(broker: Broker) -> None:
