@@ -12,6 +12,8 @@ from ingest.ledger import Connection
 # A frozen or cut-off consumer must not hold its rows' locks for longer than this.
 TRANSACTION_TIMEOUT = "60s"
 IDLE_IN_TRANSACTION_TIMEOUT = "10s"
+# After so long a wait for a lock somebody looks whether a frozen consumer holds it.
+LOCK_TIMEOUT = "10s"
 # A server that vanished without a word (its host died) is given up after half a minute.
 NOTICE_DEAD = {
     "keepalives_idle": 10,
@@ -41,6 +43,7 @@ def connect(purpose: str = "annals-consume") -> Connection:
         "timezone": "UTC",
         timeout: TRANSACTION_TIMEOUT,
         "idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_TIMEOUT,
+        "lock_timeout": LOCK_TIMEOUT,
         # Repeats are looked up by primary key. A plan that reads whole days instead, chosen while
         # a young day has no statistics, would be a thousand times slower.
         "enable_seqscan": "off",
@@ -50,3 +53,22 @@ def connect(purpose: str = "annals-consume") -> Connection:
     }.items():
         connection.execute("SELECT set_config(%s, %s, false)", (name, value))
     return connection
+
+
+def end_frozen(connection: Connection) -> int:
+    """End the sessions of consumers that stopped in the middle of a COPY, and count them.
+
+    PostgreSQL's own timeouts do not: while it waits for the next bytes of a COPY it looks at none
+    of them, and the kernel of a frozen process goes on answering for it. What such a session
+    has written stays locked until it wakes; whoever was given its partitions would wait for that.
+    """
+    return len(
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE usename = current_user AND datname = current_database()"
+            " AND application_name = current_setting('application_name')"
+            " AND pid <> pg_backend_pid() AND state = 'active' AND wait_event = 'ClientRead'"
+            " AND query_start < now() - %s::interval",
+            (LOCK_TIMEOUT,),
+        ).fetchall()
+    )

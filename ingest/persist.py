@@ -12,6 +12,7 @@ import psycopg
 from history.days import ForeignTableError
 from ingest import ledger, metrics
 from ingest.batch import Batch
+from ingest.connect import end_frozen
 from ingest.ledger import Claim, Connection, Fenced
 from ingest.message import TopicPartition
 from ingest.writer import Writer, Written
@@ -113,6 +114,8 @@ class Persistence:
                 metrics.DATABASE_UP.set(0)
                 metrics.RETRIES.inc()
                 self._writer.close()
+                if isinstance(error, psycopg.errors.LockNotAvailable):
+                    self.note(_end_frozen)
             else:
                 metrics.DATABASE_UP.set(1)
                 return result
@@ -124,6 +127,11 @@ class Persistence:
 def _as_counted(batch: Batch) -> Written:
     """What became of a batch that the ledger has counted already, as far as is known here."""
     return Written({source: progress.good for source, progress in batch.progress.items()}, {})
+
+
+def _end_frozen(connection: Connection) -> None:
+    if ended := end_frozen(connection):
+        logger.warning("ended %d sessions of consumers that are frozen in a write", ended)
 
 
 def _first_line(error: Exception) -> str:

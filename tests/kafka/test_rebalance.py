@@ -5,15 +5,33 @@ from __future__ import annotations
 import random
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import psycopg
 import pytest
 
+from history.entities import ENTITIES
 from tests.consuming import SESSION_MS, Consumers, Database, Feed, Running, complete, until
 from tests.processes import consumers, database, feed, server
 
 pytestmark = pytest.mark.kafka
 __all__ = ["consumers", "database", "feed", "server"]
+
+FIRST, LAST = ENTITIES[0].table, ENTITIES[-1].table  # in the order in which a batch writes them
+WAITING = "SELECT 1 FROM pg_locks AS waiting WHERE NOT granted"
+HAS_WRITTEN = (
+    " AND EXISTS (SELECT 1 FROM pg_locks AS own WHERE own.pid = waiting.pid"
+    " AND own.locktype = 'transactionid' AND own.granted)"
+)
+
+
+@contextmanager
+def locked(database: Database, table: str) -> Iterator[None]:
+    """Nobody reads or writes the table inside the block."""
+    with psycopg.connect(database.url) as plain:
+        plain.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+        yield
 
 
 def test_joining_and_leaving_under_load(
@@ -45,24 +63,54 @@ def test_frozen_past_its_session_and_woken(
     frozen.until_reading()
     with feed.pouring(200):
         until(lambda: database.read() > 100, frozen.said)
-        with psycopg.connect(database.url) as plain:
-            plain.execute("LOCK TABLE product_instance_aud IN ACCESS EXCLUSIVE MODE")
-            until(lambda: database.query("SELECT 1 FROM pg_locks WHERE NOT granted"), "no wait")
+        with locked(database, FIRST):
+            until(lambda: database.query(WAITING), "no wait")
             frozen.process.send_signal(signal.SIGSTOP)
-        time.sleep(2 * SESSION_MS / 1000)
-        other = consumers.start()
-        other.until_reading()
-        before = database.read()
-        until(lambda: database.read() > before + 200, other.said)
-        [taken] = database.query("SELECT min(epoch) AS epoch FROM ingest_ledger")
-        assert taken["epoch"] > 1
-        frozen.process.send_signal(signal.SIGCONT)
-        time.sleep(2)
-        assert frozen.process.poll() is None
+        other = taken_over(consumers, database, frozen)
     until(lambda: database.read() == feed.produced.total(), other.said)
     frozen.terminate()
     other.terminate()
     complete(consumers, database, feed)
+
+
+def test_frozen_between_the_rows_of_a_write(
+    consumers: Consumers, database: Database, feed: Feed
+) -> None:
+    """The rows that it has written are not committed and locked, and PostgreSQL waits for more of
+    them for as long as it takes: who has its partitions now does not."""
+    frozen = consumers.start()
+    frozen.until_reading()
+    with feed.pouring(200):
+        until(lambda: database.read() > 100, frozen.said)
+        with locked(database, FIRST):
+            until(lambda: database.query(WAITING), "no wait")
+            time.sleep(0.5)  # the next batch has rows for every table
+            later = ExitStack()
+            later.enter_context(locked(database, LAST))
+        with later:
+            until(lambda: database.query(WAITING + HAS_WRITTEN), "no wait with rows written")
+            frozen.process.send_signal(signal.SIGSTOP)
+        other = taken_over(consumers, database, frozen)
+        assert "frozen" in other.said()
+    until(lambda: database.read() == feed.produced.total(), other.said)
+    frozen.terminate()
+    other.terminate()
+    complete(consumers, database, feed)
+
+
+def taken_over(consumers: Consumers, database: Database, frozen: Running) -> Running:
+    """Another consumer, that has gone on where the frozen one was; the frozen one is woken."""
+    time.sleep(2 * SESSION_MS / 1000)
+    other = consumers.start()
+    other.until_reading()
+    before = database.read()
+    until(lambda: database.read() > before + 200, other.said)
+    [taken] = database.query("SELECT min(epoch) AS epoch FROM ingest_ledger")
+    assert taken["epoch"] > 1
+    frozen.process.send_signal(signal.SIGCONT)
+    time.sleep(2)
+    assert frozen.process.poll() is None
+    return other
 
 
 def test_what_was_paused_for_a_slow_database_is_read_after_a_rebalance(
@@ -71,8 +119,7 @@ def test_what_was_paused_for_a_slow_database_is_read_after_a_rebalance(
     small = {"ANNALS_BATCH_ROWS": "10"}
     first = consumers.start(**small)
     first.until_reading()
-    with psycopg.connect(database.url) as plain:
-        plain.execute("LOCK TABLE product_instance_aud IN ACCESS EXCLUSIVE MODE")
+    with locked(database, FIRST):
         feed.send(500)
         time.sleep(1)  # both batches are full: reading is paused
         second = consumers.start(**small)
