@@ -32,7 +32,9 @@ def apache_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
     """The run's Apache Kafka, with all listeners; tests may stop it and leave it stopped."""
     need.java()
     need.maven()
-    node = Apache(tmp_path_factory.mktemp("apache") / "kafka", secured=True)
+    # A client left over from another test must not make the topics that a later one deleted.
+    settings = {"auto.create.topics.enable": "false"}
+    node = Apache(tmp_path_factory.mktemp("apache") / "kafka", secured=True, settings=settings)
     node.start()
     yield node
     node.kill()
