@@ -41,11 +41,13 @@ def store_carefully(connection: Connection, entity: Entity, rows: Sequence[Row])
     rejects = copy_halving(
         connection, lambda part: copy_rows(connection, entity, part), split.fresh
     )
-    refused = {id(reject.message) for reject in rejects}
-    missing = {repeats.key(row) for row in split.fresh if id(row.message) in refused}
-    # What repeats a row that was refused repeats nothing that is stored: it may be good.
-    again = [row for row in split.known if repeats.key(row) in missing]
-    known = [row for row in split.known if repeats.key(row) not in missing]
+    known, again = split.known, list[Row]()
+    if rejects:
+        # What repeats a row that was refused repeats nothing that is stored: it may be good.
+        refused = {id(reject.message) for reject in rejects}
+        missing = {repeats.key(row) for row in split.fresh if id(row.message) in refused}
+        again = [row for row in known if repeats.key(row) in missing]
+        known = [row for row in known if repeats.key(row) not in missing]
     outcomes = [Outcome([], rejects)]
     if known:
         outcomes.append(_compare(connection, entity, known))
