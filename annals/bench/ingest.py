@@ -8,9 +8,8 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
-from itertools import islice
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
@@ -18,21 +17,19 @@ from msgspec import structs
 from rich.console import Console
 from rich.table import Table
 
+from annals.bench.catch_up import catching_up
+from annals.bench.load import TOPIC, Prepared, prepared, produce, simulated
 from annals.bench.stand import Stand, bare_copy, finish, stand
 from annals.embedded.apache import Apache
-from history.entities import BY_NAME, ROOT
 from history.record import Record
 from history.searchkeys import NewKeys, Seen
 from history.window import Window
 from ingest.decode import decode
 from ingest.envelope import Shape
 from ingest.message import Message
-from ingest.pack import HEADER, TRAILER, columns, pack
 from ingest.recent import Recent
 from ingest.search import index
-from ingest.simulator.stream import stream
 
-TOPIC = ROOT.topics[0]
 GIANT = 1_000_000
 Figures = dict[str, Any]
 
@@ -79,51 +76,8 @@ def _main_runs(figures: Figures, messages: int, rounds: int, say: Callable[[str]
         figures["giants"] = giants(bench, count=300)
 
 
-def simulated(count: int, seed: int = 1) -> list[Message]:
-    """Messages of the simulator, dated within the last two days, as a consumer would get them."""
-    start = datetime.now(UTC) - timedelta(days=2)
-    step = timedelta(days=2) / (count + 1)
-    found = []
-    for number, each in enumerate(stream(seed, start, step=step)):
-        if number == count:
-            break
-        found.append(Message(each.topic, 0, number, 0, each.key, each.value))
-    return found
-
-
-def prepared(sent: Iterable[Message]) -> tuple[list[list[tuple[str, bytes]]], list[Record]]:
-    """The same messages as ready COPY payloads, a batch of rows a transaction."""
-    window = Window.at(datetime.now(UTC), 90, 14)
-    records = [decode(message, window) for message in sent]
-    batches = []
-    size = settings.ANNALS.batch_rows
-    for start in range(0, len(records), size):
-        rows: dict[str, list[bytes]] = {}
-        for record in records[start : start + size]:
-            rows.setdefault(record.entity, []).append(pack(record))
-        batches.append(
-            [
-                (
-                    f"COPY {BY_NAME[name].table} ({', '.join(columns(BY_NAME[name]))})"
-                    " FROM STDIN (FORMAT binary)",
-                    b"".join((HEADER, *packed, TRAILER)),
-                )
-                for name, packed in rows.items()
-            ]
-        )
-    return batches, records
-
-
-def produce(bench: Stand, sent: Iterable[Message]) -> None:
-    producer = bench.producer()
-    for message in sent:
-        producer.send(message.topic, message.key or b"", message.value or b"")
-    if producer.flush() or producer.failed:
-        raise RuntimeError(f"not everything was produced: {producer.first_error}")
-
-
 def ratio(
-    bench: Stand, batches: list[list[tuple[str, bytes]]], messages: int, rounds: int, consumers: int
+    bench: Stand, batches: list[Prepared], messages: int, rounds: int, consumers: int
 ) -> Figures:
     """Bare COPY and the consumers in turn; medians, and the median of each turn's ratio.
 
@@ -154,9 +108,7 @@ def _spent(before: float | None, after: float | None, messages: int) -> float | 
     return None if before is None or after is None else (after - before) / messages * 1e6
 
 
-def _turn(
-    bench: Stand, batches: list[list[tuple[str, bytes]]], messages: int, consumers: int
-) -> Figures:
+def _turn(bench: Stand, batches: list[Prepared], messages: int, consumers: int) -> Figures:
     bench.empty()
     limit = messages / bare_copy(bench, batches, consumers)
     bench.empty()
@@ -352,50 +304,6 @@ def giants(bench: Stand, count: int) -> Figures:
     producer.flush()
     (done,) = bench.consume()
     return {"peak_mb": done.summary["peak_mb"], "read": done.summary["read"], "giants": count}
-
-
-def catching_up(bench: Stand, count: int) -> Figures:
-    """The rate over a long backlog, and whether it falls.
-
-    Of one topic: several are read one after the other, and their messages differ in size.
-    """
-    producer = bench.producer()
-    start = datetime.now(UTC) - timedelta(days=2)
-    messages = stream(5, start, step=timedelta(days=1) / count)
-    for each in islice((each for each in messages if each.topic == TOPIC), count):
-        producer.send(each.topic, each.key, each.value)
-    if producer.flush(600) or producer.failed:
-        raise RuntimeError(f"not everything was produced: {producer.first_error}")
-    consumer = bench.start_consumer(until_idle=5)
-    samples = [(0.0, 0)]
-    began: float | None = None
-    with bench.connect() as reader:
-        while consumer.poll() is None and samples[-1][1] < count:
-            time.sleep(0.1)
-            done = reader.execute("SELECT coalesce(sum(read), 0)::bigint FROM ingest_ledger")
-            total = done.fetchone()[0]  # type: ignore[index]
-            if total and began is None:
-                began = time.perf_counter()
-                samples = [(0.0, total)]
-            elif began is not None:
-                samples.append((time.perf_counter() - began, total))
-    ended = finish(consumer)
-    rate = count / ended.summary["active_seconds"]
-    tenths = [_rate(samples, n / 10, (n + 1) / 10, count) for n in range(10)]
-    return {
-        "messages": count,
-        "rows_s": round(rate),
-        "tenths_rows_s": [round(each) for each in tenths],
-        "last_to_first_tenth": round(tenths[-1] / tenths[0], 2),
-        "eight_hours_at_200_s": round(8 * 3600 * 200 / rate),
-        "peak_mb": ended.summary["peak_mb"],
-    }
-
-
-def _rate(samples: list[tuple[float, int]], low: float, high: float, count: int) -> float:
-    inside = [sample for sample in samples if low * count <= sample[1] <= high * count]
-    (t0, n0), (t1, n1) = inside[0], inside[-1]
-    return (n1 - n0) / (t1 - t0) if t1 > t0 else float("nan")
 
 
 def show(figures: Figures) -> None:

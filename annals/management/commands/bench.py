@@ -7,7 +7,9 @@ from argparse import ArgumentParser
 from importlib import import_module
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
+
+LEAST_CATCH_UP = 200_000
 
 
 class Command(BaseCommand):
@@ -25,7 +27,7 @@ class Command(BaseCommand):
         )
         ingest("--catch-up", type=int, default=0, metavar="N",
                help="also read a backlog of N messages, for example 2000000, from Apache Kafka "
-               "(needs Java and Maven)")  # fmt: skip
+               "(needs Java, Maven and 2.2 KB of disk a message)")  # fmt: skip
         ingest("--rounds", type=int, default=3, help="limit and consumer in turn, so many times")
         ingest("--json", action="store_true", dest="as_json", help="JSON on stdout")
         diff = benches.add_parser("diff", help="ours against DeepDiff and jsonpatch").add_argument
@@ -43,6 +45,8 @@ class Command(BaseCommand):
         reading("--json", action="store_true", dest="as_json", help="JSON on stdout")
 
     def handle(self, **options: Any) -> None:
+        if 0 < options.get("catch_up", 0) < LEAST_CATCH_UP:
+            raise CommandError(f"--catch-up: at least {LEAST_CATCH_UP}, or its tenths say nothing")
         bench = import_module(f"annals.bench.{options['bench']}")
         names = {
             "ingest": ("messages", "catch_up", "rounds", "as_json"),

@@ -1,0 +1,64 @@
+"""What the ingest benchmarks send: messages of the simulator, and the same rows ready for COPY."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from django.conf import settings
+
+from annals.bench.stand import Stand
+from history.entities import BY_NAME, ROOT
+from history.record import Record
+from history.window import Window
+from ingest.decode import decode
+from ingest.message import Message
+from ingest.pack import HEADER, TRAILER, columns, pack
+from ingest.simulator.stream import stream
+
+TOPIC = ROOT.topics[0]
+# A transaction of bare COPY: statements with their binary payloads.
+Prepared = list[tuple[str, bytes]]
+
+
+def simulated(count: int, seed: int = 1) -> list[Message]:
+    """Messages of the simulator, dated within the last two days, as a consumer would get them."""
+    start = datetime.now(UTC) - timedelta(days=2)
+    step = timedelta(days=2) / (count + 1)
+    found = []
+    for number, each in enumerate(stream(seed, start, step=step)):
+        if number == count:
+            break
+        found.append(Message(each.topic, 0, number, 0, each.key, each.value))
+    return found
+
+
+def prepared(sent: Iterable[Message]) -> tuple[list[Prepared], list[Record]]:
+    """The same messages as ready COPY payloads, a batch of rows a transaction."""
+    window = Window.at(datetime.now(UTC), 90, 14)
+    records = [decode(message, window) for message in sent]
+    batches = []
+    size = settings.ANNALS.batch_rows
+    for start in range(0, len(records), size):
+        rows: dict[str, list[bytes]] = {}
+        for record in records[start : start + size]:
+            rows.setdefault(record.entity, []).append(pack(record))
+        batches.append(
+            [
+                (
+                    f"COPY {BY_NAME[name].table} ({', '.join(columns(BY_NAME[name]))})"
+                    " FROM STDIN (FORMAT binary)",
+                    b"".join((HEADER, *packed, TRAILER)),
+                )
+                for name, packed in rows.items()
+            ]
+        )
+    return batches, records
+
+
+def produce(bench: Stand, sent: Iterable[Message]) -> None:
+    producer = bench.producer()
+    for message in sent:
+        producer.send(message.topic, message.key or b"", message.value or b"")
+    if producer.flush() or producer.failed:
+        raise RuntimeError(f"not everything was produced: {producer.first_error}")
