@@ -66,7 +66,7 @@ def end_frozen(connection: Connection) -> int:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE usename = current_user AND datname = current_database()"
-            " AND application_name = current_setting('application_name')"
+            " AND application_name LIKE 'annals-%%'"
             " AND pid <> pg_backend_pid() AND state = 'active' AND wait_event = 'ClientRead'"
             " AND query_start < now() - %s::interval",
             (LOCK_TIMEOUT,),

@@ -170,12 +170,28 @@ class Running:
         self.process.send_signal(signal.SIGTERM)
         return self.end(seconds)
 
+    def freeze(self) -> None:
+        """SIGSTOP it; returns when none of its threads runs any more, which takes a moment on a
+        busy machine."""
+        self.process.send_signal(signal.SIGSTOP)
+        tasks = Path(f"/proc/{self.process.pid}/task")
+        until(lambda: all(_state(task) == "T" for task in tasks.iterdir()), "it does not stop")
+
+    def wake(self) -> None:
+        """Let it go on after freeze()."""
+        self.process.send_signal(signal.SIGCONT)
+
     def kill(self) -> None:
         """SIGKILL it if it still runs."""
         self.process.kill()
         self.process.wait()
         if self.process.stdout is not None:
             self.process.stdout.close()
+
+
+def _state(task: Path) -> str:
+    """The state of a thread: a letter, as proc(5) has them."""
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 @dataclass
@@ -203,7 +219,7 @@ class Consumers:
 
     def stop(self) -> None:
         for running in self.all:
-            running.process.send_signal(signal.SIGCONT)
+            running.wake()
             running.kill()
 
 

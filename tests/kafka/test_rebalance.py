@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -65,7 +64,7 @@ def test_frozen_past_its_session_and_woken(
         until(lambda: database.read() > 100, frozen.said)
         with locked(database, FIRST):
             until(lambda: database.query(WAITING), "no wait")
-            frozen.process.send_signal(signal.SIGSTOP)
+            frozen.freeze()
         other = taken_over(consumers, database, frozen)
     until(lambda: database.read() == feed.produced.total(), other.said)
     frozen.terminate()
@@ -84,12 +83,12 @@ def test_frozen_between_the_rows_of_a_write(
         until(lambda: database.read() > 100, frozen.said)
         with locked(database, FIRST):
             until(lambda: database.query(WAITING), "no wait")
-            time.sleep(0.5)  # the next batch has rows for every table
+            time.sleep(1)  # the next batch has rows for every table
             later = ExitStack()
             later.enter_context(locked(database, LAST))
         with later:
             until(lambda: database.query(WAITING + HAS_WRITTEN), "no wait with rows written")
-            frozen.process.send_signal(signal.SIGSTOP)
+            frozen.freeze()
         other = taken_over(consumers, database, frozen)
         assert "frozen" in other.said()
     until(lambda: database.read() == feed.produced.total(), other.said)
@@ -107,7 +106,7 @@ def taken_over(consumers: Consumers, database: Database, frozen: Running) -> Run
     until(lambda: database.read() > before + 200, other.said)
     [taken] = database.query("SELECT min(epoch) AS epoch FROM ingest_ledger")
     assert taken["epoch"] > 1
-    frozen.process.send_signal(signal.SIGCONT)
+    frozen.wake()
     time.sleep(2)
     assert frozen.process.poll() is None
     return other
