@@ -62,13 +62,11 @@ def end_frozen(connection: Connection) -> int:
     of them, and the kernel of a frozen process goes on answering for it. What such a session
     has written stays locked until it wakes; whoever was given its partitions would wait for that.
     """
-    return len(
-        connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE usename = current_user AND datname = current_database()"
-            " AND application_name LIKE 'annals-%%'"
-            " AND pid <> pg_backend_pid() AND state = 'active' AND wait_event = 'ClientRead'"
-            " AND query_start < now() - %s::interval",
-            (LOCK_TIMEOUT,),
-        ).fetchall()
-    )
+    return connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE usename = current_user AND datname = current_database()"
+        " AND application_name LIKE 'annals-%%'"
+        " AND pid <> pg_backend_pid() AND state = 'active' AND wait_event = 'ClientRead'"
+        " AND query_start < now() - %s::interval",
+        (LOCK_TIMEOUT,),
+    ).rowcount

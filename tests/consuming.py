@@ -190,8 +190,11 @@ class Running:
 
 
 def _state(task: Path) -> str:
-    """The state of a thread: a letter, as proc(5) has them."""
-    return (task / "stat").read_text().rpartition(")")[2].split()[0]
+    """The state of a thread: a letter, as proc(5) has them; empty where it has ended."""
+    try:
+        return (task / "stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from django.conf import settings
 
-from annals.bench.load import TOPIC, prepared
+from annals.bench.load import TOPIC, prepared, produce
 from annals.bench.stand import Stand, bare_copy, finish
 from ingest.message import Message
 from ingest.simulator.stream import stream
@@ -36,8 +36,9 @@ def catching_up(bench: Stand, count: int) -> dict[str, Any]:
     Of one topic: several are read one after the other, and their messages differ in size. Takes
     as much disk as the backlog.
     """
+    spooled: list[_Spooled] = []
     with TemporaryFile(dir=settings.ANNALS.home) as spool:
-        spooled = list(_produce(bench, count, spool))
+        produce(bench, _spooling(count, spool, spooled))
         figures = _consume(bench, count)
         bench.empty()
         limits = _copy(bench, spooled, spool)
@@ -50,22 +51,18 @@ def catching_up(bench: Stand, count: int) -> dict[str, Any]:
     }
 
 
-def _produce(bench: Stand, count: int, spool: IO[bytes]) -> Iterator[_Spooled]:
-    """Fill the topic, and the file with the same."""
-    producer = bench.producer()
+def _spooling(count: int, spool: IO[bytes], spooled: list[_Spooled]) -> Iterator[Message]:
+    """The backlog's messages, whose rows go into the file as they are asked for."""
     start = datetime.now(UTC) - timedelta(days=2)
     of_topic = (e for e in stream(5, start, step=timedelta(days=1) / count) if e.topic == TOPIC)
     size = max(1, min(settings.ANNALS.batch_rows, count // TENTHS))
     left = islice(of_topic, count)
     while batch := list(islice(left, size)):
-        for each in batch:
-            producer.send(each.topic, each.key, each.value)
         messages = [Message(each.topic, 0, 0, 0, each.key, each.value) for each in batch]
         ((statement, payload),) = prepared(messages)[0][0]
         spool.write(payload)
-        yield _Spooled(statement, len(batch), len(payload))
-    if producer.flush(600) or producer.failed:
-        raise RuntimeError(f"not everything was produced: {producer.first_error}")
+        spooled.append(_Spooled(statement, len(batch), len(payload)))
+        yield from messages
 
 
 def _consume(bench: Stand, count: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import psycopg
@@ -58,18 +58,13 @@ def test_frozen_past_its_session_and_woken(
 ) -> None:
     """Frozen while its write waits for a lock: another takes its partitions over, and what the
     woken one had in hand is refused."""
-    frozen = consumers.start()
-    frozen.until_reading()
-    with feed.pouring(200):
-        until(lambda: database.read() > 100, frozen.said)
+
+    def freeze(running: Running) -> None:
         with locked(database, FIRST):
             until(lambda: database.query(WAITING), "no wait")
-            frozen.freeze()
-        other = taken_over(consumers, database, frozen)
-    until(lambda: database.read() == feed.produced.total(), other.said)
-    frozen.terminate()
-    other.terminate()
-    complete(consumers, database, feed)
+            running.freeze()
+
+    taken_over(consumers, database, feed, freeze)
 
 
 def test_frozen_between_the_rows_of_a_write(
@@ -77,38 +72,44 @@ def test_frozen_between_the_rows_of_a_write(
 ) -> None:
     """The rows that it has written are not committed and locked, and PostgreSQL waits for more of
     them for as long as it takes: who has its partitions now does not."""
+
+    def freeze(running: Running) -> None:
+        with ExitStack() as later:
+            with locked(database, FIRST):
+                until(lambda: database.query(WAITING), "no wait")
+                time.sleep(1)  # the next batch has rows for every table
+                later.enter_context(locked(database, LAST))
+            until(lambda: database.query(WAITING + HAS_WRITTEN), "no wait with rows written")
+            running.freeze()
+
+    other = taken_over(consumers, database, feed, freeze)
+    assert "frozen" in other.said()
+
+
+def taken_over(
+    consumers: Consumers, database: Database, feed: Feed, freeze: Callable[[Running], None]
+) -> Running:
+    """A consumer freezes under load, another goes on where it was, it wakes, both end: nothing is
+    lost and nothing there twice. Gives the other."""
     frozen = consumers.start()
     frozen.until_reading()
     with feed.pouring(200):
         until(lambda: database.read() > 100, frozen.said)
-        with locked(database, FIRST):
-            until(lambda: database.query(WAITING), "no wait")
-            time.sleep(1)  # the next batch has rows for every table
-            later = ExitStack()
-            later.enter_context(locked(database, LAST))
-        with later:
-            until(lambda: database.query(WAITING + HAS_WRITTEN), "no wait with rows written")
-            frozen.freeze()
-        other = taken_over(consumers, database, frozen)
-        assert "frozen" in other.said()
+        freeze(frozen)
+        time.sleep(2 * SESSION_MS / 1000)
+        other = consumers.start()
+        other.until_reading()
+        before = database.read()
+        until(lambda: database.read() > before + 200, other.said)
+        [taken] = database.query("SELECT min(epoch) AS epoch FROM ingest_ledger")
+        assert taken["epoch"] > 1
+        frozen.wake()
+        time.sleep(2)
+        assert frozen.process.poll() is None
     until(lambda: database.read() == feed.produced.total(), other.said)
     frozen.terminate()
     other.terminate()
     complete(consumers, database, feed)
-
-
-def taken_over(consumers: Consumers, database: Database, frozen: Running) -> Running:
-    """Another consumer, that has gone on where the frozen one was; the frozen one is woken."""
-    time.sleep(2 * SESSION_MS / 1000)
-    other = consumers.start()
-    other.until_reading()
-    before = database.read()
-    until(lambda: database.read() > before + 200, other.said)
-    [taken] = database.query("SELECT min(epoch) AS epoch FROM ingest_ledger")
-    assert taken["epoch"] > 1
-    frozen.wake()
-    time.sleep(2)
-    assert frozen.process.poll() is None
     return other
 
 
