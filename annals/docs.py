@@ -92,7 +92,7 @@ def _kind(hint: Any) -> str:
         case inspect.VarTupleType():
             return "texts, comma-separated"
         case inspect.CustomType(cls=cls) if issubclass(cls, PurePath):
-            return "directory"
+            return "path"
     raise TypeError(f"docs/settings.md has no words for {kinds}")
 
 
