@@ -8,7 +8,7 @@ class AnnalsConfig(AppConfig):
     name = "annals"
 
     def ready(self) -> None:
-        from annals import roles
+        from annals.access import roles
 
         # By the turn of auth, which is installed later, every app of ours has its permissions.
         post_migrate.connect(roles.receive, sender=apps.get_app_config("auth"))

@@ -10,7 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from annals import env, logs
+from annals import env
+from annals.observe import logs
 
 worker_class = "gthread"
 workers = 2
@@ -21,7 +22,7 @@ keepalive = 5
 control_socket_disable = True
 _settings = env.read(os.environ)
 logconfig_dict = logs.configuration(_settings.log_level, _settings.log_format)
-accesslog = None  # annals.requests writes a line for each request, without the query string
+accesslog = None  # annals.observe.requests writes a line for each request, without the query string
 
 # Set before prometheus_client is imported: workers keep their figures in files here, and whichever
 # worker answers /metrics adds them up.

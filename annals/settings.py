@@ -9,7 +9,8 @@ from typing import Any
 from django.utils.translation import gettext_lazy as _
 from psycopg.conninfo import conninfo_to_dict
 
-from annals import env, logs
+from annals import env
+from annals.observe import logs
 
 ROOT = Path(__file__).resolve().parent.parent
 ANNALS = env.read(os.environ)
@@ -25,7 +26,7 @@ INSTALLED_APPS = [
     "history",
     "ingest",
     "annals",
-    "annals.screens.ScreensConfig",
+    "history.admin.site.apps.ScreensConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -40,13 +41,13 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "annals.health.Probes",
+    "annals.observe.health.Probes",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "annals.requests.RequestLog",
+    "annals.observe.requests.RequestLog",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "history.admin.language.chosen_language",
+    "history.admin.site.language.chosen_language",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",

@@ -3,8 +3,8 @@
 from django.contrib import admin
 from django.urls import include, path
 
-from annals.completeness import Completeness
 from history.api.schema import Docs, Schema
+from ingest.completeness.api import Completeness
 
 urlpatterns = [
     path("admin/", admin.site.urls),

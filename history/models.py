@@ -10,7 +10,7 @@ from psqlextra.types import PostgresPartitioningMethod
 
 from history.entities import ENTITIES, Entity
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
-from history.searchkeys import SEARCH_VALUE_LENGTH
+from history.search_keys import SEARCH_VALUE_LENGTH
 
 
 def _version_model(entity: Entity) -> type[PostgresPartitionedModel]:
@@ -118,7 +118,7 @@ class FieldLabel(models.Model):
 
 
 class SearchKey(models.Model):
-    """Which entities carry a business key. Ingest keeps it (docs/decisions/0031-search-keys.md)."""
+    """Which entities carry a business key. Ingest keeps it (docs/decisions/0019-search-keys.md)."""
 
     pk = models.CompositePrimaryKey("value", "name", "entity", "id")
     value = models.CharField(max_length=SEARCH_VALUE_LENGTH)

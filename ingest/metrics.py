@@ -6,9 +6,6 @@ from collections.abc import Iterable, Mapping
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from ingest.batch import Batch
-from ingest.writer import Written
-
 MESSAGES = Counter("annals_messages_total", "Messages by what became of them.", ["topic", "became"])
 REJECTS = Counter(
     "annals_quarantined_total", "Messages quarantined, by reason.", ["topic", "reason"]
@@ -32,25 +29,6 @@ PAUSED = Gauge("annals_paused", "1: reading is paused until the database has cau
 PARTITIONS = Gauge("annals_partitions_held", "Topic partitions that this consumer reads.")
 DATABASE_UP = Gauge("annals_database_up", "1: the last write succeeded; 0: it is being repeated.")
 RETRIES = Counter("annals_write_retries_total", "Tries that the database did not serve.")
-
-
-def batch_written(batch: Batch, written: Written) -> None:
-    """Count a batch that is in the database."""
-    BATCHES.inc()
-    BATCH_MESSAGES.observe(batch.messages)
-    for source, progress in batch.progress.items():
-        stored, repeated = written.stored.get(source, 0), written.repeated.get(source, 0)
-        rest = progress.read - stored - repeated - progress.expired
-        for became, count in (
-            ("stored", stored),
-            ("repeated", repeated),
-            ("expired", progress.expired),
-            ("quarantined", rest),
-        ):
-            if count:
-                MESSAGES.labels(source.topic, became).inc(count)
-    for reject in (*batch.rejects, *written.rejects):
-        REJECTS.labels(reject.message.topic, str(reject.reason)).inc()
 
 
 def lag(messages: Mapping[tuple[str, int], int]) -> None:

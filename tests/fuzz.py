@@ -15,9 +15,9 @@ from collections.abc import Callable
 from itertools import islice
 
 from history.record import ID_LENGTH, MAX_VERSION
-from ingest.batch import Batch, Limits
-from ingest.decode import Expired, Rejected, decode
 from ingest.simulator.stream import stream
+from ingest.source.decode import Expired, Rejected, decode
+from ingest.store.batch import Batch, Limits
 from tests.messages import (
     CHILD,
     EXPIRED,

@@ -8,7 +8,7 @@ from typing import Any
 
 from history.entities import BY_NAME, ROOT
 from history.window import Window
-from ingest.message import Message, TopicPartition
+from ingest.source.message import Message, TopicPartition
 
 TOPIC = ROOT.topics[0]
 TWIN = ROOT.topics[1]

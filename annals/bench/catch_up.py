@@ -14,8 +14,8 @@ from django.conf import settings
 
 from annals.bench.load import TOPIC, prepared, produce
 from annals.bench.stand import Stand, bare_copy, finish
-from ingest.message import Message
 from ingest.simulator.stream import stream
+from ingest.source.message import Message
 
 TENTHS = 10
 

@@ -22,13 +22,13 @@ from annals.bench.load import TOPIC, Prepared, prepared, produce, simulated
 from annals.bench.stand import Stand, bare_copy, finish, stand
 from annals.embedded.apache import Apache
 from history.record import Record
-from history.searchkeys import NewKeys, Seen
+from history.search_keys import NewKeys, Seen
 from history.window import Window
-from ingest.decode import decode
-from ingest.envelope import Shape
-from ingest.message import Message
-from ingest.recent import Recent
-from ingest.search import index
+from ingest.consumer.key_cache import BoundedCache
+from ingest.source.decode import decode
+from ingest.source.envelope import Shape
+from ingest.source.message import Message
+from ingest.store.search_index import index
 
 GIANT = 1_000_000
 Figures = dict[str, Any]
@@ -140,7 +140,7 @@ def search_index(bench: Stand, records: list[Record], rows_s: float) -> Figures:
     """Seconds that extracting and storing the business keys takes, for a million messages, and
     its share of the consumer's time."""
     bench.empty()
-    recent: Recent[Seen] = Recent()
+    recent: BoundedCache[Seen] = BoundedCache()
     extracting = storing = 0.0
     stored = 0
     with bench.connect() as connection:

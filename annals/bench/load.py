@@ -11,10 +11,10 @@ from annals.bench.stand import Stand
 from history.entities import BY_NAME, ROOT
 from history.record import Record
 from history.window import Window
-from ingest.decode import decode
-from ingest.message import Message
-from ingest.pack import HEADER, TRAILER, columns, pack
 from ingest.simulator.stream import stream
+from ingest.source.decode import decode
+from ingest.source.message import Message
+from ingest.store.copy_format import HEADER, TRAILER, columns, pack
 
 TOPIC = ROOT.topics[0]
 # A transaction of bare COPY: statements with their binary payloads.

@@ -24,7 +24,7 @@ from psycopg.conninfo import make_conninfo
 from annals.embedded import Broker
 from annals.embedded.daemon import Daemon
 from history.entities import ENTITIES
-from ingest.producer import Producer
+from ingest.source.producer import Producer
 
 DATABASE = "annals_bench"
 MANAGE = Path(__file__).resolve().parents[2] / "manage.py"

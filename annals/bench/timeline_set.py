@@ -21,8 +21,8 @@ from psycopg.conninfo import make_conninfo
 
 from history.entities import BY_NAME, ROOT
 from history.record import Record
-from ingest import pack
 from ingest.simulator.stream import stream
+from ingest.store import copy_format
 
 MANAGE = Path(__file__).resolve().parents[2] / "manage.py"
 BIG, BIG_VERSIONS = "BIG", 10_000
@@ -184,12 +184,12 @@ def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
 def _copy(connection: psycopg.Connection[Any], batch: Sequence[Record]) -> int:
     by_entity: dict[str, list[bytes]] = {}
     for record in batch:
-        by_entity.setdefault(record.entity, []).append(pack.pack(record))
+        by_entity.setdefault(record.entity, []).append(copy_format.pack(record))
     for name, packed in by_entity.items():
         entity = BY_NAME[name]
-        columns = ", ".join(pack.columns(entity))
+        columns = ", ".join(copy_format.columns(entity))
         with connection.cursor() as cursor, cursor.copy(
             f"COPY {entity.table} ({columns}) FROM STDIN (FORMAT binary)"
         ) as copy:  # fmt: skip
-            copy.write(pack.HEADER + b"".join(packed) + pack.TRAILER)
+            copy.write(copy_format.HEADER + b"".join(packed) + copy_format.TRAILER)
     return len(by_entity.get(ROOT.name, ()))

@@ -6,8 +6,8 @@ from typing import Any
 
 from history import exactjson
 from history.entities import BY_TOPIC, ENTITIES
-from ingest import kafka
-from ingest.producer import Producer
+from ingest.source import kafka
+from ingest.source.producer import Producer
 
 PARTITIONS = 3
 # Read until nothing follows. (The end that the embedded broker names when asked for it lies before

@@ -11,7 +11,7 @@ import msgspec
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.renderers import BaseRenderer
 
-from history.completeness import Completeness
+from history.complete_to import Completeness
 from history.people import Author
 from history.timeline import (
     Found,

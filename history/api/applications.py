@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from history import completeness, timeline
+from history import complete_to, timeline
 from history.api import answers, describe, examples
 from history.api.answers import Answer
 from history.api.parameters import TOKEN_LENGTH, Parameters
 from history.api.views import Call, filters, page_size, plain, shape
 from history.entities import CHILDREN, ENTITIES
-from history.searchkeys import SEARCH_VALUE_LENGTH
+from history.search_keys import SEARCH_VALUE_LENGTH
 from history.timeline import ApplicationQuery, Order, Sort
 
 
@@ -41,7 +41,7 @@ class ApplicationTimeline(Call):
         )
         parameters.finish()
         found = timeline.application(query)
-        return answers.page(found, completeness.read(ENTITIES), form)
+        return answers.page(found, complete_to.read(ENTITIES), form)
 
 
 @describe.call(
@@ -74,7 +74,7 @@ class ApplicationAt(Call):
                 for entity in CHILDREN
             },
             "deleted": [answers.version(child, form) for child in found.deleted],
-            "completeness": answers.completeness(completeness.read(ENTITIES), form),
+            "completeness": answers.completeness(complete_to.read(ENTITIES), form),
         }
 
 
@@ -100,5 +100,5 @@ class Search(Call):
         data: Answer = {"results": [answers.found(each, form) for each in results.found]}
         if results.next_token is not None:
             data["nextPageToken"] = results.next_token
-        data["completeness"] = answers.completeness(completeness.read(ENTITIES), form)
+        data["completeness"] = answers.completeness(complete_to.read(ENTITIES), form)
         return data

@@ -18,7 +18,7 @@ from history.api import examples
 from history.api.components import KIND, NUMBER, TYPE, Schema, ref, thing, words
 from history.api.parameters import TEXT_LENGTH, TOKEN_LENGTH
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
-from history.searchkeys import SEARCH_VALUE_LENGTH
+from history.search_keys import SEARCH_VALUE_LENGTH
 from history.timeline import Order, Sort
 from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
 

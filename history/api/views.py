@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from history import completeness, timeline
+from history import complete_to, timeline
 from history.api import access, answers, describe, examples
 from history.api.answers import Answer, Shape
 from history.api.errors import UnknownAddressError, UnknownEntityError
@@ -117,7 +117,7 @@ class Timeline(Call):
         )
         parameters.finish()
         found = timeline.page(query)
-        return answers.page(found, completeness.read([entity]), form)
+        return answers.page(found, complete_to.read([entity]), form)
 
 
 @describe.call(
@@ -195,7 +195,7 @@ class At(Call):
             "time": form.moment(moment),
             **answers.version(found, form),
             "deleted": found.type is ChangeType.DELETE,
-            "completeness": answers.completeness(completeness.read([entity]), form),
+            "completeness": answers.completeness(complete_to.read([entity]), form),
         }
 
 
@@ -226,7 +226,7 @@ class Field(Call):
         }
         if found.next_token is not None:
             data["nextPageToken"] = found.next_token
-        data["completeness"] = answers.completeness(completeness.read([entity]), form)
+        data["completeness"] = answers.completeness(complete_to.read([entity]), form)
         return data
 
 
@@ -249,7 +249,7 @@ class Blame(Call):
         return {
             **answers.version(found.newest, form),
             "blame": [answers.leaf(each, form) for each in found.leaves],
-            "completeness": answers.completeness(completeness.read([entity]), form),
+            "completeness": answers.completeness(complete_to.read([entity]), form),
         }
 
 

@@ -10,7 +10,7 @@ from psycopg.types.numeric import Int4
 
 from history.entities import BY_NAME, ENTITIES, Entity
 from history.record import ChangeType
-from history.searchkeys import SEARCH_VALUE_LENGTH
+from history.search_keys import SEARCH_VALUE_LENGTH
 from history.timeline import paging, rows, token
 from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError
 from history.timeline.rows import Row

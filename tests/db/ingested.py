@@ -13,12 +13,13 @@ from psycopg.rows import dict_row
 
 from history.entities import BY_TOPIC, ENTITIES, ROOT, Entity
 from history.window import Window
-from ingest import completeness, ledger
-from ingest.batch import Batch, Gap, Limits
-from ingest.connect import connect
-from ingest.ledger import Claim
-from ingest.message import Message, TopicPartition
-from ingest.writer import Writer, Written
+from ingest.completeness import figures
+from ingest.source.message import Message, TopicPartition
+from ingest.store import ledger
+from ingest.store.batch import Batch, Gap, Limits
+from ingest.store.connect import connect
+from ingest.store.ledger import Claim
+from ingest.store.transaction import Writer, Written
 from tests.messages import CHILD, SOURCE, TWIN, WINDOW, message
 
 TWIN_SOURCE = TopicPartition(TWIN, "id-of-twin", 0)
@@ -117,7 +118,7 @@ def counts(source: TopicPartition = SOURCE) -> dict[str, int]:
 
 def faults() -> list[str]:
     """What `manage.py ledger` would complain of; also whether the tables hold what it says."""
-    entries = completeness.entries()
+    entries = figures.entries()
     stored: dict[str, int] = {}
     for entry in entries:
         table = BY_TOPIC[entry.topic].table
@@ -127,7 +128,7 @@ def faults() -> list[str]:
         for table, count in stored.items()
         if (found := query(f"SELECT count(*) FROM {table}")[0]["count"]) != count
     ]
-    return completeness.faults(entries) + wrong
+    return figures.faults(entries) + wrong
 
 
 OURS = ("ingest_ledger", "ingest_gap", "ingest_quarantine", "search_key")

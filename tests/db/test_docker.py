@@ -10,8 +10,9 @@ import pytest
 import yaml
 from prometheus_client import REGISTRY
 
-from annals import env, metrics
-from annals.state import State
+from annals import env
+from annals.observe import metrics
+from annals.observe.store_metrics import State
 from history.models import MaintainRun
 from ingest.metrics import BATCHES
 

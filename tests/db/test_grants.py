@@ -11,10 +11,10 @@ from django.core.management import call_command
 from django.db import connection
 from psycopg import errors
 
-from annals.grants import CONSUMER, WEB
+from annals.access.grants import CONSUMER, WEB
 from history.entities import ENTITIES
-from ingest.connect import connect
-from ingest.writer import Writer
+from ingest.store.connect import connect
+from ingest.store.transaction import Writer
 from tests.db.ingested import Ingested, ingested
 from tests.messages import value
 

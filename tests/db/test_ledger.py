@@ -14,15 +14,16 @@ import pytest
 from django.core.management import call_command
 from django.db import connections
 
-from ingest import completeness, ledger
-from ingest.batch import Batch, Gap, Limits
-from ingest.breaker import Tolerance
-from ingest.connect import connect
-from ingest.ledger import Claim, Fenced
-from ingest.message import Message, TopicPartition
-from ingest.persist import Persistence
-from ingest.upkeep import Probe
-from ingest.writer import Writer
+from ingest.completeness import figures
+from ingest.consumer.background import Probe
+from ingest.consumer.breaker import Tolerance
+from ingest.source.message import Message, TopicPartition
+from ingest.store import ledger
+from ingest.store.batch import Batch, Gap, Limits
+from ingest.store.connect import connect
+from ingest.store.ledger import Claim, Fenced
+from ingest.store.retrying import RetryingWriter
+from ingest.store.transaction import Writer
 from tests.db.ingested import (
     CHILD_SOURCE,
     TWIN_SOURCE,
@@ -135,7 +136,7 @@ def test_persistence_passes_on_that_it_is_fenced(ingested: Ingested) -> None:
     batch = ingested.batch(value(id="a"))
     claim_all()
     with pytest.raises(Fenced):
-        Persistence(ingested.writer).write(batch, ingested.claims, {})
+        RetryingWriter(ingested.writer).write(batch, ingested.claims, {})
 
 
 def test_holes_in_the_offsets_are_named(ingested: Ingested) -> None:
@@ -194,7 +195,7 @@ def test_a_topic_made_again_is_another_row(ingested: Ingested) -> None:
     ingested.write(value(id="a"), b"bad", source=again)
     assert counts(again) == {"next_offset": 2, "read": 2, "repeated": 1, "quarantined": 1}
     assert counts() == {"next_offset": 2, "read": 2, "stored": 2}
-    current = {entry.topic_id: entry.current for entry in completeness.entries()}
+    current = {entry.topic_id: entry.current for entry in figures.entries()}
     assert (current["made-again"], current[SOURCE.topic_id]) == (True, False)
     assert faults() == []
 
@@ -211,7 +212,7 @@ def test_figures_and_quarantine_are_of_one_moment(ingested: Ingested) -> None:
     pouring.start()
     try:
         for _ in range(150):
-            assert completeness.faults(completeness.entries()) == []
+            assert figures.faults(figures.entries()) == []
     finally:
         stop.set()
         pouring.join(10)
@@ -222,7 +223,7 @@ def test_lag_is_what_the_broker_has_beyond_the_next_offset(ingested: Ingested) -
     ingested.writer.write(ingested.batch(value()), ingested.claims, {SOURCE: 51})
     with connect() as plain:
         ledger.beat(plain, {ingested.claims[TWIN_SOURCE]: 7})
-    lags = {entry.topic: entry.lag for entry in completeness.entries()}
+    lags = {entry.topic: entry.lag for entry in figures.entries()}
     assert lags == {SOURCE.topic: 50, TWIN_SOURCE.topic: 7, CHILD_SOURCE.topic: None}
 
 
@@ -242,7 +243,7 @@ def test_halted_and_resumed(ingested: Ingested) -> None:
     claim = ingested.claims[SOURCE]
     with connect() as plain:
         ledger.halt(plain, [claim], "5 bad messages in a row")
-        [entry] = [each for each in completeness.entries() if each.topic == SOURCE.topic]
+        [entry] = [each for each in figures.entries() if each.topic == SOURCE.topic]
         assert entry.state == "halted: 5 bad messages in a row"
         assert ledger.claim(plain, SOURCE, 0).halted
         claim = claim_all()[SOURCE]
@@ -312,10 +313,10 @@ def test_old_connections_do_not_hold_the_ledger(ingested: Ingested) -> None:
 
 def test_a_writer_gives_up_only_between_two_tries(ingested: Ingested) -> None:
     """abandon() does not disturb a write that succeeds."""
-    persistence = Persistence(Writer(connect))
-    persistence.abandon()
-    persistence.write(ingested.batch(value(id="a")), ingested.claims, {})
-    persistence.close()
+    writer = RetryingWriter(Writer(connect))
+    writer.abandon()
+    writer.write(ingested.batch(value(id="a")), ingested.claims, {})
+    writer.close()
     assert ids() == ["a"]
 
 

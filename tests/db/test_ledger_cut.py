@@ -6,9 +6,10 @@ import psycopg
 import pytest
 from django.db import connection as django_connection
 
-from ingest import completeness, ledger
-from ingest.connect import connect
-from ingest.message import TopicPartition
+from ingest.completeness import figures
+from ingest.source.message import TopicPartition
+from ingest.store import ledger
+from ingest.store.connect import connect
 
 SOURCE = TopicPartition("top-storage.export.product-instance", "id-1", 0)
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -43,9 +44,9 @@ def test_a_log_that_was_cut_is_read_from_its_start(plain: psycopg.Connection) ->
     # It grows beyond where the first log ended: the newest one goes on, not the first.
     again = ledger.claim(plain, SOURCE, 0, 500)
     assert (again.source, again.next_offset) == (cut.source, 40)
-    entries = completeness.entries()
+    entries = figures.entries()
     assert [entry.current for entry in entries].count(True) == 1
-    assert completeness.faults(entries) == []
+    assert figures.faults(entries) == []
 
 
 def test_each_cut_has_a_row_of_its_own(plain: psycopg.Connection) -> None:

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from django.db import DataError, IntegrityError, ProgrammingError, connection
 
-from annals.logs import Console, Json, describe, request_id
+from annals.observe.logs import Console, Json, describe, request_id
 
 pytestmark = pytest.mark.django_db
 

@@ -13,7 +13,7 @@ from history.entities import BY_NAME
 from history.partitions.maintain import maintain
 from history.partitions.plan import plan
 from history.partitions.status import status
-from ingest.guard import unsettled
+from ingest.completeness.holds import unsettled
 from ingest.models import Ledger, Quarantined
 from tests.db.partitioned import NOW, TABLE, day, policy, raw, tables, transactional_db
 

@@ -13,10 +13,10 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from history.window import Window
-from ingest import quarantine
-from ingest.connect import connect
-from ingest.quarantine import Selection
-from ingest.retry import by_ids, retry
+from ingest.quarantine import messages
+from ingest.quarantine.messages import Selection
+from ingest.quarantine.retry import by_ids, retry
+from ingest.store.connect import connect
 from tests.db.ingested import (
     Ingested,
     counts,
@@ -105,7 +105,7 @@ def test_poison_stays_whatever_is_around_it(ingested: Ingested) -> None:
 def test_pauses_grow_and_then_it_is_given_up(ingested: Ingested) -> None:
     ingested.write(b"bad")
     pauses = []
-    for attempt in range(1, quarantine.MAX_ATTEMPTS + 1):
+    for attempt in range(1, messages.MAX_ATTEMPTS + 1):
         [was] = again().elements()
         [held] = query("SELECT *, extract(epoch FROM next_attempt - now()) AS pause"
                        " FROM ingest_quarantine")  # fmt: skip
@@ -143,12 +143,12 @@ def test_several_workers_never_take_the_same(ingested: Ingested) -> None:
     ingested.write(*[b"bad"] * 10)
     with connect() as one, connect() as other:
         with one.transaction():
-            mine = {held.id for held in quarantine.take(one, ANY, 6)}
+            mine = {held.id for held in messages.take(one, ANY, 6)}
             with other.transaction():
-                theirs = {held.id for held in quarantine.take(other, ANY, 100)}
+                theirs = {held.id for held in messages.take(other, ANY, 100)}
             assert (len(mine), len(theirs)) == (6, 4)
             assert not mine & theirs
-        assert len(quarantine.take(other, ANY, 100)) == 10
+        assert len(messages.take(other, ANY, 100)) == 10
 
 
 def test_a_dry_run_changes_nothing(ingested: Ingested) -> None:
@@ -174,8 +174,8 @@ def test_discarded_ones_are_settled_and_stay_counted(ingested: Ingested) -> None
     ingested.write(b"bad", b"bad", value(id="a"))
     first = quarantined()[0]["id"]
     with connect() as plain:
-        assert quarantine.discard(plain, [first], "a test of theirs") == 1
-        assert quarantine.discard(plain, [first], "again") == 0
+        assert messages.discard(plain, [first], "a test of theirs") == 1
+        assert messages.discard(plain, [first], "again") == 0
     held = quarantined()[0]
     assert (held["status"], held["outcome"]) == ("discarded", "a test of theirs")
     assert again() == {"retrying": 1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth.models import Group, Permission, User
 
-from annals import roles
+from annals.access import roles
 
 pytestmark = pytest.mark.django_db
 

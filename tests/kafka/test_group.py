@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 
 from annals.embedded.apache import Apache
 from annals.embedded.daemon import Daemon
-from ingest import kafka
+from ingest.source import kafka
 from tests.kafka import brokers
 
 pytestmark = pytest.mark.kafka
@@ -28,7 +28,7 @@ PATIENCE_SECONDS = 30
 # A process, since only that can be killed or frozen: librdkafka's own threads keep membership up.
 MEMBER = """
 import json, pathlib, signal, sys
-from ingest.kafka import Source
+from ingest.source.kafka import Source
 bootstrap, group, topic, given, home = sys.argv[1:]
 def note(places):
     draft = pathlib.Path(home, "draft")

@@ -20,8 +20,8 @@ from pytest_django import Settings
 from annals.embedded.broker import Broker
 from annals.embedded.daemon import Daemon
 from history.entities import ENTITIES
-from ingest.producer import Producer
 from ingest.simulator.stream import stream
+from ingest.source.producer import Producer
 from tests.kafka import brokers
 
 pytestmark = pytest.mark.kafka

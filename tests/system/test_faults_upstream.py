@@ -11,7 +11,7 @@ import pytest
 
 from annals.embedded import process
 from annals.embedded.daemon import Daemon
-from ingest.upkeep import BEAT_SECONDS
+from ingest.consumer.background import BEAT_SECONDS
 from tests.consuming import Consumers, Database, Feed, Running, send, until
 from tests.messages import TOPIC, value
 from tests.processes import consumers, database, feed, server

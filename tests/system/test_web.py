@@ -107,7 +107,7 @@ def test_it_logs_json_and_ends_with_nothing_left(web: Web) -> None:
     assert list(web.temporary.iterdir()) == []
     text = web.log.read_text()
     lines = [json.loads(line) for line in text.splitlines()]
-    (request,) = [line for line in lines if line["logger"] == "annals.requests"]
+    (request,) = [line for line in lines if line["logger"] == "annals.observe.requests"]
     assert request["message"] == "GET /nothing"
     assert request["status"] == 404
     assert len(request["requestId"]) == 32

@@ -10,11 +10,11 @@ from django.utils import translation
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.admin import amounts
-from history.admin.fields import Fields
-from history.admin.rows import row, steps
-from history.admin.sides import pair
-from history.admin.values import ABSENT, MOST_ITEMS, Value, readable
+from history.admin.parts import amounts
+from history.admin.parts.field_names import Fields
+from history.admin.parts.rows import row, steps
+from history.admin.parts.text_diff import pair
+from history.admin.parts.values import ABSENT, MOST_ITEMS, Value, readable
 from history.diff import changes
 from history.exactjson import loads
 from history.labels import Catalogue

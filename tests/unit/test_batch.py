@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from history.entities import ENTITIES
-from ingest.batch import GIANT_BYTES, Batch, Gap, Limits, Progress
-from ingest.decode import Reason
-from ingest.message import Message, TopicPartition
+from ingest.source.decode import Reason
+from ingest.source.message import Message, TopicPartition
+from ingest.store.batch import GIANT_BYTES, Batch, Gap, Limits, Progress
 from tests.messages import CHILD, EXPIRED, SOURCE, TOPIC, WINDOW, message, value, with_data
 
 ROOMY = Limits(1_000, 1 << 30)

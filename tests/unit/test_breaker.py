@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.breaker import Breaker, Tolerance
+from ingest.consumer.breaker import Breaker, Tolerance
 
 TOLERANCE = Tolerance(consecutive=5, ratio=0.5, window=10)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from history.entities import ENTITIES, ROOT
 from history.record import ChangeType, Record
 from history.window import MICROSECONDS_PER_DAY
-from ingest.decode import MAX_NESTING, Expired, Reason, Rejected, decode, moment
+from ingest.source.decode import MAX_NESTING, Expired, Reason, Rejected, decode, moment
 from tests import fuzz
 from tests.messages import (
     CHILD,

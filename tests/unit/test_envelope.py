@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from history.entities import ROOT
-from history.pick import Picker, PointerError
+from history.json_pointer import PointerError, PointerLookup
 from history.window import Window
-from ingest.decode import Reason, Rejected, decode
-from ingest.envelope import ShapeError, shapes
-from ingest.message import Message
+from ingest.source.decode import Reason, Rejected, decode
+from ingest.source.envelope import ShapeError, shapes
+from ingest.source.message import Message
 
 WINDOW = Window(date(2025, 1, 1), date(2025, 12, 31))
 TOPIC = ROOT.topics[0]
@@ -107,7 +107,7 @@ def test_a_wrong_declaration_is_refused(text: bytes, told: str) -> None:
 
 def test_a_pointer_begins_with_a_slash() -> None:
     with pytest.raises(PointerError, match="must be empty or begin with /"):
-        Picker([("rate", int)])
+        PointerLookup([("rate", int)])
 
 
 NAMES = st.text(st.sampled_from("ab/~ж"), min_size=1, max_size=3)
@@ -117,7 +117,7 @@ TREES = st.recursive(
 
 
 @given(TREES)
-def test_a_picker_finds_every_leaf_that_a_walk_finds(tree: dict[str, Any]) -> None:
+def test_a_lookup_finds_every_leaf_that_a_walk_finds(tree: dict[str, Any]) -> None:
     leaves: dict[str, int] = {}
 
     def walk(value: Any, pointer: str) -> None:
@@ -128,14 +128,14 @@ def test_a_picker_finds_every_leaf_that_a_walk_finds(tree: dict[str, Any]) -> No
             leaves[pointer] = value
 
     walk(tree, "")
-    found = Picker([(pointer, int) for pointer in leaves] + [("/absent!", int)])(
+    found = PointerLookup([(pointer, int) for pointer in leaves] + [("/absent!", int)])(
         msgspec.json.encode(tree)
     )
     assert found == [*leaves.values(), UNSET]
 
 
 def test_a_part_may_be_wanted_with_its_whole() -> None:
-    whole_part, part = Picker([("/a", Raw), ("/a/b", int)])(b'{"a":{"b":5,"c":[]}}')
+    whole_part, part = PointerLookup([("/a", Raw), ("/a/b", int)])(b'{"a":{"b":5,"c":[]}}')
     assert (bytes(whole_part), part) == (b'{"b":5,"c":[]}', 5)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ingest.breaker import Tolerance
-from ingest.ledger import Claim
-from ingest.message import TopicPartition
-from ingest.positions import Positions, place_of
+from ingest.consumer.breaker import Tolerance
+from ingest.consumer.positions import Positions, place_of
+from ingest.source.message import TopicPartition
+from ingest.store.ledger import Claim
 
 TOLERANCE = Tolerance(5, 0.5, 10)
 ONE, TWO = TopicPartition("a", "id", 0), TopicPartition("a", "id", 1)

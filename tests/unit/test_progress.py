@@ -2,7 +2,7 @@
 
 from io import StringIO
 
-from ingest.progress import Progress
+from history.management.progress import Progress
 
 
 class Terminal(StringIO):

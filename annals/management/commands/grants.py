@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.db import connection, transaction
 
-from annals.grants import CONSUMER, WEB, statements
+from annals.access.grants import CONSUMER, WEB, statements
 
 
 class Command(BaseCommand):

@@ -31,7 +31,7 @@ from history.partitions.plan import DayPlan, Policy, plan
 from history.partitions.strategy import DayPartition
 from history.seals.seal import due, seal
 from history.seals.verify import chain, head, verify
-from ingest.guard import unsettled
+from ingest.completeness.holds import unsettled
 
 BROKEN = (PostgresPartitioningError, DatabaseError, psycopg.Error, ArchiveError, OSError)
 

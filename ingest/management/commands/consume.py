@@ -22,16 +22,16 @@ from prometheus_client import start_http_server
 
 from history.entities import BY_TOPIC
 from history.window import Window
-from ingest import kafka
-from ingest.batch import Limits
-from ingest.breaker import Tolerance
-from ingest.connect import connect
-from ingest.consumer import Consumer, Policy
-from ingest.decode import Decode, decode
-from ingest.envelope import ShapeError, shapes
-from ingest.persist import Persistence
-from ingest.upkeep import Probe
-from ingest.writer import Writer
+from ingest.consumer.background import Probe
+from ingest.consumer.breaker import Tolerance
+from ingest.consumer.loop import Consumer, Policy
+from ingest.source import kafka
+from ingest.source.decode import Decode, decode
+from ingest.source.envelope import ShapeError, shapes
+from ingest.store.batch import Limits
+from ingest.store.connect import connect
+from ingest.store.retrying import RetryingWriter
+from ingest.store.transaction import Writer
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Cons
     return Consumer(
         policy,
         partial(kafka.Source, bootstrap, group, topics, given),
-        Persistence(Writer(connect)),
+        RetryingWriter(Writer(connect)),
         Probe(
             partial(connect, "annals-probe"),
             partial(kafka.peek, bootstrap, given),

@@ -11,8 +11,9 @@ from django.core.management.base import BaseCommand
 from rich.console import Console
 from rich.table import Table
 
-from ingest import completeness, kafka
+from ingest.completeness import figures
 from ingest.management.commands.consume import brokers
+from ingest.source import kafka
 
 COLUMNS = ("read", "stored", "repeated", "expired", "quarantined")
 
@@ -28,18 +29,18 @@ class Command(BaseCommand):
         )
 
     def handle(self, **options: Any) -> None:
-        entries = completeness.entries()
+        entries = figures.entries()
         if not options["offline"]:
             entries = self._with_lag(entries)
-        faults = completeness.faults(entries)
+        faults = figures.faults(entries)
         if options["json"]:
-            self.stdout.write(json.dumps(completeness.as_json(entries, faults)))
+            self.stdout.write(json.dumps(figures.as_json(entries, faults)))
         else:
             self._print(entries, faults)
         if faults:
             sys.exit(1)
 
-    def _with_lag(self, entries: list[completeness.Entry]) -> list[completeness.Entry]:
+    def _with_lag(self, entries: list[figures.Entry]) -> list[figures.Entry]:
         bootstrap, given = brokers()
         places = [(entry.topic, entry.partition) for entry in entries if entry.current]
         try:
@@ -54,7 +55,7 @@ class Command(BaseCommand):
             for entry in entries
         ]
 
-    def _print(self, entries: list[completeness.Entry], faults: list[str]) -> None:
+    def _print(self, entries: list[figures.Entry], faults: list[str]) -> None:
         if not entries:
             self.stdout.write("The ledger is empty: nothing has been consumed yet.")
             return

@@ -15,14 +15,14 @@ from django.db.models import Count, F, Max, Min, Q
 from rich.console import Console
 from rich.table import Table
 
+from history.management.progress import Progress
 from history.window import Window
-from ingest import quarantine
-from ingest.connect import connect
 from ingest.management.commands.consume import decoding
 from ingest.models import Ledger, Quarantined
-from ingest.progress import Progress
-from ingest.quarantine import OPEN, Selection
-from ingest.retry import by_ids, retry
+from ingest.quarantine import messages
+from ingest.quarantine.messages import OPEN, Selection
+from ingest.quarantine.retry import by_ids, retry
+from ingest.store.connect import connect
 
 UNSETTLED = (*OPEN, "failed")
 PLACE = ("topic", "partition", "offset")
@@ -167,7 +167,7 @@ class Command(BaseCommand):
             self.stdout.write(f"{len(ids):,} would be discarded")
             return
         with connect("annals-discard") as connection:
-            count = quarantine.discard(connection, ids, options["why"])
+            count = messages.discard(connection, ids, options["why"])
         self.stdout.write(f"{count:,} discarded")
 
     def _resume(self, options: dict[str, Any]) -> None:

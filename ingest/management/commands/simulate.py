@@ -19,13 +19,13 @@ from django.core.management.base import BaseCommand, CommandError
 from rich.console import Console
 
 from history.entities import ENTITIES
-from ingest.producer import Producer, ProducerError
-from ingest.progress import Progress
+from history.management.progress import Progress
 from ingest.simulator import people
 from ingest.simulator.plan import LIVE_RPS, Asked, Plan, PlanError, plan
 from ingest.simulator.report import report
 from ingest.simulator.stream import stream
 from ingest.simulator.tally import Tally
+from ingest.source.producer import Producer, ProducerError
 
 N = TypeVar("N", int, float)
 

@@ -1,0 +1,102 @@
+"""Whether this process lives (/healthz) and whether it can serve (/readyz).
+
+Also the one door for what machines ask: answered before host names, HTTPS and sessions are looked
+at, because a probe comes by IP address over plain HTTP.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import cache
+
+import psycopg
+from django.db import Error as DatabaseError
+from django.db import connection
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
+from django.http import HttpRequest, HttpResponse, JsonResponse
+
+from annals.observe import metrics
+from annals.observe.logs import describe
+from annals.observe.store_metrics import check_reachable
+from history.days import partition_name
+from history.entities import ENTITIES
+
+OK = "ok"
+
+log = logging.getLogger(__name__)
+
+
+class Probes:
+    """Middleware, to stand first: answers /healthz, /readyz and /metrics, passes on the rest."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+        self.views = {"/healthz": alive, "/readyz": ready, "/metrics": metrics.view}
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        view = self.views.get(request.path)
+        if view is None:
+            return self.get_response(request)
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponse(status=405, headers={"Allow": "GET, HEAD"})
+        return view(request)
+
+
+def alive(_: HttpRequest) -> HttpResponse:
+    """200 as long as the process answers; looks at nothing else."""
+    return JsonResponse({"status": OK})
+
+
+def ready(_: HttpRequest) -> HttpResponse:
+    """200 with every check `ok`, or 503 with a word for what is missing. No details: the answer
+    is open to everybody, so they go to the log."""
+    checks = {}
+    for name, check in CHECKS.items():
+        try:
+            checks[name] = check()
+        except (DatabaseError, psycopg.Error) as error:
+            log.warning("readiness: %s", describe(error))
+            checks[name] = "unreachable"
+            break
+    good = set(checks.values()) == {OK}
+    answer = {"status": OK if good else "unavailable", "checks": checks}
+    return JsonResponse(answer, status=200 if good else 503)
+
+
+def _database() -> str:
+    check_reachable()
+    return OK
+
+
+@cache
+def _known_migrations() -> frozenset[tuple[str, str]]:
+    return frozenset(MigrationLoader(None, ignore_no_migrations=True).disk_migrations)
+
+
+def _migrations() -> str:
+    missing = _known_migrations() - set(MigrationRecorder(connection).applied_migrations())
+    return f"{len(missing)} not applied" if missing else OK
+
+
+def _partitions() -> str:
+    """Whether every table has today and tomorrow: what arrives now has a place."""
+    today = datetime.now(UTC).date()
+    wanted = [
+        partition_name(entity.table, day)
+        for entity in ENTITIES
+        for day in (today, today + timedelta(days=1))
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_class WHERE relispartition AND relname = ANY(%s)", [wanted]
+        )
+        (found,) = cursor.fetchone() or (0,)
+    return OK if found == len(wanted) else f"{len(wanted) - found} missing"
+
+
+CHECKS: dict[str, Callable[[], str]] = {
+    "database": _database,
+    "migrations": _migrations,
+    "partitions": _partitions,
+}

@@ -1,0 +1,68 @@
+"""What Prometheus reads at /metrics: requests of every web process, and the store's own state.
+
+The state is read from the database when asked, so that one answer is right whichever process
+gives it, and a consumer that hangs is seen too.
+"""
+
+import hmac
+import os
+from collections.abc import Iterable
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from prometheus_client import (
+    REGISTRY,
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from annals.observe.store_metrics import State
+
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+REQUESTS = Counter("annals_http_requests", "HTTP requests answered", ["route", "method", "status"])
+SECONDS = Histogram(
+    "annals_http_request_seconds", "Time to answer", ["route", "method"], buckets=BUCKETS
+)
+
+
+def observe(route: str, method: str, status: int, seconds: float) -> None:
+    """Count one answered request; seconds is the time it took."""
+    REQUESTS.labels(route, method, str(status)).inc()
+    SECONDS.labels(route, method).observe(seconds)
+
+
+def view(request: HttpRequest) -> HttpResponse:
+    """The metrics as text: to whoever has the token; in a demo without one, to everybody."""
+    token = settings.ANNALS.metrics_token
+    if token is None and not settings.ANNALS.demo:
+        return _refuse("Metrics are closed: set ANNALS_METRICS_TOKEN and give it as Bearer token.")
+    if token is not None:
+        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(given.encode(), token.encode()):
+            return _refuse("Wrong or no Bearer token.")
+    text = b"".join(generate_latest(registry) for registry in _registries())
+    return HttpResponse(text, content_type=CONTENT_TYPE_LATEST)
+
+
+def _registries() -> Iterable[CollectorRegistry]:
+    state = CollectorRegistry()
+    state.register(State())
+    if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+        return REGISTRY, state
+    processes = CollectorRegistry()
+    MultiProcessCollector(processes)  # type: ignore[no-untyped-call]
+    return processes, state
+
+
+def _refuse(sentence: str) -> HttpResponse:
+    response = HttpResponse(f"{sentence}\n", status=401, content_type="text/plain")
+    response.headers["WWW-Authenticate"] = 'Bearer realm="metrics"'
+    return response

@@ -1,0 +1,74 @@
+"""Every request has an id, one log line and a place in the metrics."""
+
+import logging
+import re
+import time
+import uuid
+from collections.abc import Callable
+
+from django.http import HttpRequest, HttpResponse
+from django.utils.functional import empty
+
+from annals.observe import metrics
+from annals.observe.logs import request_id
+
+HEADER = "X-Request-ID"
+ACCEPTED = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+log = logging.getLogger(__name__)
+
+
+class RequestLog:
+    """Takes the id that a proxy in front gave, or makes one; says it back in the answer.
+
+    Views find it as `request.META["HTTP_X_REQUEST_ID"]`. The log line has the path and never the
+    query string, which may hold what somebody searched for.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        given = request.headers.get(HEADER, "")
+        identifier = given if ACCEPTED.fullmatch(given) else uuid.uuid4().hex
+        request.META["HTTP_X_REQUEST_ID"] = identifier
+        token = request_id.set(identifier)
+        began = time.perf_counter()
+        try:
+            response = self.get_response(request)
+            seconds = time.perf_counter() - began
+            metrics.observe(_route(request), request.method or "", response.status_code, seconds)
+            _write(request, response, seconds)
+        finally:
+            request_id.reset(token)
+        response.headers[HEADER] = identifier
+        return response
+
+
+def _write(request: HttpRequest, response: HttpResponse, seconds: float) -> None:
+    level = logging.WARNING if response.status_code >= 500 else logging.INFO
+    log.log(
+        level,
+        "%s %s",
+        request.method,
+        request.path,
+        extra={
+            "status": response.status_code,
+            "ms": round(seconds * 1000, 1),
+            "user": _user(request),
+        },
+    )
+
+
+def _route(request: HttpRequest) -> str:
+    """The pattern that matched, so that ids do not become label values."""
+    match = request.resolver_match
+    return match.route if match else "none"
+
+
+def _user(request: HttpRequest) -> str | None:
+    """The login, where the view asked for it; asking here would cost a query."""
+    user = vars(request).get("user")
+    if user is None or getattr(user, "_wrapped", None) is empty:
+        return None
+    return str(user.get_username()) or None

@@ -1,0 +1,124 @@
+"""The store's own state as Prometheus metrics, read from the database at each scrape."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from operator import attrgetter
+
+import psycopg
+from django.db import Error as DatabaseError
+from django.db import connection
+from django.db.models import Count
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from annals.observe import partition_metrics
+from annals.observe.logs import describe
+from history.entities import ENTITIES
+from history.partitions import catalog
+from ingest.completeness import figures
+from ingest.completeness.figures import Entry
+from ingest.models import Quarantined
+
+REACH_S = 2
+OUTCOMES = ("stored", "repeated", "expired", "quarantined")
+PLACE = ["topic", "partition"]
+
+log = logging.getLogger(__name__)
+
+
+def check_reachable() -> None:
+    """Raises psycopg.Error within REACH_S where no connection can be made.
+
+    Who asks for metrics or readiness does not wait as long as the pool does for a connection, and
+    would take a database that is away for a process that hangs.
+    """
+    parameters = {**connection.get_connection_params(), "connect_timeout": REACH_S}
+    psycopg.connect(**parameters).close()
+
+
+class State(Collector):
+    """annals_store_up, and where that is 1 everything else."""
+
+    def collect(self) -> Iterator[Metric]:
+        try:
+            check_reachable()
+            families = [
+                *_ledger(figures.entries()),
+                _quarantine(),
+                *_partitions(),
+                *partition_metrics.days(),
+                *partition_metrics.last_run(),
+            ]
+        except (DatabaseError, psycopg.Error) as error:
+            log.warning("metrics: %s", describe(error))
+            families = []
+        up = GaugeMetricFamily("annals_store_up", "1: the database answers", value=bool(families))
+        yield from (up, *families)
+
+
+def _ledger(entries: Sequence[Entry]) -> Iterator[Metric]:
+    """Counts go on over topics that were made again; lag and state are of the current one."""
+    read = CounterMetricFamily("annals_store_read", "Messages read from Kafka", labels=PLACE)
+    became = CounterMetricFamily(
+        "annals_store_messages", "Messages by what became of them", labels=[*PLACE, "became"]
+    )
+    lag = GaugeMetricFamily("annals_store_lag", "Messages not read yet", labels=PLACE)
+    halted = GaugeMetricFamily("annals_store_halted", "1: reading stopped", labels=PLACE)
+    seen = GaugeMetricFamily(
+        "annals_store_seen_timestamp_seconds",
+        "When a consumer last noted how far it is",
+        labels=PLACE,
+    )
+    sums: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * (1 + len(OUTCOMES)))
+    for entry in entries:
+        place = (entry.topic, str(entry.partition))
+        for number, name in enumerate(("read", *OUTCOMES)):
+            sums[place][number] += getattr(entry, name)
+        if entry.current:
+            halted.add_metric(place, entry.halted_at is not None)
+            seen.add_metric(place, entry.checked_at.timestamp())
+            if entry.lag is not None:
+                lag.add_metric(place, entry.lag)
+    for place, (first, *rest) in sums.items():
+        read.add_metric(place, first)
+        for outcome, count in zip(OUTCOMES, rest, strict=True):
+            became.add_metric([*place, outcome], count)
+    faults = GaugeMetricFamily(
+        "annals_store_faults",
+        "Places where the ledger does not add up (manage.py ledger names them)",
+        value=len(figures.faults(entries)),
+    )
+    yield from (read, became, lag, halted, seen, faults)
+
+
+def _quarantine() -> Metric:
+    family = GaugeMetricFamily(
+        "annals_store_quarantine", "Messages in quarantine", labels=["status", "reason"]
+    )
+    rows = Quarantined.objects.values_list("status", "reason").annotate(count=Count("id"))
+    for status, reason, count in rows.order_by("status", "reason"):
+        family.add_metric([status, reason], count)
+    return family
+
+
+def _partitions() -> Iterator[Metric]:
+    today = datetime.now(UTC).date()
+    ahead = GaugeMetricFamily(
+        "annals_store_days_ahead",
+        "Days from today to the newest partition; below 0: today has none",
+        labels=["table"],
+    )
+    size = GaugeMetricFamily("annals_store_bytes", "On disk, with indexes", labels=["table"])
+    rows = GaugeMetricFamily("annals_store_rows", "Versions, as estimated", labels=["table"])
+    partitions = catalog.read(connection, [entity.table for entity in ENTITIES])
+    for table, group in groupby(partitions, attrgetter("table")):
+        found = list(group)
+        days = [partition.day for partition in found if partition.day is not None]
+        if days:
+            ahead.add_metric([table], (max(days) - today).days)
+        size.add_metric([table], sum(partition.bytes for partition in found))
+        rows.add_metric([table], sum(partition.rows for partition in found))
+    yield from (ahead, size, rows)

@@ -1,7 +1,0 @@
-"""Puts the support screens in the place of Django's default admin site."""
-
-from django.contrib.admin.apps import AdminConfig
-
-
-class ScreensConfig(AdminConfig):
-    default_site = "history.admin.site.AnnalsSite"

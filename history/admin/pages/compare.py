@@ -1,0 +1,109 @@
+"""Any two versions of one entity beside each other."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from history import timeline
+from history.admin.pages.missing import nothing_here
+from history.admin.parts import links
+from history.admin.parts.cards import fields_of, utc
+from history.admin.parts.rows import row
+from history.admin.parts.subject import by, subject
+from history.admin.site.access import may_view_history
+from history.entities import Entity
+from history.record import MAX_VERSION
+from history.timeline import Comparison, Version
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two versions, as the head of its column."""
+
+    version: int
+    updated_at: datetime
+    utc: str
+    by: str
+    raw_url: str
+
+
+class PairForm(forms.Form):
+    """Which two versions. Its fields are named as in the API."""
+
+    def __init__(self, data: object) -> None:
+        super().__init__(data)  # type: ignore[arg-type]
+        for name in ("from", "to"):
+            self.fields[name] = forms.IntegerField(min_value=0, max_value=MAX_VERSION)
+
+
+@may_view_history
+def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
+    """?from= and ?to= name the versions; without them the page asks for them."""
+    form = PairForm(request.GET)
+    if not form.is_valid():
+        return _ask(request, entity, id)
+    old, new = form.cleaned_data["from"], form.cleaned_data["to"]
+    try:
+        found = timeline.compare(entity, id, old, new)
+    except timeline.NotFoundError as error:
+        return nothing_here(request, entity, id, error)
+    plain = [one for one in found.changes if not one.technical]
+    technical = [one for one in found.changes if one.technical]
+    fields = fields_of(entity)
+    data = found.after.data
+    return _render(
+        request,
+        entity,
+        id,
+        found.after,
+        {
+            "from_version": old,
+            "to_version": new,
+            "sides": _sides(found),
+            "rows": [row(one.change, data, fields) for one in plain],
+            "technical_rows": [row(one.change, data, fields) for one in technical],
+            "swap_url": links.compare(entity, id, {"from": new, "to": old}),
+            "count_text": ngettext("{n} change", "{n} changes", len(plain)).format(n=len(plain)),
+        },
+    )
+
+
+def _ask(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
+    try:
+        newest = timeline.page(timeline.Query(entity=entity, id=id, page_size=1))
+    except timeline.NotFoundError as error:
+        return nothing_here(request, entity, id, error)
+    note = _("Name two versions by their numbers.")
+    return _render(request, entity, id, newest.versions[0], {"notes": [note]})
+
+
+def _render(
+    request: HttpRequest, entity: Entity, id: str, version: Version, shown: dict[str, object]
+) -> HttpResponse:
+    head = subject(entity, id, version)
+    context = {
+        **admin.site.each_context(request),
+        "title": f"{head.kind} {id}",
+        "subject": head,
+        **shown,
+    }
+    return render(request, "history/compare.html", context)
+
+
+def _sides(found: Comparison) -> list[Side]:
+    return [
+        Side(
+            version.version,
+            version.updated_at,
+            utc(version.updated_at),
+            by(version),
+            links.snapshot(version.entity, version.id, version.version),
+        )
+        for version in (found.before, found.after)
+    ]

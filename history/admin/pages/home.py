@@ -1,0 +1,21 @@
+"""What the first page shows besides Django's list of models."""
+
+from typing import Any
+
+from django.http import HttpRequest
+
+from history.admin.parts import recently_opened
+from history.admin.parts.cards import title
+from history.admin.site.access import PERMISSION
+from history.entities import ENTITIES
+
+
+def first_page(request: HttpRequest) -> dict[str, Any]:
+    """The search box and what was opened lately, for those who may view history."""
+    if not request.user.has_perm(PERMISSION):
+        return {"entities": [], "recent": [], "hide_finder": True}
+    return {
+        "entities": [title(entity) for entity in ENTITIES],
+        "recent": recently_opened.opened(request),
+        "hide_finder": True,
+    }

@@ -1,0 +1,47 @@
+"""One version's snapshot as it was stored, to read, to copy and to download."""
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.text import get_valid_filename
+
+from history import timeline
+from history.admin.pages.missing import nothing_here
+from history.admin.parts import links
+from history.admin.parts.json_html import coloured, indented
+from history.admin.parts.subject import subject
+from history.admin.site.access import may_view_history
+from history.entities import Entity
+
+
+@may_view_history
+def page(request: HttpRequest, entity: Entity, id: str, version: int) -> HttpResponse:
+    """With ?download=1 the JSON itself. 404 with a reason where there is no such version."""
+    try:
+        found = timeline.version(entity, id, version, frozenset())
+    except timeline.NotFoundError as error:
+        return nothing_here(request, entity, id, error)
+    text = indented(found.snapshot)
+    if "download" in request.GET:
+        response = HttpResponse(text, content_type="application/json; charset=utf-8")
+        name = get_valid_filename(f"{entity.name}-{id}-v{version}.json")
+        response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+        return response
+    head = subject(entity, id, found)
+    previous = found.previous_version
+    return render(
+        request,
+        "history/snapshot.html",
+        {
+            **admin.site.each_context(request),
+            "title": f"{head.kind} {id}",
+            "subject": head,
+            "text": text,
+            "json": coloured(text),
+            "previous": previous,
+            "previous_url": "" if previous is None else links.snapshot(entity, id, previous),
+            "compare_url": ""
+            if previous is None
+            else links.compare(entity, id, {"from": previous, "to": version}),
+        },
+    )

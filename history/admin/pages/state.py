@@ -1,0 +1,83 @@
+"""An entity as it is now: each field with who last changed it, and when."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from history import people, timeline
+from history.admin.pages.missing import nothing_here
+from history.admin.parts import links
+from history.admin.parts.cards import fields_of, utc
+from history.admin.parts.field_names import Fields
+from history.admin.parts.rows import steps
+from history.admin.parts.subject import subject
+from history.admin.parts.values import Value, readable
+from history.admin.site.access import may_view_history
+from history.entities import Entity
+from history.exactjson import Json
+from history.timeline import Leaf, Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One leaf. trail and label as in rows.Row; who: the person, else the service; utc: since
+    when. url: the versions that changed it."""
+
+    trail: Sequence[str]
+    label: str
+    path: str
+    value: Value
+    origin: Origin
+    who: str
+    utc: str
+    url: str
+    version_url: str
+
+
+@may_view_history
+def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
+    """Plain fields first shown, technical ones folded; 404 with a reason."""
+    try:
+        found = timeline.blame(entity, id)
+    except timeline.NotFoundError as error:
+        return nothing_here(request, entity, id, error)
+    services = people.authors({leaf.origin.client_id for leaf in found.leaves})
+    plain: list[Line] = []
+    technical: list[Line] = []
+    for leaf in found.leaves:
+        hidden = leaf.label is not None and leaf.label.technical
+        service = services[leaf.origin.client_id].name
+        line = _line(entity, id, leaf, found.newest.data, service)
+        (technical if hidden else plain).append(line)
+    head = subject(entity, id, found.newest, tab="state")
+    return render(
+        request,
+        "history/state.html",
+        {
+            **admin.site.each_context(request),
+            "title": f"{head.kind} {id}",
+            "subject": head,
+            "lines": plain,
+            "technical_lines": technical,
+        },
+    )
+
+
+def _line(entity: Entity, id: str, leaf: Leaf, data: Json, service: str) -> Line:
+    fields: Fields = fields_of(entity)
+    names = steps(leaf.path, data, fields) or [""]
+    origin = leaf.origin
+    return Line(
+        trail=names[:-1],
+        label=names[-1],
+        path=leaf.path,
+        value=readable(leaf.value, fields, leaf.path),
+        origin=origin,
+        who=origin.author.name if origin.author else service,
+        utc=utc(origin.updated_at),
+        url=links.timeline(entity, id, {"path": leaf.path}) if leaf.path else "",
+        version_url=links.snapshot(entity, id, origin.version),
+    )

@@ -1,0 +1,137 @@
+"""The timeline pages: one entity's, and an application's with all that belongs to it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+
+from history import complete_to, timeline
+from history.admin.pages.missing import nothing_here
+from history.admin.parts import links, recently_opened
+from history.admin.parts.cards import Deck
+from history.admin.parts.completeness_note import Complete
+from history.admin.parts.filter_form import FilterForm, known_authors
+from history.admin.parts.paging import PAGE, pages
+from history.admin.parts.subject import Part, parts, subject
+from history.admin.site.access import may_view_history
+from history.entities import ENTITIES, ROOT, Entity
+from history.timeline import ApplicationQuery, Filters, Include, Page, Query, Version
+
+PAGE_SIZE = 50
+CHANGES = frozenset({Include.CHANGES})
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a page shows: of which entity, read how. whole: with the children."""
+
+    entity: Entity
+    id: str
+    read: Callable[[Filters, str | None], Page]
+    whole: bool = False
+
+
+@may_view_history
+def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
+    """One entity's versions, newest first; 404 with a reason where there is nothing."""
+
+    def read(filters: Filters, token: str | None) -> Page:
+        return timeline.page(
+            Query(
+                entity=entity,
+                id=id,
+                filters=filters,
+                page_size=PAGE_SIZE,
+                page_token=token,
+                include=CHANGES,
+            )
+        )
+
+    return _respond(request, Source(entity, id, read))
+
+
+@may_view_history
+def application(request: HttpRequest, id: str) -> HttpResponse:
+    """The versions of an application and of its children in one order."""
+
+    def read(filters: Filters, token: str | None) -> Page:
+        return timeline.application(
+            ApplicationQuery(
+                id=id, filters=filters, page_size=PAGE_SIZE, page_token=token, include=CHANGES
+            )
+        )
+
+    return _respond(request, Source(ROOT, id, read, whole=True))
+
+
+def _respond(request: HttpRequest, source: Source) -> HttpResponse:
+    form, token, notes = FilterForm(request.GET), request.GET.get(PAGE) or None, list[str]()
+    try:
+        try:
+            found = source.read(form.filters(), token)
+        except timeline.BadParameterError as error:
+            text = _("This cannot be asked ({reason}). Everything is shown.")
+            notes.append(text.format(reason=error))
+            form, token = FilterForm({}), None
+            found = source.read(form.filters(), None)
+        plain = token is None and not form.applied
+        newest = found.versions[0] if plain and not source.whole else _newest(source)
+    except timeline.NotFoundError as error:
+        return nothing_here(request, source.entity, source.id, error)
+    recently_opened.remember(request, source.entity, source.id)
+    filtered = partial(_only_path, form.parameters())
+    deck = Deck.of(
+        found.versions,
+        newest=newest.version if newest else None,
+        merged=source.whole,
+        path_filter=filtered,
+    )
+    head = subject(source.entity, source.id, newest, tab="whole" if source.whole else "card")
+    kinds = ENTITIES if source.whole else [source.entity]
+    return render(
+        request,
+        "history/timeline.html",
+        {
+            **admin.site.each_context(request),
+            **pages(request, head.url, form.parameters(), found.next_token),
+            "title": f"{head.kind} {source.id}",
+            "subject": head,
+            "parts": _parts(source) if source.whole and plain else (),
+            "merged": source.whole,
+            "form": form,
+            "notes": notes,
+            "cards": deck.cards(found.versions),
+            "known_authors": known_authors(found.versions),
+            "known_services": deck.services.values(),
+            "complete": Complete.of(complete_to.read(kinds)),
+            "at_start": found.next_token is None and not form.applied,
+        },
+    )
+
+
+def _newest(source: Source) -> Version | None:
+    """The newest version of all, for the head of the page; None where only children are known."""
+    try:
+        found = timeline.page(
+            Query(entity=source.entity, id=source.id, page_size=1, include=frozenset())
+        )
+    except timeline.NotFoundError:
+        return None
+    return found.versions[0] if found.versions else None
+
+
+def _parts(source: Source) -> list[Part]:
+    """What belongs to the application now, and what was deleted from it."""
+    try:
+        return parts(timeline.application_at(source.id, datetime.now(UTC)))
+    except timeline.NotFoundError:
+        return []
+
+
+def _only_path(kept: Mapping[str, str], entity: Entity, id: str, path: str) -> str:
+    return links.timeline(entity, id, {**kept, "path": path}) if path else ""

@@ -1,0 +1,189 @@
+"""Versions as the cards of a timeline page: who, when, what, and the rows of what changed."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.utils.translation import get_language, ngettext
+from django.utils.translation import gettext as _
+
+from history import labels, people
+from history.admin.parts import links
+from history.admin.parts.field_names import Fields
+from history.admin.parts.headline import headline
+from history.admin.parts.rows import Row, row
+from history.admin.parts.values import Item, members
+from history.entities import Entity
+from history.people import Author
+from history.record import ChangeType
+from history.timeline.versions import Older, Version
+
+OPEN_ROWS = 12
+KINDS = {
+    ChangeType.CREATE: "created",
+    ChangeType.UPDATE: "updated",
+    ChangeType.DELETE: "deleted",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One version as it is shown. rows are the first OPEN_ROWS changes, more_rows the others,
+    technical_rows those of technical fields. snapshot: only where there is nothing to compare
+    with. gap and note: what is missing below this version, in words."""
+
+    version: Version
+    anchor: str
+    kind: str
+    what: str
+    utc: str
+    who: str
+    known: bool
+    service: str
+    count_text: str
+    rows: Sequence[Row]
+    more_rows: Sequence[Row]
+    technical_rows: Sequence[Row]
+    snapshot: Sequence[Item]
+    note: str
+    gap: str
+    raw_url: str
+    compare_url: str
+    subject: str
+    subject_name: str
+    subject_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deck:
+    """What all cards of a page share. services: client ids with their names. newest: the version
+    that others are offered to be compared with. merged: several entities on one page."""
+
+    services: Mapping[str, Author]
+    newest: int | None = None
+    merged: bool = False
+    path_filter: Callable[[Entity, str, str], str] | None = None
+
+    @classmethod
+    def of(cls, versions: Iterable[Version], **shared: Any) -> "Deck":
+        return cls(people.authors({version.client_id for version in versions}), **shared)
+
+    def cards(self, versions: Sequence[Version]) -> list[Card]:
+        """In the order given."""
+        found: list[Card] = []
+        anchors: set[str] = set()
+        for version in versions:
+            anchor = f"v{version.version}" + (f"-{version.id}" if self.merged else "")
+            while anchor in anchors:
+                anchor += "-"
+            anchors.add(anchor)
+            found.append(self._card(version, anchor))
+        return found
+
+    def _card(self, version: Version, anchor: str) -> Card:
+        entity, id, number = version.entity, version.id, version.version
+        plain, technical = self._rows(version)
+        service = self.services.get(version.client_id)
+        service_name = service.name if service else version.client_id
+        newest = None if self.merged else self.newest
+        return Card(
+            version=version,
+            anchor=anchor,
+            kind=KINDS[version.type],
+            what=kind_text(version.type),
+            utc=utc(version.updated_at),
+            who=version.author.name if version.author else service_name,
+            known=version.author is None or version.author.kind != "unknown",
+            service=service_name if version.author else "",
+            count_text=_count(version, len(plain), len(technical)),
+            rows=plain[:OPEN_ROWS],
+            more_rows=plain[OPEN_ROWS:],
+            technical_rows=technical,
+            snapshot=_snapshot(version),
+            note=_note(version),
+            gap=_gap(version.missing),
+            raw_url=links.snapshot(entity, id, number),
+            compare_url=""
+            if newest is None or newest == number
+            else links.compare(entity, id, {"from": number, "to": newest}),
+            subject=title(entity) if self.merged else "",
+            subject_name=_name(version) if self.merged and not entity.root else "",
+            subject_url=links.timeline(entity, id) if self.merged and not entity.root else "",
+        )
+
+    def _rows(self, version: Version) -> tuple[list[Row], list[Row]]:
+        """The changes of plain fields and those of technical ones."""
+        fields = fields_of(version.entity)
+        plain: list[Row] = []
+        technical: list[Row] = []
+        for one in version.changes:
+            link = ""
+            if self.path_filter:
+                link = self.path_filter(version.entity, version.id, one.change.key_path)
+            shown = row(one.change, version.data, fields, link)
+            (technical if one.technical else plain).append(shown)
+        return plain, technical
+
+
+def fields_of(entity: Entity) -> Fields:
+    """The catalogue of a kind in the reader's language."""
+    return Fields(labels.catalogue(), entity.name, (get_language() or "ru")[:2])
+
+
+def title(entity: Entity) -> str:
+    """The kind's title in the reader's language."""
+    return entity.title_ru if (get_language() or "ru").startswith("ru") else entity.title
+
+
+def kind_text(kind: ChangeType) -> str:
+    return {
+        ChangeType.CREATE: _("created"),
+        ChangeType.UPDATE: _("changed"),
+        ChangeType.DELETE: _("deleted"),
+    }[kind]
+
+
+def utc(moment: datetime) -> str:
+    """To the microsecond, for pages without JavaScript and for titles."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f} UTC"
+
+
+def _name(version: Version) -> str:
+    """What the document calls itself, or did before it was deleted."""
+    old = version.changes[0].change.old if version.changes else None
+    return headline(version.data) or headline(old)
+
+
+def _count(version: Version, plain: int, technical: int) -> str:
+    if version.previous_version is None:
+        return ""
+    if not plain and not technical:
+        return _("nothing changed")
+    if not plain:
+        return _("only technical fields")
+    return ngettext("{n} change", "{n} changes", plain).format(n=plain)
+
+
+def _snapshot(version: Version) -> Sequence[Item]:
+    if version.previous_version is None and isinstance(version.data, dict):
+        return members(version.data, fields_of(version.entity), "", 1)
+    return ()
+
+
+def _note(version: Version) -> str:
+    if version.older in (Older.REMOVED, Older.ARCHIVED):
+        return _("Older versions were removed: they are past the days that are kept.")
+    if version.older is Older.NEVER_ARRIVED:
+        return _("Older versions never arrived.")
+    if version.older is Older.UNKNOWN:
+        return _("Older versions are not in the store: removed by age, or never arrived.")
+    return ""
+
+
+def _gap(missing: range) -> str:
+    if not missing:
+        return ""
+    if len(missing) == 1:
+        return _("Version {n} never arrived").format(n=missing[0])
+    return _("Versions {first}–{last} never arrived").format(first=missing[0], last=missing[-1])

@@ -1,0 +1,113 @@
+"""One change of one field as a row of a table: which field, what it was, what it became."""
+
+import re
+from dataclasses import dataclass
+
+import msgspec
+from django.utils.translation import gettext as _
+
+from history.admin.parts.field_names import Fields
+from history.admin.parts.text_diff import pair
+from history.admin.parts.values import ABSENT, Value, caption, readable
+from history.diff import Change, Maybe
+from history.diff.path import escape, unescape
+from history.exactjson import Json
+
+SHORT_ID = 10
+_KEYED = re.compile(r"\[([^=]*)=(.*)\]", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """path: RFC 6901 pointer. trail: what the field lies in, outermost first. label: its name.
+    kind: added, removed, changed or moved. note: what the two values do not say. filter_url: the
+    timeline with only the versions that changed this field."""
+
+    path: str
+    trail: tuple[str, ...]
+    label: str
+    kind: str
+    old: Value
+    new: Value
+    note: str = ""
+    filter_url: str = ""
+
+
+def row(change: Change, snapshot: Json, fields: Fields, filter_url: str = "") -> Row:
+    """A change for a person. snapshot: the document after it, which gives list items names."""
+    names = steps(change.key_path, snapshot, fields) or [_("the whole document")]
+    moved = change.kind == "moved"
+    notes = [_("moved")] if moved else []
+    if keyed := _KEYED.fullmatch(change.key_path.rpartition("/")[2]):
+        own = change.old if isinstance(change.old, dict) else change.new
+        named = caption(own) if isinstance(own, dict) else ""
+        if named:
+            names[-1] = named
+        elif len(names) > 1:
+            names.pop()
+            notes.append(_short(unescape(keyed[2])))
+    if moved:
+        old, new = _place(change.from_index), _place(change.to_index)
+    else:
+        old, new = pair(_side(change.old, fields, change), _side(change.new, fields, change))
+    return Row(
+        path=change.path,
+        trail=tuple(names[:-1]),
+        label=names[-1],
+        kind=change.kind,
+        old=old,
+        new=new,
+        note=" ".join(notes),
+        filter_url=filter_url,
+    )
+
+
+def steps(key_path: str, snapshot: Json, fields: Fields) -> list[str]:
+    """The segments of a key path as a person reads them: a field by its label, an item of a list
+    by its name where it has one in the snapshot, else by its key, shortened, or its place."""
+    names: list[str] = []
+    here: Json = snapshot
+    path = ""
+    for segment in key_path.split("/")[1:]:
+        keyed = _KEYED.fullmatch(segment)
+        if keyed:
+            identity = unescape(keyed[2])
+            here = _item(here, unescape(keyed[1]), identity)
+            names.append((isinstance(here, dict) and caption(here)) or _short(identity))
+            path += "/0"
+        elif isinstance(here, list):
+            place = int(segment) if segment.isdecimal() else 0
+            here = here[place] if place < len(here) else None
+            named = caption(here) if isinstance(here, dict) else ""
+            names.append(named or _("no. {place}").format(place=place + 1))
+            path += f"/{place}"
+        else:
+            key = unescape(segment)
+            here = here.get(key) if isinstance(here, dict) else None
+            path += f"/{escape(key)}"
+            names.append(fields.label(path) or key or _("(empty name)"))
+    return names
+
+
+def _item(values: Json, key: str, identity: str) -> Json:
+    if isinstance(values, list):
+        for value in values:
+            if isinstance(value, dict) and str(value.get(key)) == identity:
+                return value
+    return None
+
+
+def _short(identity: str) -> str:
+    return identity if len(identity) <= SHORT_ID + 2 else f"{identity[:SHORT_ID]}…"
+
+
+def _side(value: Maybe, fields: Fields, change: Change) -> Value:
+    if isinstance(value, msgspec.UnsetType):
+        return ABSENT
+    return readable(value, fields, change.path)
+
+
+def _place(index: int | msgspec.UnsetType) -> Value:
+    if isinstance(index, msgspec.UnsetType):
+        return ABSENT
+    return Value("text", _("place {n}").format(n=index + 1))

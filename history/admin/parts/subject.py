@@ -1,0 +1,135 @@
+"""The head of a page: which entity this is, what it calls itself, how it stands."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from django.utils.translation import gettext as _
+
+from history import people
+from history.admin.parts import links
+from history.admin.parts.cards import fields_of, title, utc
+from history.admin.parts.field_names import Fields
+from history.admin.parts.headline import headline
+from history.entities import Entity
+from history.exactjson import Json
+from history.record import ChangeType
+from history.timeline import Application, Version
+
+TabName = Literal["whole", "card", "state"]
+STATUS_KEYS = ("stage", "status", "state")
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    title: str
+    url: str
+    current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A child of an application. kind and title say which; url: its timeline."""
+
+    kind: str
+    title: str
+    url: str
+    deleted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """url: the page itself without any filter. application_id: of a child, else empty."""
+
+    entity: Entity
+    id: str
+    kind: str
+    title: str
+    status: str
+    deleted: bool
+    version: int | None
+    updated_at: datetime | None
+    utc: str
+    author: str
+    url: str
+    compare_action: str
+    compare_from: int
+    application_id: str
+    application_url: str
+    tabs: Sequence[Tab]
+
+
+def subject(entity: Entity, id: str, newest: Version | None, *, tab: TabName = "card") -> Subject:
+    """newest: the newest version there is, None where none is known. tab: which of the
+    pages about it this is."""
+    data = newest.data if newest else None
+    application = (newest.product_instance_id if newest else None) or ""
+    return Subject(
+        entity=entity,
+        id=id,
+        kind=title(entity),
+        title=headline(data),
+        status=_status(data, fields_of(entity)),
+        deleted=newest is not None and newest.type is ChangeType.DELETE,
+        version=newest.version if newest else None,
+        updated_at=newest.updated_at if newest else None,
+        utc=utc(newest.updated_at) if newest else "",
+        author=by(newest) if newest else "",
+        url=links.application(id) if tab == "whole" else links.timeline(entity, id),
+        compare_action=links.compare(entity, id),
+        compare_from=_before(newest),
+        application_id="" if entity.root else application,
+        application_url=links.application(application) if application and not entity.root else "",
+        tabs=_tabs(entity, id, tab),
+    )
+
+
+def by(version: Version) -> str:
+    """The person, else the service."""
+    if version.author:
+        return version.author.name
+    return people.authors([version.client_id])[version.client_id].name
+
+
+def _before(newest: Version | None) -> int:
+    """What the newest version is offered to be compared with."""
+    if newest is None:
+        return 0
+    return newest.version if newest.previous_version is None else newest.previous_version
+
+
+def parts(application: Application) -> list[Part]:
+    """The children, those that were deleted last."""
+    return [
+        Part(
+            title(child.entity),
+            headline(child.data) or child.id,
+            links.timeline(child.entity, child.id),
+            child.type is ChangeType.DELETE,
+        )
+        for child in (*application.children, *application.deleted)
+    ]
+
+
+def _tabs(entity: Entity, id: str, current: TabName) -> list[Tab]:
+    found = [
+        Tab(
+            _("Card only") if entity.root else _("History"),
+            links.timeline(entity, id),
+            current == "card",
+        ),
+        Tab(_("Who changed which field"), links.state(entity, id), current == "state"),
+    ]
+    if entity.root:
+        found.insert(0, Tab(_("Whole application"), links.application(id), current == "whole"))
+    return found
+
+
+def _status(data: Json, fields: Fields) -> str:
+    if isinstance(data, dict):
+        for key in STATUS_KEYS:
+            value = data.get(key)
+            if isinstance(value, str) and value:
+                return fields.word(f"/{key}", value) or value
+    return ""

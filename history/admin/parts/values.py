@@ -1,0 +1,207 @@
+"""JSON values made readable for a person: what a template shows, and the exact value behind it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import islice
+from typing import Literal
+
+import msgspec
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from history.admin.parts import amounts
+from history.admin.parts.field_names import Fields
+from history.diff.path import escape
+from history.exactjson import Json, dumps
+
+Form = Literal["absent", "null", "text", "long", "number", "flag", "moment", "list", "object"]
+
+LONG_TEXT = 240
+HEAD_TEXT = 120
+INLINE_TEXT = 60
+MOST_ITEMS = 100
+MOST_DEPTH = 12
+OPEN_LEAVES = 6
+IDENTITY_KEYS = ("pid", "id")
+NAME_KEYS = ("name", "title", "fullName", "number", "code", "type")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value as it is shown.
+
+    text: in the reader's language. exact: the stored value as JSON text, empty where text already
+    says it. moment: ISO 8601 with offset, for the browser to turn into its own zone. items: what a
+    list or an object holds, at most MOST_ITEMS; hidden: how many more there are. marked: a text
+    cut into what is equal to its counterpart, what differs, and what is equal again.
+    """
+
+    form: Form
+    text: str = ""
+    exact: str = ""
+    moment: str = ""
+    items: "tuple[Item, ...]" = ()
+    hidden: int = 0
+    folded: bool = False
+    marked: tuple[str, str, str] | None = None
+
+    @property
+    def head(self) -> str:
+        """The beginning of a long text."""
+        return self.text[:HEAD_TEXT].rstrip() + "…"
+
+    @property
+    def around(self) -> tuple[str, str, str]:
+        """The marked part of a long text with a little of what stands around it."""
+        before, middle, after = self.marked or ("", "", "")
+        if len(before) > INLINE_TEXT:
+            before = "…" + before[-INLINE_TEXT:]
+        if len(middle) > LONG_TEXT:
+            middle = middle[:LONG_TEXT] + "…"
+        if len(after) > INLINE_TEXT:
+            after = after[:INLINE_TEXT] + "…"
+        return before, middle, after
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A member of an object, or of a list: there the name says which one it is."""
+
+    name: str
+    value: Value
+
+
+ABSENT = Value("absent", "—")
+
+
+def readable(value: "Json | msgspec.Raw", fields: Fields, path: str, depth: int = 0) -> Value:
+    """A value for a person. path: where it stands, by which the catalogue tells what it is."""
+    if value is None:
+        return Value("null", _("empty"), "null")
+    if value is True or value is False:
+        return Value("flag", _("yes") if value else _("no"), str(value).lower())
+    if isinstance(value, str):
+        return _text(value, fields, path)
+    if isinstance(value, int | Decimal):
+        return _number(value, fields, path)
+    if isinstance(value, msgspec.Raw):  # a document that Python cannot hold
+        return Value("long", bytes(value).decode(), folded=True)
+    if not value:
+        return Value(
+            "null",
+            _("empty list") if isinstance(value, list) else _("no fields"),
+            "[]" if isinstance(value, list) else "{}",
+        )
+    if depth >= MOST_DEPTH:
+        return Value("long", dumps(value).decode(), folded=True)
+    if isinstance(value, list):
+        return _list(value, fields, path, depth)
+    return _object(value, fields, path, depth)
+
+
+def members(value: Mapping[str, Json], fields: Fields, path: str, depth: int) -> tuple[Item, ...]:
+    """The members of an object, MOST_ITEMS at most, named as the catalogue names them."""
+    found = []
+    for key, member in islice(value.items(), MOST_ITEMS):
+        place = f"{path}/{escape(key)}"
+        found.append(Item(fields.label(place) or key, readable(member, fields, place, depth)))
+    return tuple(found)
+
+
+def caption(value: Mapping[str, Json]) -> str:
+    """What an object calls itself, empty where it says nothing fit to be a name."""
+    for key in NAME_KEYS:
+        text = value.get(key)
+        if isinstance(text, str) and 0 < len(text) <= INLINE_TEXT:
+            return text
+    return ""
+
+
+def leaves(value: object, most: int) -> int:
+    """How many scalars a value holds, counted no further than most."""
+    return sum(1 for _leaf in islice(_walk(value), most))
+
+
+def _text(value: str, fields: Fields, path: str) -> Value:
+    exact = dumps(value).decode()
+    if not value:
+        return Value("null", _("empty text"), exact)
+    if not value.strip():
+        return Value("null", _("only spaces"), exact)
+    kind = fields.kind(path)
+    if kind == "enum":
+        return Value("text", fields.word(path, value) or value, exact)
+    if kind in ("money", "percent") and amounts.NUMBER.fullmatch(value):
+        return Value("number", _amount(value, kind), exact)
+    if moment := amounts.MOMENT.fullmatch(value):
+        if moment["time"]:
+            return Value("moment", amounts.date(moment), exact, moment=amounts.iso(moment))
+        return Value("text", amounts.date(moment), exact)
+    if len(value) > LONG_TEXT or value.count("\n") > 3:
+        return Value("long", value, folded=True)
+    return Value("text", value)
+
+
+def _number(value: int | Decimal, fields: Fields, path: str) -> Value:
+    exact, kind, plain = dumps(value).decode(), fields.kind(path), amounts.plain(value)
+    if kind in ("money", "percent") and amounts.NUMBER.fullmatch(plain):
+        return Value("number", _amount(plain, kind), exact)
+    return Value("number", amounts.number(value), exact)
+
+
+def _amount(plain: str, kind: str) -> str:
+    return amounts.percent(plain) if kind == "percent" else amounts.money(plain)
+
+
+def _list(values: Sequence[Json], fields: Fields, path: str, depth: int) -> Value:
+    shown = tuple(
+        Item(_item_name(value, place), readable(value, fields, f"{path}/{place}", depth + 1))
+        for place, value in enumerate(islice(values, MOST_ITEMS))
+    )
+    if len(values) <= MOST_ITEMS and all(i.value.form in ("text", "number", "flag") for i in shown):
+        line = ", ".join(item.value.text for item in shown)
+        if len(line) <= LONG_TEXT:
+            return Value("text", line, dumps(list(values)).decode())
+    count = ngettext("{n} item", "{n} items", len(values)).format(n=len(values))
+    return Value(
+        "list", count, items=shown, hidden=len(values) - len(shown), folded=_folded(values, depth)
+    )
+
+
+def _object(value: Mapping[str, Json], fields: Fields, path: str, depth: int) -> Value:
+    shown = members(value, fields, path, depth + 1)
+    count = ngettext("{n} field", "{n} fields", len(value)).format(n=len(value))
+    named = caption(value)
+    return Value(
+        "object",
+        f"{named} ({count})" if named else count,
+        items=shown,
+        hidden=len(value) - len(shown),
+        folded=_folded(value, depth),
+    )
+
+
+def _folded(value: object, depth: int) -> bool:
+    return depth > 0 or leaves(value, OPEN_LEAVES + 1) > OPEN_LEAVES
+
+
+def _item_name(value: Json, place: int) -> str:
+    if isinstance(value, dict):
+        for key in IDENTITY_KEYS:
+            identity = value.get(key)
+            if isinstance(identity, str | int) and not isinstance(identity, bool):
+                return str(identity)
+    return str(place + 1)
+
+
+def _walk(value: object) -> Iterator[object]:
+    stack = [value]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, Mapping):
+            stack.extend(top.values())
+        elif isinstance(top, list):
+            stack.extend(top)
+        else:
+            yield top

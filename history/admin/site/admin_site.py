@@ -1,0 +1,107 @@
+"""The support screens' own admin site: history first, then the models a login may see."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, URLResolver, path, register_converter
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST
+from django.views.i18n import set_language
+
+from history.admin.site import converters
+
+register_converter(converters.EntityName, "entity")
+
+
+View = Callable[[HttpRequest], HttpResponse]
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """A page of its own on the site: its address below /admin/, who may open it, and the title
+    of its link on the first page."""
+
+    address: str
+    name: str
+    title: Promise
+    permission: str
+    view: View
+
+
+class AnnalsSite(admin.AdminSite):
+    """Django's admin with the history screens in front.
+
+    The version tables have composite primary keys, which ModelAdmin refuses; their screens are
+    views of this site instead. All of them need a permission on top of a log-in.
+    """
+
+    site_header = "Annals"
+    site_title = "Annals"
+    index_title = _("History")
+    site_url = None
+    enable_nav_sidebar = False
+
+    def __init__(self, name: str = "admin") -> None:
+        super().__init__(name)
+        # Imported late: the class is loaded before the models are.
+        from history.admin.site.catalogues import FieldLabelAdmin, PersonAdmin
+        from history.models import FieldLabel, Person
+
+        self.screens: list[Screen] = []
+        self.register(Person, PersonAdmin)
+        self.register(FieldLabel, FieldLabelAdmin)
+
+    def get_urls(self) -> list[URLResolver | URLPattern]:
+        # Imported late, as above.
+        from history.admin.pages import compare, search, snapshot, state, timeline
+
+        views = [
+            path("history/", search.found, name="history_search"),
+            path(
+                "history/<entity:entity>/<path:id>/compare/", compare.page, name="history_compare"
+            ),
+            path(
+                "history/<entity:entity>/<path:id>/versions/<int:version>/",
+                snapshot.page,
+                name="history_snapshot",
+            ),
+            path("history/<entity:entity>/<path:id>/state/", state.page, name="history_state"),
+            path("applications/<path:id>/", timeline.application, name="history_application"),
+            path("history/<entity:entity>/<path:id>/", timeline.page, name="history_timeline"),
+        ]
+        views += [path(one.address, one.view, name=one.name) for one in self.screens]
+        for view in views:
+            view.callback = self.admin_view(view.callback)
+        switch = path("language/", require_POST(set_language), name="language")
+        return [switch, *views, *super().get_urls()]
+
+    def add_screen(
+        self, address: str, name: str, title: Promise, permission: str, view: View
+    ) -> None:
+        """For apps that this one must not know. To be called from their `admin` module, which is
+        loaded before the addresses are. Opens only with the permission."""
+
+        @wraps(view)
+        def checked(request: HttpRequest) -> HttpResponse:
+            if not request.user.has_perm(permission):
+                raise PermissionDenied
+            return view(request)
+
+        self.screens.append(Screen(address, name, title, permission, checked))
+
+    def index(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> TemplateResponse:
+        # Imported late, as above.
+        from history.admin.pages.home import first_page
+
+        open_to = [one for one in self.screens if request.user.has_perm(one.permission)]
+        context = {**first_page(request), "screens": open_to, **(extra_context or {})}
+        return super().index(request, context)

@@ -1,0 +1,53 @@
+"""The ledger as a page: what became of every message of every topic partition."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+
+from ingest.completeness import figures
+from ingest.completeness.figures import Entry
+
+COUNTS = ("read", "stored", "repeated", "expired", "quarantined", "skipped", "lost")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One topic partition: its counts in the order of COUNTS, and the lag, "?" if not known."""
+
+    entry: Entry
+    counts: Sequence[str]
+    lag: str
+
+
+def page(request: HttpRequest) -> HttpResponse:
+    """Lag is as the consumer noted it last: a screen does not ask Kafka."""
+    entries = figures.entries()
+    lines = [
+        Line(entry, _figures(entry), "?" if entry.lag is None else _figure(entry.lag))
+        for entry in entries
+    ]
+    totals = [_figure(sum(getattr(entry, name) for entry in entries)) for name in COUNTS]
+    return render(
+        request,
+        "ingest/completeness.html",
+        {
+            **admin.site.each_context(request),
+            "title": _("Completeness"),
+            "lines": lines,
+            "totals": totals,
+            "faults": figures.faults(entries),
+            "halted": [entry for entry in entries if entry.halted_at is not None],
+        },
+    )
+
+
+def _figures(entry: Entry) -> list[str]:
+    return [_figure(getattr(entry, name)) for name in COUNTS]
+
+
+def _figure(number: int) -> str:
+    return f"{number:,}".replace(",", "\N{NO-BREAK SPACE}")

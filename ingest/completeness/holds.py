@@ -1,0 +1,82 @@
+"""Which days that are about to be dropped may still get rows: what ingest has not settled yet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from datetime import UTC, date, datetime
+
+from django.db import connection
+
+from history.entities import BY_TOPIC, ENTITIES
+from ingest.completeness.figures import entries
+
+# What could not be decoded is looked through for its time, as far as its first 64 KB.
+QUARANTINED = r"""
+SELECT topic,
+       substring(encode(substring(value FROM 1 FOR 65536), 'escape')
+                 FROM '"updatedAt"\s*:\s*"([^"\\]{10,40})"'),
+       coalesce(timestamp, first_seen), count(*)
+FROM ingest_quarantine
+WHERE status IN ('new', 'retrying', 'failed') AND topic = ANY(%s)
+GROUP BY 1, 2, 3
+"""
+
+
+def unsettled(days: Collection[tuple[str, date]]) -> dict[tuple[str, date], str]:
+    """Those of the days, each a table and a UTC day, that are not settled, with a reason for
+    people: messages in quarantine that nobody resolved or discarded, sums of the ledger that do not
+    add up, messages of that time that nobody read yet.
+
+    Messages that the broker deleted before they were read hold no day: waiting brings none back.
+    """
+    if not days:
+        return {}
+    reasons: dict[tuple[str, date], list[str]] = {}
+    for (table, day), count in _quarantined({table for table, _ in days}).items():
+        if (table, day) in days:
+            reasons.setdefault((table, day), []).append(f"{count} unresolved in quarantine")
+    for table, since, why in _unaccounted():
+        for held, day in days:
+            if held == table and (since is None or day >= since):
+                reasons.setdefault((table, day), []).append(why)
+    return {place: "; ".join(why) for place, why in reasons.items()}
+
+
+def _quarantined(tables: Collection[str]) -> Counter[tuple[str, date]]:
+    """How many unresolved messages there are for each table and day: the day that the version
+    names, or else the one on which the message was sent."""
+    topics = [topic for entity in ENTITIES if entity.table in tables for topic in entity.topics]
+    counts: Counter[tuple[str, date]] = Counter()
+    with connection.cursor() as cursor:
+        cursor.execute(QUARANTINED, [topics])
+        for topic, written, sent, count in cursor.fetchall():
+            counts[BY_TOPIC[topic].table, _day(written) or sent.astimezone(UTC).date()] += count
+    return counts
+
+
+def _day(written: str | None) -> date | None:
+    try:
+        moment = datetime.fromisoformat(written or "")
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).date()
+
+
+def _unaccounted() -> list[tuple[str, date | None, str]]:
+    """Table, first day concerned (None: any) and reason, for each topic partition with a fault."""
+    found: list[tuple[str, date | None, str]] = []
+    for entry in entries():
+        entity = BY_TOPIC.get(entry.topic)
+        if entity is None:
+            continue
+        where = f"{entry.topic}[{entry.partition}]"
+        settled = entry.stored + entry.repeated + entry.expired + entry.quarantined
+        passed = entry.read + entry.skipped + entry.lost
+        if entry.read != settled or entry.next_offset - entry.first_offset != passed:
+            found.append((entity.table, None, f"the ledger of {where} does not add up"))
+        if entry.lag:
+            newest = entry.newest_timestamp
+            since = newest.astimezone(UTC).date() if newest else None
+            found.append((entity.table, since, f"{entry.lag} messages of {where} not read yet"))
+    return found

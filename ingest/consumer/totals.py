@@ -1,0 +1,77 @@
+"""What a run of the consumer has done: in its totals, and as Prometheus metrics."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from ingest import metrics
+from ingest.store.batch import Batch
+from ingest.store.transaction import Written
+
+
+@dataclass(slots=True)
+class Totals:
+    """What one run did, in messages. active_seconds and cpu_seconds: from the first message read
+    to the last one written, of the clock and of this process. halted: the partitions that were
+    not read to their end because they bring too much that is bad."""
+
+    read: int = 0
+    stored: int = 0
+    repeated: int = 0
+    expired: int = 0
+    quarantined: int = 0
+    batches: int = 0
+    largest_batch: int = 0
+    active_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    halted: list[str] = field(default_factory=list)
+
+
+class Meter:
+    """Fills in the totals, and Prometheus' metrics with them."""
+
+    def __init__(self) -> None:
+        self.totals = Totals()
+        self._began: tuple[float, float] | None = None
+
+    def begin(self) -> None:
+        """The first message was read, or one after it."""
+        if self._began is None:
+            self._began = (time.monotonic(), time.process_time())
+
+    def batch_written(self, batch: Batch, written: Written) -> None:
+        """Count a batch that is in the database."""
+        totals = self.totals
+        expired = sum(progress.expired for progress in batch.progress.values())
+        stored, repeated = sum(written.stored.values()), sum(written.repeated.values())
+        totals.read += batch.messages
+        totals.stored += stored
+        totals.repeated += repeated
+        totals.expired += expired
+        totals.quarantined += batch.messages - stored - repeated - expired
+        totals.batches += 1
+        if self._began is not None:
+            began, used = self._began
+            totals.active_seconds = round(time.monotonic() - began, 3)
+            totals.cpu_seconds = round(time.process_time() - used, 3)
+        totals.largest_batch = max(totals.largest_batch, batch.messages)
+        _expose(batch, written)
+
+
+def _expose(batch: Batch, written: Written) -> None:
+    metrics.BATCHES.inc()
+    metrics.BATCH_MESSAGES.observe(batch.messages)
+    for source, progress in batch.progress.items():
+        stored, repeated = written.stored.get(source, 0), written.repeated.get(source, 0)
+        rest = progress.read - stored - repeated - progress.expired
+        for became, count in (
+            ("stored", stored),
+            ("repeated", repeated),
+            ("expired", progress.expired),
+            ("quarantined", rest),
+        ):
+            if count:
+                metrics.MESSAGES.labels(source.topic, became).inc(count)
+    for reject in (*batch.rejects, *written.rejects):
+        metrics.REJECTS.labels(reject.message.topic, str(reject.reason)).inc()

@@ -1,0 +1,116 @@
+"""The quarantine's SQL: messages are taken for a retry, resolved, postponed or discarded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg.rows import namedtuple_row
+
+from ingest.source.message import Message
+from ingest.store.ledger import Connection
+from ingest.store.rejects import FIRST_PAUSE_SECONDS
+
+MAX_ATTEMPTS = 10
+LONGEST_PAUSE_SECONDS = 86_400
+
+OPEN = ("new", "retrying")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A message in quarantine, locked by the transaction that took it."""
+
+    id: int
+    topic_id: str
+    reason: str
+    attempts: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which messages a command is about; None means any."""
+
+    ids: tuple[int, ...] | None = None
+    topic: str | None = None
+    reason: str | None = None
+    due_only: bool = False
+    statuses: tuple[str, ...] = OPEN
+
+
+def take(connection: Connection, selection: Selection, limit: int, after: int = 0) -> list[Held]:
+    """Lock up to `limit` selected messages with an id above `after`, oldest first, leaving out
+    those that another worker holds. They stay locked until the caller's transaction ends."""
+    where, values = _where(selection)
+    with connection.cursor(row_factory=namedtuple_row) as cursor:
+        rows = cursor.execute(
+            f"SELECT * FROM ingest_quarantine WHERE {where} AND id > %s"  # noqa: S608 - constants
+            " ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED",
+            [*values, after, limit],
+        ).fetchall()
+    return [_held(row) for row in rows]
+
+
+def resolve(connection: Connection, held: Held, became: str) -> None:
+    """The message was stored (`stored`), found stored already (`repeated`) or too old by now
+    (`expired`): settle it, and let the ledger say so."""
+    connection.execute(
+        "UPDATE ingest_quarantine SET status = 'resolved', outcome = %s, attempts = attempts + 1,"
+        " settled_at = now(), next_attempt = NULL WHERE id = %s",
+        (became, held.id),
+    )
+    column = {"stored": "stored", "repeated": "repeated", "expired": "expired"}[became]
+    connection.execute(
+        f"UPDATE ingest_ledger SET quarantined = quarantined - 1, {column} = {column} + 1"  # noqa: S608
+        " WHERE topic = %s AND topic_id = %s AND partition = %s",
+        (held.message.topic, held.topic_id, held.message.partition),
+    )
+
+
+def postpone(connection: Connection, held: Held, reason: str, detail: str) -> str:
+    """The message is still bad: note why, and when to try again. Returns the new status."""
+    attempts = held.attempts + 1
+    status = "failed" if attempts >= MAX_ATTEMPTS else "retrying"
+    pause = min(FIRST_PAUSE_SECONDS * 2**attempts, LONGEST_PAUSE_SECONDS)
+    connection.execute(
+        "UPDATE ingest_quarantine SET status = %s, attempts = %s, reason = %s, detail = %s,"
+        " next_attempt = CASE WHEN %s = 'failed' THEN NULL"
+        " ELSE now() + make_interval(secs => %s) END WHERE id = %s",
+        (status, attempts, reason, detail, status, pause, held.id),
+    )
+    return status
+
+
+def discard(connection: Connection, ids: Iterable[int], why: str) -> int:
+    """Settle messages that nobody wants stored. They stay counted as quarantined."""
+    return connection.execute(
+        "UPDATE ingest_quarantine SET status = 'discarded', outcome = %s, settled_at = now(),"
+        " next_attempt = NULL WHERE id = ANY(%s) AND status IN ('new', 'retrying', 'failed')",
+        (why, list(ids)),
+    ).rowcount
+
+
+def _where(selection: Selection) -> tuple[str, list[Any]]:
+    terms: list[str] = ["status = ANY(%s)"]
+    values: list[Any] = [list(selection.statuses)]
+    if selection.ids is not None:
+        terms.append("id = ANY(%s)")
+        values.append(list(selection.ids))
+    if selection.topic is not None:
+        terms.append("topic = %s")
+        values.append(selection.topic)
+    if selection.reason is not None:
+        terms.append("reason = %s")
+        values.append(selection.reason)
+    if selection.due_only:
+        terms.append("next_attempt <= now()")
+    return " AND ".join(terms), values
+
+
+def _held(row: Any) -> Held:
+    headers = tuple((name, None if v is None else bytes.fromhex(v)) for name, v in row.headers)
+    stamp = -1 if row.timestamp is None else int(row.timestamp.timestamp() * 1000)
+    message = Message(row.topic, row.partition, row.offset, stamp, row.key, row.value, headers)
+    return Held(row.id, row.topic_id, row.reason, row.attempts, message)

@@ -1,0 +1,190 @@
+"""One message into a record, or into a named reason why not. Pure: no input or output.
+
+The snapshot is never parsed here beyond a check of its syntax: it stays the bytes that came.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import StrEnum
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from history.entities import BY_TOPIC
+from history.record import (
+    ChangeType,
+    Record,
+)
+from history.window import Window
+from ingest.source.envelope import CONTRACT, Envelope, Shape, Shapes
+from ingest.source.message import Message
+
+MAX_NESTING = 500
+
+
+class Reason(StrEnum):
+    """Why a message is in quarantine."""
+
+    EMPTY = "empty_value"
+    NOT_JSON = "not_json"
+    BAD_FIELD = "bad_field"
+    BAD_TYPE = "bad_type"
+    BAD_TIME = "bad_updated_at"
+    BAD_DATA = "bad_data"
+    NO_APPLICATION = "no_product_instance_id"
+    TOO_DEEP = "nested_too_deep"
+    FUTURE = "in_the_future"
+    UNKNOWN_TOPIC = "unknown_topic"
+    BAD_TEXT = "text_not_storable"
+    BAD_NUMBER = "number_out_of_range"
+    NOT_STORABLE = "not_storable"
+    DIVERGENT = "divergent_duplicate"
+
+
+class Rejected(Exception):
+    """The message breaks the contract. detail: a sentence without contents of the document."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+
+
+class Expired(Exception):
+    """The version is older than what is kept."""
+
+
+_DECODER = msgspec.json.Decoder(Envelope)
+_TYPES: dict[int | str | None, int] = {
+    spelling: int(kind)
+    for kind in ChangeType
+    for spelling in (kind.name, int(kind), str(int(kind)))
+}
+_TIME = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d([.,]\d{1,9})?)?(Z|[+-]\d\d(:?\d\d)?)?", re.ASCII
+)
+_BRACE = ord("{")
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - compared with naive UTC
+_EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
+# What nearly every time looks like: 2025-07-03T11:42:48 or 2025-07-03T11:42:48.510186035. At most
+# so long, with these separators, fromisoformat() alone tells right from wrong.
+LONGEST_PLAIN = 29
+
+
+# Decoding with the declarations of envelopes already given.
+Decode = Callable[[Message, Window], Record]
+
+
+def decode(message: Message, window: Window, shapes: Shapes = CONTRACT) -> Record:
+    """The record that a message carries. shapes: topics whose envelopes are not the contract's.
+
+    Raises Rejected with the first rule that the message breaks, and Expired where it breaks none
+    but is older than the window. Never raises anything else, whatever the bytes.
+    """
+    entity = BY_TOPIC.get(message.topic)
+    if entity is None:
+        raise Rejected(Reason.UNKNOWN_TOPIC, f"no entity is declared for topic {message.topic}")
+    value = message.value
+    if not value:
+        raise Rejected(Reason.EMPTY, "the message has no value")
+    envelope = _envelope(value, shapes.get(message.topic))
+    kind = _TYPES.get(envelope.rev_type if envelope.type is None else envelope.type)
+    if kind is None:
+        raise Rejected(Reason.BAD_TYPE, "type is not CREATE, UPDATE, DELETE, 0, 1 or 2")
+    application = None
+    if not entity.root:
+        application = envelope.product_instance_id
+        if not application:
+            raise Rejected(Reason.NO_APPLICATION, "productInstanceId is missing or empty")
+    updated_at = moment(envelope.updated_at)
+    record = Record(
+        entity.name,
+        envelope.id,
+        envelope.version,
+        kind,
+        updated_at,
+        envelope.client_id,
+        envelope.author or None,
+        application,
+        _snapshot(envelope.data, kind, value),
+    )
+    if "\0" in f"{record.id}{record.client_id}{application}{record.author}":
+        raise Rejected(
+            Reason.BAD_TEXT, "a NUL character in id, clientId, author or productInstanceId"
+        )
+    if updated_at >= window.end:
+        raise Rejected(Reason.FUTURE, f"updatedAt is after {window.newest}, the newest day kept")
+    if updated_at < window.start:
+        raise Expired
+    return record
+
+
+def moment(text: str) -> int:
+    """Microseconds since the epoch of an ISO 8601 time, UTC where it names no offset.
+
+    Digits beyond the sixth of a second's fraction are cut off. Raises Rejected.
+    """
+    plain = (
+        len(text) <= LONGEST_PLAIN
+        and text[4:8:3] == "--"
+        and text[10:17:3] == "T::"
+        and (text[19:20] == "" or (text[19] == "." and text[20:21].isdigit()))
+    )
+    if not plain and _TIME.fullmatch(text) is None:
+        raise Rejected(Reason.BAD_TIME, "updatedAt is not an ISO 8601 date and time")
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise Rejected(Reason.BAD_TIME, f"updatedAt is no real time: {error}") from None
+    since = parsed - (_EPOCH if parsed.tzinfo is None else _EPOCH_UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _envelope(value: bytes, shape: Shape | None) -> Envelope:
+    try:
+        return _DECODER.decode(value) if shape is None else shape.read(value)
+    except msgspec.ValidationError as error:
+        raise Rejected(Reason.BAD_FIELD, str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Rejected(Reason.NOT_JSON, str(error)) from None
+    except RecursionError:
+        raise Rejected(Reason.TOO_DEEP, f"nested deeper than {MAX_NESTING} levels") from None
+
+
+def _snapshot(raw: Raw | UnsetType, kind: int, message: bytes) -> memoryview:
+    """The snapshot as a view into the message: nothing is copied."""
+    if raw is not UNSET:
+        data = memoryview(raw)
+        if data[0] == _BRACE:
+            if _may_be_deep(message) and _depth(bytes(data)) > MAX_NESTING:
+                raise Rejected(Reason.TOO_DEEP, f"nested deeper than {MAX_NESTING} levels")
+            return data
+        if kind == ChangeType.DELETE and bytes(data) == b"null":
+            return data
+    raise Rejected(Reason.BAD_DATA, "data is not an object (null is allowed for DELETE only)")
+
+
+def _may_be_deep(message: bytes) -> bool:
+    """False only where there are not brackets enough. Cheap: this is asked of every message."""
+    if len(message) <= 2 * MAX_NESTING:
+        return False
+    return len(message) - len(message.translate(None, b"{[")) > MAX_NESTING
+
+
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+
+
+def _depth(data: bytes) -> int:
+    """The deepest nesting of well-formed JSON text."""
+    depth = deepest = 0
+    for match in _BRACKETS.finditer(data):
+        token = match.group()
+        if token in (b"[", b"{"):
+            depth += 1
+            deepest = max(deepest, depth)
+        elif token in (b"]", b"}"):
+            depth -= 1
+    return deepest

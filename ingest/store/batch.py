@@ -1,0 +1,171 @@
+"""What one transaction writes: rows, rejects, and how far each partition came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+import msgspec
+
+from history.entities import BY_NAME
+from history.record import Record
+from history.search_keys import NOTHING, DayKey, Known, NewKeys, Seen
+from history.window import Window
+from ingest.source.decode import Decode, Expired, Reason, Rejected, decode
+from ingest.source.message import Message, TopicPartition
+
+GIANT_BYTES = 128 * 1024
+_FREED_AT_ONCE = 100
+_BY_ID = attrgetter("record.id")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a batch is full."""
+
+    rows: int
+    bytes: int
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """A good record with the message that it came from."""
+
+    record: Record
+    message: Message
+
+
+class Reject(msgspec.Struct, frozen=True, gc=False):
+    """A message for the quarantine."""
+
+    message: Message
+    reason: Reason
+    detail: str
+
+
+class Gap(msgspec.Struct, frozen=True, gc=False):
+    """Offsets [start, end) that the broker did not deliver. lost: it deleted them before they
+    were read; otherwise nothing was ever there to read (transaction markers, compaction)."""
+
+    start: int
+    end: int
+    lost: bool
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far one partition came within a batch: offsets [start, next) were read. good: messages
+    with a record to store."""
+
+    start: int
+    next: int
+    read: int = 0
+    good: int = 0
+    expired: int = 0
+    newest_timestamp: int = -1
+    gaps: list[Gap] = field(default_factory=list)
+
+
+class Batch:
+    """Collects messages until it is full. Offsets of each partition are contiguous, gaps named.
+    keys, made by arrange(): the business keys that search does not know, each with its newest day.
+
+    Giant messages travel in batches of their own, so that thousands of small ones do not wait
+    for one COPY of a giant. known: what entities showed of their business keys before.
+    """
+
+    def __init__(self, limits: Limits, decode: Decode = decode, known: Known = NOTHING) -> None:
+        self._limits = limits
+        self._decode = decode
+        self._new_keys = NewKeys(known)
+        self._arranged = 0
+        self._giant = False
+        self.bytes = 0
+        self.messages = 0
+        self.rows: dict[str, list[Row]] = {}
+        self.keys: list[DayKey] = []
+        self.rejects: list[Reject] = []
+        self.progress: dict[TopicPartition, Progress] = {}
+
+    def takes(self, message: Message) -> bool:
+        """Whether the message still fits. An empty batch takes any message."""
+        if not self.messages:
+            return True
+        size = message.size
+        return (
+            self.messages < self._limits.rows
+            and self.bytes + size <= self._limits.bytes
+            and (size > GIANT_BYTES) is self._giant
+        )
+
+    def add(
+        self,
+        message: Message,
+        source: TopicPartition,
+        expected: int,
+        window: Window,
+        gaps: tuple[Gap, ...] = (),
+    ) -> Reject | None:
+        """Take one message; expected: the offset that should come next in its partition; gaps:
+        what lies between that and the message's own, without holes.
+
+        Returns the reject if the message breaks the contract.
+        """
+        size = message.size
+        if not self.messages:
+            self._giant = size > GIANT_BYTES
+        self.messages += 1
+        self.bytes += size
+        progress = self.progress.get(source)
+        if progress is None:
+            progress = self.progress[source] = Progress(expected, expected)
+        if gaps:
+            progress.gaps.extend(gaps)
+        progress.next = message.offset + 1
+        progress.read += 1
+        if message.timestamp > progress.newest_timestamp:
+            progress.newest_timestamp = message.timestamp
+        try:
+            record = self._decode(message, window)
+        except Rejected as error:
+            reject = Reject(message, error.reason, error.detail)
+            self.rejects.append(reject)
+            return reject
+        except Expired:
+            progress.expired += 1
+            return None
+        rows = self.rows.get(record.entity)
+        if rows is None:
+            rows = self.rows[record.entity] = []
+        progress.good += 1
+        rows.append(Row(record, message))
+        self._new_keys.add(record)
+        return None
+
+    def arrange(self) -> None:
+        """Put rows and keys into the order in which to insert them: what is alike goes to the
+        same pages of an index, and writers of the same do not deadlock. Versions of one entity
+        stay in the order in which they came. Does nothing where it is done already."""
+        if self._arranged == self.messages:
+            return
+        self._arranged = self.messages
+        for rows in self.rows.values():
+            rows.sort(key=_BY_ID)
+        self.keys = self._new_keys.rows()
+
+    @property
+    def seen(self) -> Mapping[str, Seen]:
+        """By id, what entities show last of their business keys here."""
+        return self._new_keys.seen
+
+    def clear(self) -> None:
+        """Let go of the rows, a few at a time: freeing thousands at once keeps other threads from
+        running for milliseconds."""
+        for rows in self.rows.values():
+            while rows:
+                del rows[-_FREED_AT_ONCE:]
+
+    def entities(self) -> list[str]:
+        """Names of the kinds of entities with rows here, in the order of their declaration (so
+        that two writers lock tables in the same order)."""
+        return [name for name in BY_NAME if name in self.rows]

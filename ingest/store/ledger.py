@@ -1,0 +1,220 @@
+"""The ledger's SQL: claim a topic partition, and move it on in the transaction of its rows.
+
+An epoch fences: whoever claims a partition raises its epoch, and only the newest epoch at the
+expected offset may move it. A consumer that lost its partition therefore writes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import psycopg
+
+from ingest.source.message import CUT, TopicPartition
+from ingest.store.batch import Gap
+
+logger = logging.getLogger(__name__)
+
+Connection = psycopg.Connection[tuple[object, ...]]
+
+
+class Fenced(Exception):
+    """Somebody else has claimed one of these partitions since, or moved it on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to write one partition from next_offset on. resume_until: bad messages before
+    this offset go to quarantine whatever the limits say."""
+
+    source: TopicPartition
+    epoch: int
+    next_offset: int
+    resume_until: int
+    halted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What one batch did to one partition; counts are messages, newest_timestamp milliseconds."""
+
+    claim: Claim
+    start: int
+    next: int
+    read: int
+    stored: int
+    repeated: int
+    expired: int
+    quarantined: int
+    newest_timestamp: int
+    high_watermark: int
+    gaps: Sequence[Gap] = ()
+
+
+def claim(
+    connection: Connection, source: TopicPartition, earliest: int, end: int | None = None
+) -> Claim:
+    """Take a partition over, inside the caller's transaction.
+
+    earliest: the first offset that the broker has, where a partition that was never read begins.
+    end: the offset after the last that it has, asked when nobody else could move the ledger; None
+    where there is no suspicion. A ledger that stands beyond it is that of a log
+    that was cut since (an unclean election, a topic made again on a broker without topic ids):
+    what is there now is read from its start, with a row of its own.
+    """
+    row = connection.execute(
+        "SELECT topic_id FROM ingest_ledger WHERE topic = %s AND partition = %s"
+        " AND split_part(topic_id, %s, 1) = %s"
+        " ORDER BY length(topic_id) DESC, topic_id DESC LIMIT 1",
+        (source.topic, source.partition, CUT, source.topic_id),
+    ).fetchone()
+    newest = source if row is None else TopicPartition(source.topic, str(row[0]), source.partition)
+    held = _claim(connection, newest, earliest)
+    if end is None or held.next_offset <= end:
+        return held
+    logger.error(
+        "%s[%d] ends at offset %d, the ledger stands at %d: reading it from its start",
+        *(source.topic, source.partition, end, held.next_offset),
+    )
+    return _claim(connection, newest.after_cut(), earliest)
+
+
+def _claim(connection: Connection, source: TopicPartition, earliest: int) -> Claim:
+    row = connection.execute(
+        """
+        INSERT INTO ingest_ledger AS l
+            (topic, topic_id, partition, first_offset, next_offset, epoch, read, stored, repeated,
+             expired, quarantined, skipped, lost, halted_why, updated_at, checked_at)
+        VALUES (%(topic)s, %(topic_id)s, %(partition)s, %(earliest)s, %(earliest)s, 1,
+                0, 0, 0, 0, 0, 0, 0, '', now(), now())
+        ON CONFLICT (topic, topic_id, partition) DO UPDATE SET epoch = l.epoch + 1
+        RETURNING epoch, next_offset, coalesce(resume_until, 0), halted_at IS NOT NULL
+        """,
+        {
+            "topic": source.topic,
+            "topic_id": source.topic_id,
+            "partition": source.partition,
+            "earliest": earliest,
+        },
+    ).fetchone()
+    assert row is not None  # RETURNING of an upsert  # noqa: S101
+    epoch, next_offset, resume_until, halted = row
+    return Claim(source, int(epoch), int(next_offset), int(resume_until), bool(halted))  # type: ignore[call-overload]
+
+
+_ADVANCE = """
+UPDATE ingest_ledger l SET
+    next_offset = v.next, read = l.read + v.read, stored = l.stored + v.stored,
+    repeated = l.repeated + v.repeated, expired = l.expired + v.expired,
+    quarantined = l.quarantined + v.quarantined, skipped = l.skipped + v.skipped,
+    lost = l.lost + v.lost, high_watermark = greatest(v.high, v.next),
+    newest_timestamp = CASE WHEN v.stamp < 0 THEN l.newest_timestamp
+        ELSE greatest(l.newest_timestamp, to_timestamp(v.stamp / 1000.0)) END,
+    updated_at = now(), checked_at = now()
+FROM unnest(%s::text[], %s::text[], %s::int[], %s::bigint[], %s::bigint[], %s::bigint[],
+            %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[],
+            %s::bigint[], %s::bigint[], %s::bigint[])
+    AS v(topic, topic_id, partition, epoch, start, next, read, stored, repeated, expired,
+         quarantined, skipped, lost, stamp, high)
+WHERE l.topic = v.topic AND l.topic_id = v.topic_id AND l.partition = v.partition
+    AND l.epoch = v.epoch AND l.next_offset = v.start
+"""
+
+
+def advance(connection: Connection, moves: Sequence[Advance]) -> None:
+    """Move partitions on, inside the caller's transaction. Raises Fenced, and then nothing of
+    that transaction may be committed."""
+    rows = [
+        (
+            *_place(move.claim),
+            move.start,
+            move.next,
+            move.read,
+            move.stored,
+            move.repeated,
+            move.expired,
+            move.quarantined,
+            sum(gap.end - gap.start for gap in move.gaps if not gap.lost),
+            sum(gap.end - gap.start for gap in move.gaps if gap.lost),
+            move.newest_timestamp,
+            move.high_watermark,
+        )
+        for move in moves
+    ]
+    cursor = connection.execute(_ADVANCE, [list(column) for column in zip(*rows, strict=True)])
+    if cursor.rowcount != len(moves):
+        raise Fenced
+    gaps = [(move.claim.source, gap) for move in moves for gap in move.gaps]
+    if gaps:
+        with connection.cursor() as many:
+            many.executemany(
+                "INSERT INTO ingest_gap (topic, topic_id, partition, start_offset, end_offset,"
+                " lost, noticed_at) VALUES (%s, %s, %s, %s, %s, %s, now())",
+                [
+                    (source.topic, source.topic_id, source.partition, gap.start, gap.end, gap.lost)
+                    for source, gap in gaps
+                ],
+            )
+
+
+def holds(connection: Connection, ends: Mapping[Claim, int]) -> bool:
+    """Whether the ledger stands at these offsets, under the same claims: a commit whose answer
+    was lost did happen."""
+    for held, end in ends.items():
+        row = connection.execute(
+            "SELECT 1 FROM ingest_ledger WHERE topic = %s AND topic_id = %s AND partition = %s"
+            " AND epoch = %s AND next_offset = %s",
+            (*_place(held), end),
+        ).fetchone()
+        if row is None:
+            return False
+    return True
+
+
+def beat(connection: Connection, watermarks: Mapping[Claim, int]) -> None:
+    """Note each partition's newest offset at the broker (0: not known), so that the lag of an idle
+    partition is known and known to be fresh."""
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "UPDATE ingest_ledger SET checked_at = now(),"
+            " high_watermark = greatest(high_watermark, nullif(%s, 0))"
+            " WHERE topic = %s AND topic_id = %s AND partition = %s AND epoch = %s",
+            [(high, *_place(claim)) for claim, high in watermarks.items()],
+        )
+
+
+def halt(connection: Connection, claims: Iterable[Claim], why: str) -> None:
+    """Note that reading of these partitions has stopped."""
+    for held in claims:
+        connection.execute(
+            "UPDATE ingest_ledger SET halted_at = coalesce(halted_at, now()), halted_why = %s"
+            " WHERE topic = %s AND topic_id = %s AND partition = %s AND epoch = %s",
+            (why, *_place(held)),
+        )
+
+
+def resume(connection: Connection, held: Claim, until: int) -> None:
+    """Note that reading goes on, and that bad messages before `until` are to be quarantined."""
+    connection.execute(
+        "UPDATE ingest_ledger SET halted_at = NULL, halted_why = '',"
+        " resume_until = greatest(resume_until, %s)"
+        " WHERE topic = %s AND topic_id = %s AND partition = %s AND epoch = %s",
+        (until, *_place(held)),
+    )
+
+
+def resume_until(connection: Connection, held: Claim) -> int:
+    """Up to which offset somebody has allowed bad messages; 0 where nobody has."""
+    row = connection.execute(
+        "SELECT coalesce(resume_until, 0) FROM ingest_ledger"
+        " WHERE topic = %s AND topic_id = %s AND partition = %s AND epoch = %s",
+        _place(held),
+    ).fetchone()
+    return int(row[0]) if row else 0  # type: ignore[call-overload]
+
+
+def _place(held: Claim) -> tuple[str, str, int, int]:
+    source = held.source
+    return source.topic, source.topic_id, source.partition, held.epoch

@@ -1,0 +1,187 @@
+"""One batch into the database in one transaction.
+
+The straight way is COPY into the partitioned tables. A batch that hits a conflict or a row that
+PostgreSQL cannot store is rolled back and takes the slow path: repeats are looked up first, bad
+rows found by halving.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import psycopg
+from psycopg import errors
+
+from history import days
+from history.entities import BY_NAME, Entity
+from history.window import day_of
+from ingest.source.message import Message, TopicPartition
+from ingest.store import ledger, rejects
+from ingest.store.batch import Batch, Reject, Row
+from ingest.store.copy import POISON
+from ingest.store.ledger import Advance, Claim, Connection
+from ingest.store.search_index import index
+from ingest.store.slow_path import copy_rows, store_deduplicated
+
+# After a conflict, so many batches take the slow path at once.
+WARY_BATCHES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of a batch. rejects: those found by the database, besides the batch's own."""
+
+    stored: Mapping[TopicPartition, int]
+    repeated: Mapping[TopicPartition, int]
+    rejects: tuple[Reject, ...] = ()
+
+
+@dataclass(slots=True)
+class _Result:
+    repeated: list[Message] = field(default_factory=list)
+    rejects: list[Reject] = field(default_factory=list)
+
+
+class Writer:
+    """Writes batches through one connection, which it opens itself. Not for several threads."""
+
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        self._connect = connect
+        self._open: Connection | None = None
+        self._wary: Counter[str] = Counter()
+
+    @property
+    def connection(self) -> Connection:
+        """The open connection, opened anew where there is none."""
+        if self._open is None:
+            self._open = self._connect()
+        return self._open
+
+    def cut(self) -> None:
+        """Break the connection while another thread waits in it for the database's answer. What
+        was not committed is rolled back there."""
+        connection = self._open
+        if connection is not None and not connection.closed:
+            with (
+                contextlib.suppress(OSError, psycopg.Error),
+                socket.socket(fileno=os.dup(connection.fileno())) as wire,
+            ):
+                wire.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Drop the connection; the next use opens another."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def write(
+        self,
+        batch: Batch,
+        claims: Mapping[TopicPartition, Claim],
+        high: Mapping[TopicPartition, int],
+    ) -> Written:
+        """Store a batch: rows, rejects and the ledger together or not at all.
+
+        high: each partition's newest offset at the broker. Raises ledger.Fenced where a partition
+        is no longer ours, and psycopg.Error when the database cannot serve now; the batch may
+        then be given again.
+        """
+        batch.arrange()
+        try:
+            return self._transaction(batch, claims, high)
+        except (errors.UniqueViolation, *POISON):
+            for name in batch.rows:
+                self._wary[name] = WARY_BATCHES
+            return self._transaction(batch, claims, high)
+
+    def _transaction(
+        self,
+        batch: Batch,
+        claims: Mapping[TopicPartition, Claim],
+        high: Mapping[TopicPartition, int],
+    ) -> Written:
+        result = _Result()
+        connection = self.connection
+        try:
+            with connection.transaction():
+                for name in batch.entities():
+                    self._store(connection, BY_NAME[name], batch.rows[name], result)
+                index(connection, batch.keys)
+                rejects.add(connection, [*batch.rejects, *result.rejects], claims)
+                written = _count(batch, result)
+                ledger.advance(connection, _moves(batch, claims, high, written))
+        except errors.CheckViolation:
+            if not self._make_days(batch):
+                raise
+            return self._transaction(batch, claims, high)
+        return written
+
+    def _store(
+        self, connection: Connection, entity: Entity, rows: list[Row], result: _Result
+    ) -> None:
+        if self._wary[entity.name] > 0:
+            outcome = store_deduplicated(connection, entity, rows)
+            result.repeated += outcome.repeated
+            result.rejects += outcome.rejects
+            calm = not outcome.repeated and not outcome.rejects
+            self._wary[entity.name] = self._wary[entity.name] - 1 if calm else WARY_BATCHES
+        else:
+            copy_rows(connection, entity, rows)
+
+    def _make_days(self, batch: Batch) -> bool:
+        """Make the partitions that a batch misses. False: none was missing."""
+        made = [
+            days.create(self.connection, BY_NAME[name].table, day)
+            for name, rows in batch.rows.items()
+            for day in sorted({day_of(row.record.updated_at) for row in rows})
+        ]
+        return any(made)
+
+
+def _moves(
+    batch: Batch,
+    claims: Mapping[TopicPartition, Claim],
+    high: Mapping[TopicPartition, int],
+    written: Written,
+) -> list[Advance]:
+    moves = []
+    for source in sorted(batch.progress):
+        progress = batch.progress[source]
+        stored, repeated = written.stored.get(source, 0), written.repeated.get(source, 0)
+        moves.append(
+            Advance(
+                claim=claims[source],
+                start=progress.start,
+                next=progress.next,
+                read=progress.read,
+                stored=stored,
+                repeated=repeated,
+                expired=progress.expired,
+                quarantined=progress.read - progress.expired - stored - repeated,
+                newest_timestamp=progress.newest_timestamp,
+                high_watermark=high.get(source, 0),
+                gaps=progress.gaps,
+            )
+        )
+    return moves
+
+
+def _count(batch: Batch, result: _Result) -> Written:
+    repeated = _by_source(batch, result.repeated)
+    refused = _by_source(batch, (reject.message for reject in result.rejects))
+    stored = {
+        source: progress.good - repeated[source] - refused[source]
+        for source, progress in batch.progress.items()
+    }
+    return Written(stored, repeated, tuple(result.rejects))
+
+
+def _by_source(batch: Batch, messages: Iterable[Message]) -> Counter[TopicPartition]:
+    """How many of the messages came from each partition of the batch."""
+    sources = {(source.topic, source.partition): source for source in batch.progress}
+    return Counter(sources[message.topic, message.partition] for message in messages)

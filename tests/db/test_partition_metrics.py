@@ -1,0 +1,74 @@
+"""The metrics of the days and of maintain's runs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.conf import settings
+from prometheus_client.core import Metric
+
+from annals import env
+from annals.observe import partition_metrics
+from history import days
+from ingest.models import Quarantined
+from tests.db.partitioned import TABLE, TABLES, raw, tables, transactional_db
+from tests.db.test_partitions import run
+
+__all__ = ["tables", "transactional_db"]
+pytestmark = pytest.mark.usefixtures("tables")
+
+TODAY = datetime.now(UTC).date()
+
+
+def values(metrics: list[Metric]) -> dict[tuple[str, ...], float]:
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for metric in metrics
+        for sample in metric.samples
+    }
+
+
+@pytest.fixture
+def few_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"ANNALS_RETENTION_DAYS": "3", "ANNALS_AHEAD_DAYS": "2", "ANNALS_HOLD_DAYS": "7"}
+    monkeypatch.setattr(settings, "ANNALS", env.read(given))
+
+
+def test_days_are_told_for_every_table(few_days: None) -> None:
+    with raw() as plain:
+        for number in (-5, -4, 0):
+            days.create(plain, TABLE, TODAY + timedelta(days=number))
+    found = values(list(partition_metrics.days()))
+    assert len(found) == len(partition_metrics.DAYS) * len(TABLES)
+    assert [found[f"annals_store_days_{name}", TABLE] for name in partition_metrics.DAYS] == [
+        5,
+        2,
+        0,
+    ]
+    assert found["annals_store_days_missing", TABLES[1]] == 6
+
+
+def test_the_latest_run_is_told(few_days: None) -> None:
+    assert list(partition_metrics.last_run()) == []
+    with raw() as plain:
+        days.create(plain, TABLE, TODAY - timedelta(days=5))
+    message = Quarantined.objects.create(
+        topic="top-storage.export.product-instance",
+        topic_id="t",
+        partition=0,
+        offset=0,
+        value=f'{{"updatedAt": "{TODAY - timedelta(days=5)}T12:00:00"}}'.encode(),
+        first_seen=datetime.now(UTC),
+    )
+    assert run("maintain")[0] == 1
+    found = values(list(partition_metrics.last_run()))
+    assert (found["annals_maintain_held",], found["annals_maintain_exit_code",]) == (1, 1)
+    message.delete()
+    run("maintain")
+    found = values(list(partition_metrics.last_run()))
+    assert found["annals_maintain_exit_code",] == 0
+    assert found["annals_maintain_held",] == 0
+    assert found["annals_maintain_seconds",] > 0
+    age = datetime.now(UTC).timestamp() - found["annals_maintain_timestamp_seconds",]
+    assert 0 <= age < 300

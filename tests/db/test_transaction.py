@@ -1,0 +1,361 @@
+"""Batches on the real PostgreSQL: all that is good is stored, all that is not is named."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from history import days
+from history.entities import BY_NAME, ENTITIES, ROOT
+from ingest.source.message import Message
+from ingest.store import transaction as writing
+from ingest.store.batch import Batch, Limits
+from ingest.store.connect import connect
+from ingest.store.retrying import RetryingWriter
+from ingest.store.transaction import Writer
+from tests.db.ingested import (
+    CHILD_SOURCE,
+    SOURCES,
+    TWIN_SOURCE,
+    Ingested,
+    claim_all,
+    counts,
+    faults,
+    ids,
+    ingested,
+    quarantined,
+    query,
+    rows,
+)
+from tests.messages import (
+    EXPIRED,
+    HOSTILE,
+    NOW,
+    SOURCE,
+    STRANGE,
+    TOPIC,
+    WINDOW,
+    message,
+    value,
+    with_data,
+)
+
+__all__ = ["ingested"]
+TASK = BY_NAME["product-task"]
+
+
+def test_a_row_is_the_message(ingested: Ingested) -> None:
+    ingested.write(
+        with_data(b'{"b": 12345678901234567890.10, "a":"\xd1\x8b\\u0041"}',
+                  updatedAt=f"{NOW:%Y-%m-%dT%H:%M:%S}.510186999")
+    )  # fmt: skip
+    [row] = rows()
+    assert row.pop("text") == '{"a": "ыA", "b": 12345678901234567890.10}'
+    del row["data"]
+    assert row == {
+        "id": "02xdf2pQLJL5mLfJZodiHa",
+        "version": 7,
+        "updated_at": NOW + timedelta(microseconds=510186),
+        "client_id": "top-data-client-actualizator",
+        "author": "m.prygunov",
+        "type": 1,
+    }
+    assert counts() == {"next_offset": 1, "read": 1, "stored": 1}
+
+
+def test_a_child_and_an_author_that_is_not_there(ingested: Ingested) -> None:
+    ingested.write(
+        value(productInstanceId="A1", author=None, type="DELETE", data=None), source=CHILD_SOURCE
+    )
+    [row] = rows(TASK)
+    assert (row["product_instance_id"], row["author"], row["type"]) == ("A1", None, 2)
+    assert row["text"] == "null"
+
+
+def test_days_are_made_as_they_are_needed_and_no_others(ingested: Ingested) -> None:
+    moments = [NOW, NOW - timedelta(days=3), NOW + timedelta(days=2)]
+    written = ingested.write(
+        *(value(id=str(n), updatedAt=each.isoformat()) for n, each in enumerate(moments))
+    )
+    assert sum(written.stored.values()) == 3
+    found = query("SELECT inhrelid::regclass::text AS name FROM pg_inherits WHERE inhparent ="
+                  " 'product_instance_aud'::regclass")  # fmt: skip
+    assert {row["name"] for row in found} == {
+        days.partition_name(ROOT.table, each.date()) for each in moments
+    }
+    assert faults() == []
+
+
+def test_versions_that_share_a_moment_are_both_kept(ingested: Ingested) -> None:
+    ingested.write(value(version=1), value(version=2))
+    assert [row["version"] for row in rows()] == [1, 2]
+    assert rows()[0]["updated_at"] == rows()[1]["updated_at"]
+
+
+def test_a_version_with_two_moments_is_kept_twice(ingested: Ingested) -> None:
+    ingested.write(value(), value(updatedAt=(NOW - timedelta(hours=1)).isoformat()))
+    assert len(rows()) == 2
+
+
+def test_repeats_within_a_batch_and_of_the_table(ingested: Ingested) -> None:
+    ingested.write(value(id="a"), value(id="a"), value(id="b"))
+    assert counts() == {"next_offset": 3, "read": 3, "stored": 2, "repeated": 1}
+    ingested.write(value(id="b"), value(id="c"), value(id="a"))
+    assert counts() == {"next_offset": 6, "read": 6, "stored": 3, "repeated": 3}
+    assert ids() == ["a", "b", "c"]
+    assert quarantined() == []
+    assert faults() == []
+
+
+def test_a_repeat_from_the_twin_topic(ingested: Ingested) -> None:
+    ingested.write(value(id="a"), value(id="b"))
+    batch = ingested.batch(value(id="a"), source=TWIN_SOURCE)
+    ingested.fill(batch, value(id="c"))
+    ingested.store(batch)
+    assert counts(TWIN_SOURCE) == {"next_offset": 1, "read": 1, "repeated": 1}
+    assert counts() == {"next_offset": 3, "read": 3, "stored": 3}
+    assert faults() == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"data": {"rate": "1"}}, {"clientId": "other"}, {"author": None}, {"type": "CREATE"}],
+    ids=str,
+)
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_repeat_that_says_otherwise_is_not_dropped(
+    ingested: Ingested, changes: dict[str, Any], apart: bool
+) -> None:
+    bodies = value(id="a"), value(id="a", **changes), value(id="b")
+    if apart:
+        for body in bodies:
+            ingested.write(body)
+    else:
+        ingested.write(*bodies)
+    [held] = quarantined()
+    assert (held["offset"], held["reason"], bytes(held["value"])) == (
+        1, "divergent_duplicate", bodies[1],
+    )  # fmt: skip
+    assert rows()[0]["data"] == {"rate": "18.4", "amount": 1}
+    assert counts() == {"next_offset": 3, "read": 3, "stored": 2, "quarantined": 1}
+    assert faults() == []
+
+
+def test_a_child_that_changes_its_application_says_otherwise(ingested: Ingested) -> None:
+    ingested.write(value(productInstanceId="A1"), source=CHILD_SOURCE)
+    ingested.write(value(productInstanceId="A2"), source=CHILD_SOURCE)
+    assert [held["reason"] for held in quarantined()] == ["divergent_duplicate"]
+
+
+def test_the_same_in_other_words_is_a_repeat(ingested: Ingested) -> None:
+    """JSON's own freedom: the order of members, spaces, escapes."""
+    ingested.write(with_data(b'{"a":1,"b":"\xd1\x8b"}'), with_data(b'{ "b": "\\u044b", "a": 1 }'))
+    assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "repeated": 1}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_among_good(ingested: Ingested, name: str) -> None:
+    reason, body = HOSTILE[name]
+    headers = (("trace", b"\xff\0"), ("none", None), ("trace", b""))
+    bad = message(body, 2, headers=headers)
+    ingested.write(value(id="a"), value(id="b"), bad, value(id="c"))
+    assert ids() == ["a", "b", "c"]
+    [held] = quarantined()
+    assert held["reason"] == reason
+    assert held["detail"]
+    assert held["value"] == body
+    assert held["key"] == b"key"
+    assert (held["topic"], held["topic_id"], held["partition"], held["offset"]) == (
+        *(TOPIC, SOURCE.topic_id, 0, 2),
+    )
+    assert held["headers"] == [["trace", "ff00"], ["none", None], ["trace", ""]]
+    assert (held["status"], held["attempts"]) == ("new", 0)
+    assert held["next_attempt"] > held["first_seen"]
+    assert counts() == {"next_offset": 4, "read": 4, "stored": 3, "quarantined": 1}
+    assert faults() == []
+
+
+def test_all_that_is_hostile_at_once(ingested: Ingested) -> None:
+    bodies: list[bytes | None] = [body for _, body in HOSTILE.values()]
+    bodies += [value(id=f"good {n}") for n in range(100)]
+    bodies += [*STRANGE.values(), EXPIRED, EXPIRED]
+    random.Random(3).shuffle(bodies)
+    ingested.write(*bodies)
+    good = 100 + len(STRANGE)
+    assert len(rows()) == good
+    assert sorted((held["value"] or b"", held["reason"]) for held in quarantined()) == sorted(
+        (body or b"", reason) for reason, body in HOSTILE.values()
+    )
+    assert counts() == {
+        "next_offset": len(bodies),
+        "read": len(bodies),
+        "stored": good,
+        "expired": 2,
+        "quarantined": len(HOSTILE),
+    }
+    assert faults() == []
+
+
+POISON = with_data(rb'{"a":"\u0000"}', id="a")
+
+
+@pytest.mark.parametrize(
+    "bodies, reasons, repeated",
+    [
+        ([POISON, value(id="a")], ["text_not_storable"], 0),
+        ([POISON, POISON, value(id="a"), value(id="a")], ["text_not_storable"] * 2, 1),
+        ([value(id="a"), POISON, value(id="a")], ["text_not_storable"], 1),
+        (
+            [POISON, value(id="a"), value(id="a", author="x")],
+            ["text_not_storable", "divergent_duplicate"],
+            0,
+        ),
+    ],
+)
+def test_what_repeats_a_refused_row_is_not_lost(
+    ingested: Ingested, bodies: list[bytes], reasons: list[str], repeated: int
+) -> None:
+    """The sender mends a version and sends it again: the same key, another snapshot."""
+    ingested.write(*bodies)
+    [row] = rows()
+    assert row["data"] == {"rate": "18.4", "amount": 1}
+    assert [held["reason"] for held in quarantined()] == reasons
+    assert counts().get("repeated", 0) == repeated
+    assert faults() == []
+
+
+def test_after_trouble_the_writer_is_wary_for_a_while_and_then_fast_again(
+    ingested: Ingested,
+) -> None:
+    ingested.write(value(id="x"), value(id="x"))
+    for number in range(writing.WARY_BATCHES * 2):
+        ingested.write(value(id=f"{number}"))
+    assert len(rows()) == 1 + writing.WARY_BATCHES * 2
+    ingested.write(value(id="x"))
+    assert counts()["repeated"] == 2
+    assert faults() == []
+
+
+def test_nothing_of_a_failed_batch_is_there(ingested: Ingested) -> None:
+    ingested.write(value(id="a"))
+    good = ingested.batch(value(id="b"), b"bad")
+    with connect() as other:
+        other.execute("ALTER TABLE ingest_quarantine RENAME TO elsewhere")
+        try:
+            with pytest.raises(psycopg.errors.UndefinedTable):
+                ingested.store(good)
+        finally:
+            other.execute("ALTER TABLE elsewhere RENAME TO ingest_quarantine")
+    assert ids() == ["a"]
+    assert counts() == {"next_offset": 1, "read": 1, "stored": 1}
+    ingested.store(good)
+    assert ids() == ["a", "b"]
+    assert counts() == {"next_offset": 3, "read": 3, "stored": 2, "quarantined": 1}
+
+
+def test_a_lost_connection_is_opened_anew(ingested: Ingested) -> None:
+    ingested.write(value(id="a"))
+    query("SELECT pg_terminate_backend(%s)", ingested.writer.connection.info.backend_pid)
+    RetryingWriter(ingested.writer).write(ingested.batch(value(id="b")), ingested.claims, {})
+    assert ids() == ["a", "b"]
+    assert faults() == []
+
+
+def test_a_commit_whose_answer_was_lost_is_not_done_twice(ingested: Ingested) -> None:
+    """The connection breaks after COMMIT was done and before it was said."""
+    batch = ingested.batch(value(id="a"), b"bad")
+    once = ingested.writer.write
+    tries = 0
+
+    def lose_the_answer(*args: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        once(*args)
+        raise psycopg.OperationalError("the answer was lost")
+
+    ingested.writer.write = lose_the_answer  # type: ignore[method-assign]
+    RetryingWriter(ingested.writer).write(batch, ingested.claims, {})
+    assert tries == 1
+    assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "quarantined": 1}
+    assert faults() == []
+
+
+def test_timestamps_of_messages(ingested: Ingested) -> None:
+    latest = 253_402_300_799_999
+    stamps = (-1, 0, 1_795_248_000_123, latest)
+    ingested.write(*(Message(TOPIC, 0, n, stamp, None, b"bad") for n, stamp in enumerate(stamps)))
+    found = query("SELECT (extract(epoch FROM timestamp) * 1000)::bigint AS ms"
+                  ' FROM ingest_quarantine ORDER BY "offset"')  # fmt: skip
+    assert [row["ms"] for row in found] == [None, *stamps[1:]]
+    assert faults() == []
+
+
+def test_search_keys_come_with_the_rows(ingested: Ingested) -> None:
+    ingested.write(
+        value(id="a", data={"realtyCrmId": "CRM-1", "encumbrance": {"submissionId": 77}}),
+        value(id="c", data={"realtyCrmId": "no\0"}),
+    )
+    found = query("SELECT value, name, id FROM search_key ORDER BY value")
+    assert [tuple(row.values()) for row in found] == [
+        ("77", "submissionId", "a"),
+        ("CRM-1", "realtyCrmId", "a"),
+    ]
+
+
+def test_rows_are_stored_by_id_and_versions_as_they_came(ingested: Ingested) -> None:
+    ingested.write(*(value(id=id, version=n) for n, id in enumerate("bacab")))
+    found = query("SELECT id, version FROM product_instance_aud ORDER BY ctid")
+    assert [tuple(row.values()) for row in found] == [
+        *(("a", 1), ("a", 3), ("b", 0), ("b", 4), ("c", 2)),
+    ]
+
+
+def test_kinds_of_all_sorts_in_one_batch(ingested: Ingested) -> None:
+    assert len(ENTITIES) == 5
+    batch = ingested.batch(value(id="a"), value(id="b"))
+    ingested.fill(batch, value(id="t", productInstanceId="a"), b"bad", source=CHILD_SOURCE)
+    ingested.fill(batch, EXPIRED, source=TWIN_SOURCE)
+    ingested.store(batch)
+    assert (ids(), ids(TASK)) == (["a", "b"], ["t"])
+    assert counts() == {"next_offset": 2, "read": 2, "stored": 2}
+    assert counts(CHILD_SOURCE) == {"next_offset": 2, "read": 2, "stored": 1, "quarantined": 1}
+    assert counts(TWIN_SOURCE) == {"next_offset": 1, "read": 1, "expired": 1}
+    assert faults() == []
+
+
+def test_two_writers_with_the_same_rows_at_once(ingested: Ingested) -> None:
+    """Live topic and migration twin, each read by a process of its own, bring the same versions:
+    each is stored once, in whatever order the two come to it."""
+    bodies = [value(id=f"{number:04}") for number in range(600)]
+    shuffled = random.Random(5).sample(bodies, len(bodies))
+    claims = ingested.claims
+
+    def bring(part: list[bytes], source: Any) -> None:
+        writer = RetryingWriter(Writer(connect))
+        for start in range(0, len(part), 60):
+            batch = Batch(Limits(1_000, 1 << 30))
+            for offset, body in enumerate(part[start : start + 60], start):
+                batch.add(message(body, offset, source.topic), source, offset, WINDOW)
+            writer.write(batch, claims, {})
+        writer.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        done = [pool.submit(bring, bodies, SOURCE), pool.submit(bring, shuffled, TWIN_SOURCE)]
+        for each in done:
+            each.result()
+    assert ids() == [f"{number:04}" for number in range(600)]
+    total = [counts(source) for source in SOURCES[:2]]
+    assert sum(each.get("stored", 0) for each in total) == 600
+    assert sum(each.get("repeated", 0) for each in total) == 600
+    assert quarantined() == []
+    assert faults() == []
+
+
+def test_claims_of_two_are_in_the_order_they_came(ingested: Ingested) -> None:
+    before = ingested.claims[SOURCE].epoch
+    assert claim_all()[SOURCE].epoch == before + 1
