@@ -1,6 +1,6 @@
 """The canonical form of stored rows: their order, their bytes, their digest.
 
-Seals compute it in SQL, the archive in Python; both must agree to the byte.
+Seals compute it in SQL, the archive computes it in Python. Both give the same bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Connection = psycopg.Connection[Any]
 
 RANGE_ROWS = 10_000
 
-# A field with its length in front: no value can pass for two. None is `-`.
+# A text field is preceded by its length, so that two rows never have the same bytes. NULL is `-`.
 _TEXT = "octet_length({0}) || ':' || {0}"
 _MICROSECONDS = "(extract(epoch FROM updated_at) * 1000000)::bigint"
 
@@ -31,15 +31,15 @@ def columns(entity: Entity) -> tuple[str, ...]:
 
 
 def fields(entity: Entity) -> sql.SQL:
-    """What to select so that `encode` takes the row: updated_at in microseconds since the epoch,
-    data as PostgreSQL's text of it."""
+    """The select list of the rows that `encode` takes: updated_at in microseconds since the epoch,
+    data as PostgreSQL's text of the JSONB."""
     forms = {"updated_at": _MICROSECONDS, "data": "data::text"}
     return sql.SQL(", ".join(forms.get(name, name) for name in columns(entity)))
 
 
 def order(connection: Connection) -> sql.SQL:
-    """ORDER BY of the rows: id by its bytes, version, updated_at. Where the database sorts by bytes
-    anyway it is not told so again, because then it can use the primary key."""
+    """ORDER BY of the rows: id by its bytes, version, updated_at. A database that sorts by bytes
+    anyway gets no COLLATE, because without it PostgreSQL can use the primary key."""
     row = connection.execute(
         "SELECT datlocprovider = 'b' OR datlocprovider = 'c' AND datcollate IN ('C', 'POSIX')"
         " FROM pg_database WHERE datname = current_database()"
@@ -49,14 +49,14 @@ def order(connection: Connection) -> sql.SQL:
 
 
 def after(key: tuple[str, int, int]) -> sql.Composed:
-    """The condition for the rows that follow a key of id, version and microseconds."""
+    """The condition for the rows after a key (id, version, updated_at in microseconds)."""
     return sql.SQL('(id COLLATE "C", version, ' + _MICROSECONDS + ") > ({}, {}, {})").format(
         *map(sql.Literal, key)
     )
 
 
 def encode(row: Sequence[Any]) -> bytes:
-    """The bytes of one row, selected with `fields`."""
+    """The canonical bytes of one row, selected with `fields`."""
     parts = []
     for value in row:
         if value is None:
@@ -87,7 +87,7 @@ def encoded(entity: Entity) -> sql.SQL:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A run of neighbouring rows: first and last as (id, version), how many, digest in hex."""
+    """Consecutive rows: the first and the last as (id, version), their number, digest in hex."""
 
     first: tuple[str, int]
     last: tuple[str, int]
@@ -96,8 +96,8 @@ class Range:
 
 
 class Digest:
-    """The digest of a day's ordered rows, built row by row: each range of RANGE_ROWS rows is the
-    SHA-256 over its rows' SHA-256, the day the SHA-256 over its ranges'."""
+    """The digest of a day's ordered rows, computed row by row. The digest of a range of RANGE_ROWS
+    rows is the SHA-256 of its rows' SHA-256; that of the day is the SHA-256 of its ranges'."""
 
     def __init__(self) -> None:
         self.ranges: list[Range] = []
@@ -107,7 +107,7 @@ class Digest:
         self._count = 0
 
     def add(self, id: str, version: int, row_hash: bytes) -> None:
-        """Add the next row, by the SHA-256 of its `encode`."""
+        """Add the next row. row_hash: the SHA-256 of its canonical bytes."""
         self._last = (id, version)
         if self._count == 0:
             self._first = self._last
@@ -133,7 +133,7 @@ class Digest:
 
 
 def digest(connection: Connection, entity: Entity, source: sql.Composable) -> Digest:
-    """The digest of the rows of a table or partition, hashed by the server, streamed in order."""
+    """The digest of the rows of a table or partition. The server hashes and sorts the rows."""
     query = sql.SQL(
         "COPY (SELECT id, version, sha256({}) FROM {} ORDER BY {}) TO STDOUT (FORMAT BINARY)"
     ).format(encoded(entity), source, order(connection))

@@ -1,1 +1,1 @@
-"""How much disk the history takes, now and later."""
+"""The disk space that the history needs, now and later."""

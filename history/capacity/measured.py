@@ -1,4 +1,4 @@
-"""What the real partitions say of the load, and what of the server's settings counts."""
+"""The load measured from real partitions, and the server settings that the model uses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FROM unnest(%s::text[]) AS name
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The loads, from the days since..until; without one there is nothing to measure."""
+    """The loads, measured from the days since..until, both included."""
 
     loads: list[Load]
     since: date
@@ -34,9 +34,9 @@ class Measured:
 def loads(
     connection: BaseDatabaseWrapper, parts: Sequence[Partition], today: date
 ) -> Measured | None:
-    """The loads of the last SAMPLE_DAYS complete days that have rows; None where there is none.
+    """The loads of the last SAMPLE_DAYS complete days that have rows; None if no day has rows.
 
-    Rows are PostgreSQL's estimates: exact after ANALYZE.
+    Row counts are PostgreSQL's estimates, which ANALYZE brings up to date.
     """
     complete = [part for part in parts if part.day and part.day < today and part.rows]
     days = sorted({part.day for part in complete if part.day})[-SAMPLE_DAYS:]
@@ -57,7 +57,7 @@ def loads(
 
 
 def server(connection: BaseDatabaseWrapper) -> Server:
-    """The server's settings."""
+    """The server settings that the model uses."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT extract(epoch FROM current_setting('checkpoint_timeout')::interval)::float,"
@@ -68,8 +68,8 @@ def server(connection: BaseDatabaseWrapper) -> Server:
 
 
 def disk(connection: BaseDatabaseWrapper) -> int | None:
-    """The bytes of the disk with the database, less what others keep there; None where the server
-    is on another machine or does not say where its files are."""
+    """Bytes of disk space for the database: free space and what the database uses. None if the
+    server runs on another machine or does not report where its files are."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT current_setting('data_directory', true),"
@@ -84,7 +84,7 @@ def disk(connection: BaseDatabaseWrapper) -> int | None:
 
 
 def stored(parts: Sequence[Partition], today: date) -> list[tuple[date, float]]:
-    """The bytes of each day up to yesterday, over all tables."""
+    """Bytes of each day before today, summed over all tables, oldest first."""
     sizes: dict[date, float] = {}
     for part in parts:
         if part.day and part.day < today:

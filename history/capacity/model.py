@@ -1,4 +1,4 @@
-"""The arithmetic of disk space. Pure; the constants were measured (docs/capacity.md)."""
+"""Computes disk space from loads. Pure; the constants are measured (docs/capacity.md)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ SECONDS_PER_DAY = 86_400
 YEAR = 365.25
 PAGE = 8192
 
-# Of the simulator's messages, PostgreSQL 18: bytes on disk for each byte of a message, with TOAST
-# and its compression; and bytes of index for each row, the keys being random.
+# Measured with the simulator's messages on PostgreSQL 18: bytes on disk for each byte of a message,
+# with TOAST and its compression; bytes of index for each row, with random keys.
 DATA_PER_MESSAGE_BYTE = 1.02
-INDEX_PER_ROW = {True: 80.0, False: 155.0}  # the root has one index, its children two
-# What the first change of a page after a checkpoint writes to the WAL, without the page's hole.
+INDEX_PER_ROW = {True: 80.0, False: 155.0}  # the root kind has one index, the others two
+# Bytes that the first change of a page after a checkpoint writes to the WAL, without the hole.
 PAGE_IMAGE = 4096
 PAGE_IMAGE_COMPRESSED = 2300
 ROW_WAL_OVERHEAD = 120
-# For vacuum, for sorting a day that is sealed or archived, and to have time to react.
+# Share added for vacuum, for the sort of a day that is sealed or archived, for time to react.
 RESERVE = 0.2
-# Of messages that are of the root kind, and its size beside the mean; the children's follows.
+# Share of messages of the root kind, and their size relative to the mean of all messages.
 ROOT_SHARE = 0.8
 ROOT_SIZE = 1.14
 HORIZON_DAYS = 3653
@@ -32,7 +32,7 @@ HORIZON_DAYS = 3653
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one table gets in a day. data, index: bytes on disk for each row."""
+    """What one table receives in a day. data, index: bytes on disk for each row."""
 
     table: str
     rows_per_day: float
@@ -42,8 +42,8 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What of the server's settings counts. checkpoint_s: checkpoint_timeout; compressed: whether
-    wal_compression is on."""
+    """The server settings that matter. checkpoint_s: checkpoint_timeout in seconds; compressed:
+    whether wal_compression is on."""
 
     checkpoint_s: float = 300.0
     compressed: bool = False
@@ -51,7 +51,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Bytes on disk. wal: what one day writes, for so long an archive or a standby may be away."""
+    """Bytes on disk. wal: the WAL of one day, kept while the WAL archive or a standby is away."""
 
     data: float
     index: float
@@ -69,9 +69,9 @@ class Need:
         return Need(self.data + other.data, self.index + other.index, self.wal + other.wal)
 
 
-def given(rps: float, average_bytes: float) -> list[Load]:
-    """The loads of so many messages a second of so many bytes, mixed as the simulator mixes them:
-    four of five are of the root kind, and larger than the others."""
+def from_rate(rps: float, average_bytes: float) -> list[Load]:
+    """The loads for a rate in messages per second and a mean message size in bytes, with the
+    simulator's mix: four of five messages are of the root kind and larger than the others."""
     share = (1 - ROOT_SHARE) / (len(ENTITIES) - 1)
     child_size = (1 - ROOT_SHARE * ROOT_SIZE) / (1 - ROOT_SHARE)
 
@@ -84,13 +84,13 @@ def given(rps: float, average_bytes: float) -> list[Load]:
 
 
 def wal_per_row(load: Load, server: Server) -> float:
-    """Bytes of WAL for each row: itself, its index entries, and its part of the page images.
+    """Bytes of WAL for each row: the row, its index entries, and its share of the page images.
 
-    Keys are random, so that between two checkpoints rows touch pages all over the day's indexes;
-    the more rows between checkpoints, the fewer images for each.
+    Keys are random, so the rows between two checkpoints touch pages in all parts of the day's
+    indexes. The more rows come between two checkpoints, the fewer page images each row causes.
     """
     rows = load.rows_per_day * server.checkpoint_s / SECONDS_PER_DAY
-    pages = load.rows_per_day / 2 * load.index / PAGE  # half a day's indexes, on average
+    pages = load.rows_per_day / 2 * load.index / PAGE  # the day's indexes are half full on average
     image = PAGE_IMAGE_COMPRESSED if server.compressed else PAGE_IMAGE
     touched = pages * -math.expm1(-rows / pages) if pages else 0.0
     images = touched * image / rows if rows else 0.0
@@ -98,14 +98,14 @@ def wal_per_row(load: Load, server: Server) -> float:
 
 
 def need(load: Load, retention_days: int, server: Server) -> Need:
-    """The disk that a table needs once retention is full: its days and the one under way."""
+    """The disk space of a table with all days of retention and the current day."""
     rows = load.rows_per_day * (retention_days + 1)
     wal = load.rows_per_day * wal_per_row(load, server)
     return Need(rows * load.data, rows * load.index, wal)
 
 
 def grown(load: Load, growth: float, days: float) -> Load:
-    """The load so many days later; growth is for a year, 0.25 for a quarter more."""
+    """The load after `days` days. growth: per year; 0.25 means 25% more."""
     return replace(load, rows_per_day=load.rows_per_day * (1 + growth) ** (days / YEAR))
 
 
@@ -118,9 +118,10 @@ def full_on(
     server: Server,
     growth: float = 0.0,
 ) -> date | None:
-    """The day on which stored days, WAL and reserve pass the disk's bytes; None: not in ten years.
+    """The first day on which stored days, WAL and reserve exceed `disk` bytes; None: not within
+    ten years.
 
-    stored: the days before today, with their bytes. From today on each day brings its load.
+    stored: the days before today with their bytes. From today on each day adds its load.
     """
     kept = deque(sorted((day, size) for day, size in stored if day < today))
     held = sum(size for _, size in kept)

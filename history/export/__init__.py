@@ -1,1 +1,1 @@
-"""Handing whole days on to a data warehouse, as files or as one stream."""
+"""Exports of whole days for a data warehouse, as files or as one stream."""

@@ -1,4 +1,4 @@
-"""JSON lines, Parquet and Avro: one stream of versions each, a day after another."""
+"""The formats of an export: JSON lines, Parquet and Avro."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = {
 
 
 class Format(Protocol):
-    """One output stream. `day` appends the rows of one table and returns how many."""
+    """One output stream. `day` appends the rows of one table and returns their number."""
 
     def __init__(self, sink: IO[bytes], entity: Entity) -> None: ...
     def day(self, connection: Connection, source: sql.Composable, tick: Tick) -> int: ...
@@ -34,10 +34,10 @@ class Format(Protocol):
 
 
 class JsonLines:
-    """A line for each version, as the message that brought it was: id, version, type, updatedAt
-    (UTC), clientId, author, productInstanceId, data; numbers exact.
+    """One line for each version, with the fields of the message: id, version, type, updatedAt
+    (UTC), clientId, author, productInstanceId, data. Numbers are exact.
 
-    The server writes the lines and we only pass them on.
+    PostgreSQL makes the lines; Python only copies their bytes.
     """
 
     def __init__(self, sink: IO[bytes], entity: Entity) -> None:
@@ -45,7 +45,7 @@ class JsonLines:
         self._entity = entity
 
     def day(self, connection: Connection, source: sql.Composable, tick: Tick) -> int:
-        # CSV without its quoting: control characters stand in no JSON text.
+        # CSV without quoting: a JSON text contains no control characters.
         query = sql.SQL(
             "COPY (SELECT {} FROM {}) TO STDOUT"
             " (FORMAT csv, DELIMITER E'\\x02', QUOTE E'\\x01', ESCAPE E'\\x01')"
@@ -61,11 +61,11 @@ class JsonLines:
         return rows
 
     def close(self) -> None:
-        """Nothing comes after the last line."""
+        """JSON lines have no trailer."""
 
 
 class Parquet:
-    """The files of the archive, but in the order of the table."""
+    """The columns of the archive's files; the rows are in no particular order."""
 
     def __init__(self, sink: IO[bytes], entity: Entity) -> None:
         self._writer = Writer(sink, entity, ordered=False)
@@ -79,7 +79,7 @@ class Parquet:
 
 
 class Avro:
-    """Avro with its schema in the file; updated_at is timestamp-micros, data the JSON text."""
+    """An Avro container file; updated_at is timestamp-micros, data is the JSON text."""
 
     def __init__(self, sink: IO[bytes], entity: Entity) -> None:
         self._names = columns(entity)
@@ -116,7 +116,7 @@ def _rows(
     add: Callable[[tuple[Any, ...]], object],
     tick: Tick,
 ) -> int:
-    """Give each row, as history.canonical.fields selects it, to `add`."""
+    """Call `add` with each row, as history.canonical.fields selects it."""
     query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT BINARY)")
     child = () if entity.root else ("text",)
     rows = 0
@@ -140,7 +140,7 @@ def _line(entity: Entity) -> sql.SQL:
     forms = {
         "version": "version",
         "type": f"CASE type {kinds} END",
-        # to_char would take a third of the time of the whole line.
+        # Not to_char: it takes a third of the time of the whole line.
         "updated_at": "left(to_json(updated_at AT TIME ZONE 'UTC')::text, -1) || 'Z\"'",
         "data": "data::text",
     }

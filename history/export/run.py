@@ -1,4 +1,4 @@
-"""Exporting days: side by side into a directory, or one after another into a stream."""
+"""Runs an export: days in parallel into a directory, or one after another into a stream."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ BUFFER = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A day's file. rows is None where it was there already."""
+    """The file of one day. rows: None if the file existed before."""
 
     path: Path
     rows: int | None
 
 
 def chosen(parts: Sequence[Partition], since: date, until: date) -> list[Partition]:
-    """The days from since to until, the latter excluded, that are in the table, oldest first."""
+    """The attached days of [since, until), oldest first."""
     days = [part for part in parts if part.state is State.ATTACHED and part.start is not None]
     return sorted(
         (part for part in days if part.start and since <= part.start.date() < until),
@@ -49,10 +49,10 @@ def to_directory(
     jobs: int,
     progress: Progress = lambda *_: None,
 ) -> Iterator[Exported]:
-    """Write each day to a file of its own, `jobs` at a time, and give each when it is finished.
+    """Write each day to its own file, `jobs` days at a time. Yields a file when it is complete.
 
-    A file appears under its name when it is complete; one that is there is left as it is, so that
-    an interrupted export goes on where it was. Each job holds one block of rows in memory.
+    A file gets its name when it is complete. An existing file is not written again, so that an
+    interrupted export can be continued. Each job keeps one block of rows in memory.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(jobs) as pool:
@@ -72,7 +72,7 @@ def to_stream(
     sink: IO[bytes],
     progress: Progress = lambda *_: None,
 ) -> int:
-    """Write all days into one stream, in their order; returns how many rows."""
+    """Write all days into one stream, in the given order. Returns the number of rows."""
     output: Format = FORMATS[kind](sink, entity)
     connection.ensure_connection()
     rows = 0
@@ -103,7 +103,7 @@ def _to_file(
 
 @contextmanager
 def _complete(target: Path) -> Iterator[IO[bytes]]:
-    """A file that gets its name when the block has ended without an error."""
+    """A file that gets its name when the block ends without an error."""
     unfinished = target.with_name(f".{target.name}.part")
     with unfinished.open("wb", BUFFER) as sink:
         yield sink

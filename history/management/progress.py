@@ -13,7 +13,7 @@ _REDRAW: Final = 0.1
 
 
 class Progress:
-    """Counts towards a total (None: no end in sight). To be used as a context."""
+    """Counts towards a total (None: not known). Use it as a context manager."""
 
     def __init__(self, what: str, total: int | None, out: TextIO) -> None:
         self._what, self._total, self._out = what, total, out

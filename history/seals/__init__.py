@@ -1,1 +1,1 @@
-"""Seals: proof that a finished day is still what it was, and that none is missing from the row."""
+"""Seals prove that the rows of a finished day have not changed and that no seal was removed."""

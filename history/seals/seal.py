@@ -1,4 +1,4 @@
-"""Sealing a day: a digest over its rows, chained to the seal before it."""
+"""Sealing a day: a digest of its rows, chained to the previous seal of the table."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ GENESIS = "0" * 64
 
 
 def seal(connection: Connection, entity: Entity, day: date) -> DaySeal:
-    """Seal a day of one table as it is now, whether or not it was sealed before.
+    """Seal a day of one table in its present state. A sealed day gets one more seal.
 
-    Whoever calls this holds the lock of maintain's runs, or else a chain may fork. Raises
-    LookupError where the table has no such day.
+    The caller holds the lock of maintain's runs: without it two runs could fork the chain. Raises
+    LookupError if the table has no partition of that day.
     """
     place = days.locate(connection, entity.table, day)
     if place.state is not State.ATTACHED:
@@ -46,15 +46,15 @@ def seal(connection: Connection, entity: Entity, day: date) -> DaySeal:
 
 
 def chained(previous: str, table: str, day: date, rows: int, digest: str) -> str:
-    """The seal: SHA-256 over the seal before it and what is sealed, as one line of text."""
+    """The seal, in hex: SHA-256 of one line with the previous seal and what is sealed."""
     line = f"{previous} {table} {day.isoformat()} {rows} {digest}\n"
     return hashlib.sha256(line.encode()).hexdigest()
 
 
 def due(existing: list[Partition], today: date, after_days: int) -> Iterator[tuple[Entity, date]]:
-    """The attached days that are finished and have no seal yet, the oldest first for each table.
+    """The attached days that are finished and have no seal, oldest first for each table.
 
-    after_days: how many days after its end a day counts as finished; none where it is 0.
+    after_days: a day is finished this many days after its end; 0: no day is sealed.
     """
     if not after_days:
         return
@@ -68,8 +68,8 @@ def due(existing: list[Partition], today: date, after_days: int) -> Iterator[tup
 
 
 def _freeze(connection: Connection, place: days.Place) -> None:
-    """VACUUM (FREEZE): nobody writes to a finished day any more, so this once spares it the forced
-    vacuum against wraparound that would otherwise come at a busy hour. Not worth waiting for."""
+    """Run VACUUM (FREEZE) once, except on a locked table. A finished day is rarely written to, so
+    PostgreSQL then needs no forced vacuum against wraparound, which could start at a busy hour."""
     connection.execute(
         sql.SQL("VACUUM (FREEZE, ANALYZE, SKIP_LOCKED, TRUNCATE false) {}").format(place.child)
     )

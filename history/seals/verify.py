@@ -1,4 +1,4 @@
-"""Whether sealed days are still what they were, and whether the chain of their seals holds."""
+"""Checks whether sealed days are unchanged and whether the chain of their seals is complete."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from history.seals.seal import GENESIS, chained
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found of one day. fault: what is wrong, None where nothing is. note: how far the
-    check went."""
+    """The result of checking one day. fault: what is wrong, None if nothing is. note: what was
+    compared."""
 
     table: str
     day: date
@@ -29,28 +29,29 @@ class Verdict:
     note: str
 
 
-def chain(entity: Entity) -> str | None:
-    """What is wrong with the chain of an entity's seals, in the order of sealing; None: nothing."""
+def chain_fault(entity: Entity) -> str | None:
+    """The first fault in the chain of an entity's seals, in the order of sealing; None if whole."""
     previous = GENESIS
     for found in DaySeal.objects.filter(table=entity.table).defer("ranges").order_by("id"):
         if found.previous != previous:
-            return f"the seal before that of {found.day} is missing or another"
+            return f"the seal before the seal of {found.day} is missing or was replaced"
         if found.seal != chained(previous, found.table, found.day, found.rows, found.digest):
-            return f"the seal of {found.day} does not fit what it says of that day"
+            return f"the seal of {found.day} does not match its row count and digest"
         previous = found.seal
     return None
 
 
-def head(entity: Entity) -> str:
-    """The newest seal: it vouches for all the days before it. Zeros where there is none."""
+def newest_seal(entity: Entity) -> str:
+    """The newest seal of a table, in hex, which depends on all earlier ones; GENESIS if none."""
     last = DaySeal.objects.filter(table=entity.table).order_by("-id").first()
     return last.seal if last else GENESIS
 
 
 def verify(connection: Connection, entity: Entity, day: date | None = None) -> Iterator[Verdict]:
-    """Compute the digest of each sealed day anew, or of one, by its newest seal, oldest first.
+    """Check each sealed day, or one, against its newest seal, oldest day first.
 
-    A day that has left the table is compared with the manifest of the archive.
+    The digest of an attached day is computed again from its rows. The seal of a day that is no
+    longer in the table is compared with the digest that the database keeps of the archived day.
     """
     seals = DaySeal.objects.filter(table=entity.table)
     if day is not None:
@@ -68,18 +69,18 @@ def _compare(connection: Connection, entity: Entity, known: DaySeal) -> tuple[st
         if kept is None:
             return None, "dropped, not archived"
         if kept.digest != known.digest:
-            return "the rows in the archive are not those that were sealed", "archived"
-        return None, "archived with the sealed digest"
+            return "the archived rows are not the sealed rows", "archived"
+        return None, "archived; the digests are equal"
     found = digest(connection, entity, place.child)
     whole = found.finish()
     ranges = msgspec.convert(known.ranges, list[Range])
     if whole == known.digest and found.rows == known.rows:
-        return None, "rows read again"
-    return _difference(ranges, found, known), "rows read again"
+        return None, "digest computed from the rows"
+    return _difference(ranges, found, known), "digest computed from the rows"
 
 
 def _difference(sealed: list[Range], found: Digest, known: DaySeal) -> str:
-    """The first range of rows that is not as it was sealed."""
+    """The first range of rows that differs from the sealed one."""
     change = found.rows - known.rows
     count = f", {abs(change)} rows {'more' if change > 0 else 'fewer'}" if change else ""
     begin = 0
@@ -91,12 +92,12 @@ def _difference(sealed: list[Range], found: Digest, known: DaySeal) -> str:
             )
         begin += old.rows
     if len(sealed) < len(found.ranges):
-        return f"rows after {begin} are new, from {_key(found.ranges[len(sealed)].first)}{count}"
+        first = _key(found.ranges[len(sealed)].first)
+        return f"rows after row {begin} are new, from {first}{count}"
     if len(sealed) > len(found.ranges):
-        return (
-            f"rows from {begin + 1} are gone, from {_key(sealed[len(found.ranges)].first)}{count}"
-        )
-    return f"the seal's own ranges do not fit its digest{count}"
+        first = _key(sealed[len(found.ranges)].first)
+        return f"rows from row {begin + 1} on are missing, from {first}{count}"
+    return f"the ranges of the seal do not match its digest{count}"
 
 
 def _key(place: tuple[str, int]) -> str:

@@ -46,19 +46,19 @@ def test_loads_are_those_of_complete_days() -> None:
     assert [day for day, _ in stored] == [BEFORE, YESTERDAY]
 
 
-def test_the_command_measures_and_says_what_retention_changes() -> None:
+def test_the_command_measures_and_reports_what_retention_changes() -> None:
     with raw() as plain:
         simulated.load(plain, BEFORE, applications=60)
         simulated.load(plain, TODAY - timedelta(days=40), applications=10)
-    told: dict[str, Any] = json.loads(capacity("--json", "--days", "90", "--disk", "1T"))
-    assert told["basis"].endswith(str(BEFORE))
-    assert set(told["tables"]) == set(TABLES)
-    by_days = {each["days"]: each for each in told["retention"]}
+    answer: dict[str, Any] = json.loads(capacity("--json", "--days", "90", "--disk", "1T"))
+    assert answer["basis"].endswith(str(BEFORE))
+    assert set(answer["tables"]) == set(TABLES)
+    by_days = {each["days"]: each for each in answer["retention"]}
     assert by_days[30]["freesNow"] > 0 == by_days[60]["freesNow"]
     assert by_days[30]["difference"] < 0 == by_days[90]["difference"] < by_days[180]["difference"]
-    assert told["fullOn"] == {"0.0": None, "0.25": None}
+    assert answer["fullOn"] == {"0.0": None, "0.25": None}
     text = capacity("--disk", "1M")
-    assert f"at the present rate: full on {TODAY}." in text
+    assert f"at the current rate: full on {TODAY}." in text
     assert "growing by 25% a year" in text
 
 
@@ -67,15 +67,15 @@ def test_given_figures_need_no_partition() -> None:
     text = capacity(*words, "--disk", "3T")
     assert "17,280,000" in text
     assert "full on" in text
-    told = json.loads(capacity(*words, "--json"))
-    assert told["disk"] is None
-    parts = told["total"]
+    answer = json.loads(capacity(*words, "--json"))
+    assert answer["disk"] is None
+    parts = answer["total"]
     assert parts["total"] == pytest.approx(
         parts["data"] + parts["index"] + parts["wal"] + parts["reserve"]
     )
 
 
-def test_without_rows_and_figures_there_is_nothing_to_say() -> None:
+def test_without_rows_and_figures_the_command_fails() -> None:
     with pytest.raises(SystemExit) as stopped:
         capacity()
     assert stopped.value.code == 1

@@ -1,4 +1,4 @@
-"""Exports give every version of the days asked for, exactly, and go on where they stopped."""
+"""Exports contain every version of the requested days, exactly, and can be continued."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def filled(tables: None) -> None:
 
 
 def export(*words: str, entity: str = "product-instance") -> str:
-    """What `manage.py export` says on standard error."""
+    """What `manage.py export` writes to standard error."""
     said = io.StringIO()
     span = ("--from", str(FIRST), "--to", str(LAST + timedelta(days=1)))
     call_command("export", "--entity", entity, *span, *words, stderr=said, no_color=True)
@@ -149,7 +149,7 @@ def test_an_interrupted_export_goes_on(
     monkeypatch.setattr(run, "_to_file", real)
     (done,) = [file for file in tmp_path.iterdir() if not file.name.startswith(".")]
     before = done.stat()
-    assert "1 days were there already" in export("--output", str(tmp_path), "--format", kind)
+    assert "1 days were exported before" in export("--output", str(tmp_path), "--format", kind)
     assert done.stat() == before
     names = sorted(file.name for file in tmp_path.iterdir())
     assert names == [f"{days.partition_name(TABLE, of)}.{kind}" for of in (FIRST, LAST)]
@@ -181,7 +181,7 @@ def test_children_name_their_application_and_the_rate_is_compared(tmp_path: Path
         count = stored(plain, "product_task_aud")
     said = export("--output", str(tmp_path), "--compare", entity="product-task")
     assert f"{count:,} rows" in said
-    assert "Bare COPY TO" in said
+    assert "Plain COPY TO" in said
     (file,) = tmp_path.iterdir()
     found = [exactjson.loads(line) for line in file.read_bytes().splitlines()]
     assert len(found) == count

@@ -1,4 +1,4 @@
-"""A sealed day that changes by one byte is found, and so is a seal that was tampered with."""
+"""A sealed day that changes by one byte is found, and so is a changed seal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from history.models import ArchivedDay, DaySeal
 from history.partitions import catalog
 from history.partitions.maintain import maintain
 from history.seals.seal import GENESIS, due, seal
-from history.seals.verify import chain, head, verify
+from history.seals.verify import chain_fault, newest_seal, verify
 from tests.db.partitioned import (
     TABLE,
     TABLES,
@@ -76,8 +76,8 @@ def sealed(filled: None) -> DaySeal:
 def test_a_day_that_nobody_touched_verifies(sealed: DaySeal) -> None:
     assert (sealed.rows, len(sealed.ranges), sealed.previous) == (ROWS, 10, GENESIS)
     assert faults() == [None]
-    assert chain(PRODUCT) is None
-    assert head(PRODUCT) == sealed.seal
+    assert chain_fault(PRODUCT) is None
+    assert newest_seal(PRODUCT) == sealed.seal
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ def test_a_deleted_and_an_added_row_are_found(sealed: DaySeal) -> None:
     assert faults() == ["rows 1 to 100 differ, between id000 v0 and id009 v9"]
 
 
-def test_rows_after_the_last_and_missing_ranges_are_told(sealed: DaySeal) -> None:
+def test_missing_ranges_are_reported(sealed: DaySeal) -> None:
     with raw() as plain:
         plain.execute(f"DELETE FROM {TABLE} WHERE id >= 'id080'")
-    assert faults() == ["rows from 801 are gone, from id080 v0, 150 rows fewer"]
+    assert faults() == ["rows from row 801 on are missing, from id080 v0, 150 rows fewer"]
 
 
 def test_a_day_sealed_again_counts_anew_and_the_chain_keeps_both(sealed: DaySeal) -> None:
@@ -121,7 +121,7 @@ def test_a_day_sealed_again_counts_anew_and_the_chain_keeps_both(sealed: DaySeal
         again = seal(plain, PRODUCT, OLD)
     assert again.previous == sealed.seal
     assert faults() == [None]
-    assert chain(PRODUCT) is None
+    assert chain_fault(PRODUCT) is None
     assert DaySeal.objects.count() == 2
 
 
@@ -130,14 +130,14 @@ def test_a_seal_that_was_tampered_with_breaks_the_chain(
     sealed: DaySeal, field: str, value: object
 ) -> None:
     DaySeal.objects.update(**{field: value})
-    assert "does not fit" in str(chain(PRODUCT))
+    assert "does not match" in str(chain_fault(PRODUCT))
 
 
 def test_a_seal_that_was_taken_away_breaks_the_chain(sealed: DaySeal) -> None:
     with raw() as plain:
         seal(plain, PRODUCT, OLD)
     sealed.delete()
-    assert "is missing" in str(chain(PRODUCT))
+    assert "is missing" in str(chain_fault(PRODUCT))
 
 
 def test_the_seal_does_not_depend_on_the_session(filled: None) -> None:
@@ -179,7 +179,7 @@ def test_a_day_that_left_is_compared_with_its_manifest(sealed: DaySeal, tmp_path
     assert (kept.digest, kept.rows) == (sealed.digest, sealed.rows)
     with raw() as plain:
         (found,) = verify(plain, PRODUCT, OLD)
-        assert (found.fault, found.note) == (None, "archived with the sealed digest")
+        assert (found.fault, found.note) == (None, "archived; the digests are equal")
         ArchivedDay.objects.update(digest="0" * 64)
         assert next(verify(plain, PRODUCT)).fault is not None
         ArchivedDay.objects.all().delete()
@@ -198,8 +198,8 @@ def test_the_command_seals_and_verifies(monkeypatch: pytest.MonkeyPatch) -> None
     assert (code, "sealed 20" in out) == (0, True)
     assert "sealed 0" in run("maintain")[1]
     code, out, _ = run("verify", "--json")
-    told = json.loads(out)
-    assert (code, told["ok"], len(told["days"])) == (0, True, 4 * len(ENTITIES))
+    answer = json.loads(out)
+    assert (code, answer["ok"], len(answer["days"])) == (0, True, 4 * len(ENTITIES))
     old = datetime.now(UTC).date() - timedelta(days=7)
     change(
         f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
@@ -207,11 +207,11 @@ def test_the_command_seals_and_verifies(monkeypatch: pytest.MonkeyPatch) -> None
     )
     code, out, err = run("verify", str(old), "--entity", "product-instance")
     assert code == 1
-    assert "rows after 0 are new, from a v1" in err
+    assert "rows after row 0 are new, from a v1" in err
     code, out, _ = run("seal", str(old), "--entity", "product-instance")
     assert (code, "1 rows" in out) == (0, True)
     code, out, _ = run("verify")
-    assert (code, head(PRODUCT) in out) == (0, True)
+    assert (code, newest_seal(PRODUCT) in out) == (0, True)
     assert run("seal", "2001-01-01")[0] == 2
 
 

@@ -1,4 +1,4 @@
-"""The arithmetic of disk space."""
+"""The model of disk space."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def total(days: int, load: Load = LOAD) -> float:
     return need(load, days, SERVER).total
 
 
-def test_given_figures_are_spread_over_all_tables() -> None:
-    loads = model.given(200, 1785)
+def test_given_rate_are_spread_over_all_tables() -> None:
+    loads = model.from_rate(200, 1785)
     assert sum(load.rows_per_day for load in loads) == pytest.approx(200 * 86_400)
     assert loads[0].rows_per_day == pytest.approx(0.8 * 200 * 86_400)
     messages = sum(load.rows_per_day * load.data for load in loads) / model.DATA_PER_MESSAGE_BYTE
     assert messages == pytest.approx(200 * 86_400 * 1785)
 
 
-def test_retention_keeps_the_day_under_way_too() -> None:
+def test_retention_keeps_the_current_day_too() -> None:
     found = need(LOAD, 90, SERVER)
     assert found.data + found.index == pytest.approx(91 * A_DAY)
     assert found.total == pytest.approx(1.2 * (found.data + found.index + found.wal))
@@ -90,5 +90,5 @@ def test_sizes_are_read(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "much", "2X", "-1", "T"])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(Exception, match="is no size"):
+    with pytest.raises(Exception, match="is not a size"):
         in_bytes(text)

@@ -1,4 +1,4 @@
-"""Progress: lines where nobody watches, a bar on a terminal."""
+"""Progress: lines in a file, a bar on a terminal."""
 
 from io import StringIO
 
@@ -19,7 +19,7 @@ def test_a_file_gets_a_line_with_count_and_total() -> None:
     assert out.getvalue().count("\n") == 1
 
 
-def test_without_an_end_in_sight_there_is_no_total() -> None:
+def test_without_a_known_total_only_the_count_is_shown() -> None:
     out = StringIO()
     with Progress("simulate", None, out) as progress:
         progress.advance()

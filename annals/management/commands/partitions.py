@@ -30,7 +30,7 @@ from history.partitions.maintain import AlreadyRunningError, Outcome, alone, mai
 from history.partitions.plan import DayPlan, Policy, plan
 from history.partitions.strategy import DayPartition
 from history.seals.seal import due, seal
-from history.seals.verify import chain, head, verify
+from history.seals.verify import chain_fault, newest_seal, verify
 from ingest.completeness.holds import unsettled
 
 BROKEN = (PostgresPartitioningError, DatabaseError, psycopg.Error, ArchiveError, OSError)
@@ -65,9 +65,11 @@ class Command(BaseCommand):
             )
         bringing = actions.add_parser("restore", help="bring a day back from the archive")
         letting = actions.add_parser("release", help="let maintain drop a restored day again")
-        sealing = actions.add_parser("seal", help="seal a day as it is now, again if need be")
+        sealing = actions.add_parser(
+            "seal", help="seal a day in its present state, also if it is sealed"
+        )
         checking = actions.add_parser(
-            "verify", help="whether sealed days are what they were; exit 1: one is not"
+            "verify", help="check sealed days against their seals; exit 1: a day differs"
         )
         checking.add_argument("day", type=date.fromisoformat, nargs="?", help="YYYY-MM-DD, UTC")
         for each in (bringing, letting, sealing):
@@ -242,7 +244,7 @@ class Command(BaseCommand):
         connection.ensure_connection()
         code, objects = 0, []
         for entity in self._entities():
-            broken = chain(entity)
+            broken = chain_fault(entity)
             count = bad = 0
             with _progress() as progress:
                 task = progress.add_task(f"verify {entity.table}, days", total=None)
@@ -259,7 +261,7 @@ class Command(BaseCommand):
                 state = "broken" if broken else "whole"
                 self.stdout.write(
                     f"{entity.table}: {count} days read, {bad} differ; chain {state}, newest seal "
-                    f"{head(entity)}"
+                    f"{newest_seal(entity)}"
                 )
         if self.options["json"]:
             self.stdout.write(json.dumps({"ok": code == 0, "days": objects}))

@@ -1,4 +1,4 @@
-"""`manage.py capacity`: the disk that the history takes, from real partitions or given figures."""
+"""`manage.py capacity`: disk space for the history, from real partitions or given figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from history.capacity import measured
-from history.capacity.model import Load, Need, Server, full_on, given, need
+from history.capacity.model import Load, Need, Server, from_rate, full_on, need
 from history.entities import ENTITIES
 from history.partitions import catalog
 from history.partitions.show import size
@@ -28,36 +28,46 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 <
 
 
 def in_bytes(text: str) -> int:
-    """`500G`, `2T`, `2TiB`, or plain bytes."""
+    """Bytes from `500G`, `2T`, `2TiB` or a plain number."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:iB|B)?", text, re.IGNORECASE)
     if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; 500G and 2T are")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write 500G or 2T")
     return int(float(found[1]) * UNITS[found[2].upper()])
 
 
 class Command(BaseCommand):
-    help = "How much disk the history takes, when it will be full, what retention would change."
+    help = "Compute the disk space of the history, when the disk is full, and other retentions."
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--rps", type=float, help="messages a second; without it: as measured")
+        parser.add_argument("--rps", type=float, help="messages per second (default: measured)")
         parser.add_argument(
-            "--avg-bytes", type=float, default=1785.0, help="of a message, together with --rps"
+            "--avg-bytes",
+            type=float,
+            default=1785.0,
+            help="mean size of a message in bytes, used with --rps (default 1785)",
         )
-        parser.add_argument("--days", type=int, help="retention; default: ANNALS_RETENTION_DAYS")
         parser.add_argument(
-            "--growth", type=float, default=0.25, help="of the load in a year, 0.25 for a quarter"
+            "--days", type=int, help="retention in days (default: ANNALS_RETENTION_DAYS)"
+        )
+        parser.add_argument(
+            "--growth",
+            type=float,
+            default=0.25,
+            help="growth of the load per year; 0.25 means 25%% (default 0.25)",
         )
         parser.add_argument(
             "--disk",
             type=in_bytes,
-            help="size of the disk, 2T; default: the server's, if it is here",
+            help="size of the disk, for example 2T (default: the disk of a server on this machine)",
         )
         parser.add_argument(
-            "--checkpoint", type=float, help="checkpoint_timeout in minutes; default: the server's"
+            "--checkpoint",
+            type=float,
+            help="checkpoint_timeout in minutes (default: the setting of the server)",
         )
         parser.add_argument(
-            "--wal-compression", action="store_true", help="as if wal_compression were on"
+            "--wal-compression", action="store_true", help="assume that wal_compression is on"
         )
         parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -67,12 +77,12 @@ class Command(BaseCommand):
         parts: Sequence[catalog.Partition] = ()
         server, disk = Server(), options["disk"]
         if options["rps"] is not None:
-            loads, basis = given(options["rps"], options["avg_bytes"]), "given figures"
+            loads, basis = from_rate(options["rps"], options["avg_bytes"]), "given figures"
         else:
             parts = catalog.read(connection, [entity.table for entity in ENTITIES])
             found = measured.loads(connection, parts, today)
             if found is None:
-                self.stderr.write("No complete day has rows yet: give --rps and --avg-bytes.")
+                self.stderr.write("No complete day has rows yet. Give --rps and --avg-bytes.")
                 sys.exit(1)
             loads, basis = found.loads, f"days {found.since} to {found.until}"
             server, disk = measured.server(connection), disk or measured.disk(connection)
@@ -102,12 +112,12 @@ class Command(BaseCommand):
             return
         self._print(_needs_table(loads, needs, total))
         self.stdout.write(
-            f"From {basis}, {days} days and the one under way. WAL is that of one day, with a"
-            f" checkpoint every {server.checkpoint_s / 60:.0f} min; reserve is a fifth of the rest."
+            f"From {basis}, for {days} days and the current day. WAL is the WAL of one day with a"
+            f" checkpoint every {server.checkpoint_s / 60:.0f} min; reserve is 20% of the rest."
         )
         if disk:
             for rate, day in full.items():
-                growth = f"growing by {rate:.0%} a year" if rate else "at the present rate"
+                growth = f"growing by {rate:.0%} a year" if rate else "at the current rate"
                 self.stdout.write(f"A disk of {size(disk)}, {growth}: {_text(day)}.")
         self._print(_changes_table(changes, days))
 
@@ -125,7 +135,7 @@ def _changes(
     stored: Sequence[tuple[date, float]],
     today: date,
 ) -> list[dict[str, Any]]:
-    """Other retentions: what they need, what they need more than now, what they free at once."""
+    """Other retentions: what they need, the difference to now, what they free at once."""
     present = sum((need(load, days, server) for load in loads), Need(0, 0, 0)).total
     changes = []
     for other in sorted({*RETENTIONS, days}):

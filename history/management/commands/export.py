@@ -32,21 +32,36 @@ class Command(BaseCommand):
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--entity", choices=BY_NAME, required=True, help="the kind of entity")
-        parser.add_argument("--from", type=date.fromisoformat, help="first day, UTC; default: all")
         parser.add_argument(
-            "--to", type=date.fromisoformat, help="the day after the last, UTC; default: tomorrow"
+            "--entity", choices=BY_NAME, required=True, help="kind of entity to export"
         )
-        parser.add_argument("--format", choices=FORMATS, default="jsonl")
+        parser.add_argument(
+            "--from",
+            type=date.fromisoformat,
+            help="first day, YYYY-MM-DD, UTC (default: oldest day kept)",
+        )
+        parser.add_argument(
+            "--to",
+            type=date.fromisoformat,
+            help="day after the last one, YYYY-MM-DD, UTC (default: tomorrow)",
+        )
+        parser.add_argument(
+            "--format", choices=FORMATS, default="jsonl", help="format (default jsonl)"
+        )
         parser.add_argument(
             "--output",
             type=Path,
-            help="a directory, for a file a day; finished ones are kept, so that an interrupted "
-            "export goes on. Without it: one stream to standard output",
+            help="directory for one file per day; existing files are not written again, so that an "
+            "interrupted export can be continued (default: one stream to standard output)",
         )
-        parser.add_argument("--jobs", type=int, default=2, help="days at a time, into a directory")
         parser.add_argument(
-            "--compare", action="store_true", help="then time a bare COPY TO of the same days"
+            "--jobs",
+            type=int,
+            default=2,
+            help="days exported at the same time into a directory (default 2)",
+        )
+        parser.add_argument(
+            "--compare", action="store_true", help="then measure a plain COPY TO of the same days"
         )
 
     def handle(self, *_: object, **options: Any) -> None:
@@ -62,11 +77,11 @@ class Command(BaseCommand):
             if options["compare"] and rows:
                 self._compare(parts, options["jobs"], rows / seconds)
         except BrokenPipeError:
-            # Whoever read us has enough; Python would complain once more when it flushes.
+            # The reader closed the pipe. Without this Python reports it again at its last flush.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
         except (DatabaseError, psycopg.Error, OSError) as error:
-            self.stderr.write(f"Broken: {error}")
+            self.stderr.write(f"The export failed: {error}")
             sys.exit(2)
 
     def _export(
@@ -87,25 +102,26 @@ class Command(BaseCommand):
                 done = list(to_directory(entity, parts, kind, folder, options["jobs"], tick))
                 rows = sum(file.rows or 0 for file in done)
                 if there := sum(file.rows is None for file in done):
-                    self._say(f"{there} days were there already.")
+                    self._say(f"{there} days were exported before.")
         return rows, max(time.monotonic() - begun, 1e-9)
 
     def _compare(self, parts: list[Partition], jobs: int, rate: float) -> None:
-        """Time what nothing can beat: COPY TO of the same partitions, thrown away."""
+        """Measure COPY TO of the same partitions without output: the upper limit."""
         begun = time.monotonic()
         with ThreadPoolExecutor(jobs) as pool:
-            rows = sum(pool.map(_bare, parts))
+            rows = sum(pool.map(_plain_copy, parts))
         seconds = max(time.monotonic() - begun, 1e-9)
         self._say(
-            f"Bare COPY TO: {_rate(rows, seconds)}; ours is {rate * seconds / rows:.2f} of it."
+            f"Plain COPY TO: {_rate(rows, seconds)}; the export reached "
+            f"{rate * seconds / rows:.2f} of it."
         )
 
     def _say(self, text: str) -> None:
-        """To standard error: standard output may be the export itself."""
+        """Write to standard error: standard output may carry the export."""
         self.stderr.write(text, self.style.SUCCESS)
 
 
-def _bare(part: Partition) -> int:
+def _plain_copy(part: Partition) -> int:
     rows = 0
     try:
         connection.ensure_connection()
@@ -123,7 +139,7 @@ def _rate(rows: int, seconds: float) -> str:
 
 
 def _progress() -> Progress:
-    """A bar on standard error, where that is a terminal. Totals are estimates."""
+    """A bar on standard error if that is a terminal. The total is an estimate."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
