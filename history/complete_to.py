@@ -1,4 +1,4 @@
-"""How complete what is shown is: up to which moment everything sent has been read.
+"""Tells the moment up to which everything that was sent has been read.
 
 The ledger is ingest's table; history reads it and imports nothing of ingest.
 """
@@ -15,9 +15,9 @@ from history.timeline import retention, rows
 
 @dataclass(frozen=True, slots=True)
 class Completeness:
-    """complete_to: everything sent up to this moment is here, None where that is not known (a
-    topic that was never read). lag_messages: sent and not read yet, None where not known.
-    halted: reading has stopped on purpose. retention_start: nothing older is kept."""
+    """complete_to: everything sent up to this moment is stored; None if not known (a topic that was
+    never read). lag_messages: sent and not read yet; None if not known. halted: reading has stopped
+    because of too many bad messages. retention_start: nothing older is kept."""
 
     complete_to: datetime | None
     lag_messages: int | None
@@ -33,7 +33,7 @@ class Completeness:
         return max(0.0, round((self.read_at - self.complete_to).total_seconds(), 3))
 
 
-# A topic that was made again has rows under its old id too; only the one checked last counts.
+# A topic that was created again also has rows under its old id; only the newest row counts.
 _LEDGER = """
     SELECT DISTINCT ON (topic, partition)
         high_watermark - next_offset, newest_timestamp, checked_at, halted_at IS NOT NULL
@@ -42,7 +42,7 @@ _LEDGER = """
 
 
 def read(entities: Iterable[Entity]) -> Completeness:
-    """Of these kinds together, the worst of their topics' partitions. One query."""
+    """The worst of all topic partitions of these kinds of entities. One query."""
     topics = [topic for entity in entities for topic in entity.topics]
     found = rows.fetch(_LEDGER, [topics])
     known = [lag for lag, *_ in found if lag is not None]
@@ -60,7 +60,7 @@ def read(entities: Iterable[Entity]) -> Completeness:
 def _complete_to(
     lag: int | None, newest: datetime | None, checked_at: datetime, halted: bool
 ) -> datetime | None:
-    """At the end of a partition that was the moment of looking; before it the newest message."""
+    """At the end of a partition: the time of the check; before the end: the newest message read."""
     if lag is not None and lag <= 0 and not halted:
         return checked_at
     return newest

@@ -1,6 +1,6 @@
-"""Business keys by which entities are found: taken out of a snapshot while it is being stored.
+"""Takes the business keys, by which entities are found, out of a snapshot while it is stored.
 
-Which ones there are stands with each kind of entity (Entity.search). Pure; ingest calls it.
+Each kind of entity declares its keys (Entity.search). Pure; ingest calls it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from history.record import Record
 from history.window import EPOCH, MICROSECONDS_PER_DAY
 
 SEARCH_VALUE_LENGTH = 100
-# Text that is no Unicode among them: PostgreSQL will refuse such a snapshot.
+# Includes text that is not Unicode: PostgreSQL will refuse such a snapshot.
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class FoundKey(NamedTuple):
-    """A row of the search_key table but for its day. Sortable: writers that insert in order
-    do not deadlock."""
+    """A row of the search_key table without its day. Sortable: writers that insert in order do not
+    deadlock."""
 
     value: str
     name: str
@@ -33,49 +33,50 @@ class FoundKey(NamedTuple):
     product_instance_id: str
 
 
-Values = list[object]  # of an entity's pointers, in their order; what is not there is UNSET
-Seen = int  # a hash of an entity's kind, a UTC day and its values: memory for thousands is small
+Values = list[object]  # the values at an entity's pointers, in their order; UNSET if absent
+# A hash of an entity's kind, a UTC day and its values. Small, so that thousands fit in memory.
+Fingerprint = int
 DayKey = tuple[FoundKey, int]  # a key and the day it was seen on, in days since the epoch
 
 
-class Known(Protocol):
-    """By id, what an entity showed last of all that was stored."""
+class KnownFingerprints(Protocol):
+    """By id, the fingerprint of the business keys that were stored last."""
 
-    def get(self, id: str, /) -> Seen | None: ...
+    def get(self, id: str, /) -> Fingerprint | None: ...
 
 
-NOTHING: Known = {}
+NONE_KNOWN: KnownFingerprints = {}
 
 
 class NewKeys:
-    """Collects the business keys of records, without those that search has for that day already.
+    """Collects the business keys of records, except those stored for that day already.
 
-    seen: by id, what an entity showed last of all that was added here.
+    fingerprints: by id, the fingerprint of the keys that were added last.
     """
 
-    def __init__(self, known: Known = NOTHING) -> None:
+    def __init__(self, known: KnownFingerprints = NONE_KNOWN) -> None:
         self._known = known
         self._newest: dict[FoundKey, int] = {}
-        self.seen: dict[str, Seen] = {}
+        self.fingerprints: dict[str, Fingerprint] = {}
 
     def add(self, record: Record) -> None:
-        """Take the keys of one record. Text and whole numbers count; what is missing, empty, longer
-        than SEARCH_VALUE_LENGTH or of another type is passed over."""
+        """Add the keys of one record: text and whole numbers. One that is missing, empty, longer
+        than SEARCH_VALUE_LENGTH or of another type is ignored."""
         values = _values(record)
         if not values:
             return
         id, day = record.id, record.updated_at // MICROSECONDS_PER_DAY
-        # Of the text: numbers share hashes (-1 and -2 do), and an absent value is not the word.
-        shown = hash((record.entity, day, repr(values)))
-        if self.seen.get(id) == shown or self._known.get(id) == shown:
+        # Of the text: -1 and -2 have the same hash, and an absent value must differ from its name.
+        fingerprint = hash((record.entity, day, repr(values)))
+        if self.fingerprints.get(id) == fingerprint or self._known.get(id) == fingerprint:
             return
-        self.seen[id] = shown
+        self.fingerprints[id] = fingerprint
         for key in _keys(record, values):
             if self._newest.get(key, day) <= day:
                 self._newest[key] = day
 
     def rows(self) -> list[DayKey]:
-        """Each key once, with its newest day, in the order in which to insert."""
+        """Each key once, with its newest day, in the order of insertion."""
         return sorted(self._newest.items())
 
 
@@ -90,7 +91,7 @@ def _values(record: Record) -> Values:
 
 
 def _alone(pointer: str, record: Record) -> object:
-    """One value by itself, where another is not of the usual type."""
+    """One value alone, used when another one is not of the expected type."""
     try:
         (value,) = _lookup((pointer,))(record.data)
     except UNREADABLE:
@@ -110,8 +111,8 @@ def _keys(record: Record, values: Values) -> Iterator[FoundKey]:
 
 
 def upsert_values(rows: Sequence[DayKey]) -> tuple[str, ...]:
-    """The parameters of UPSERT, one for each column: cheaper to make and to read than arrays or
-    one value for each row."""
+    """The parameters of UPSERT, one JSON array per column: cheaper to build and to parse than SQL
+    arrays or one parameter per value."""
     columns = [*zip(*(key for key, _ in rows), strict=True)]
     dates = {day: (EPOCH + timedelta(day)).isoformat() for day in {day for _, day in rows}}
     columns.append(tuple(dates[day] for _, day in rows))
@@ -119,7 +120,7 @@ def upsert_values(rows: Sequence[DayKey]) -> tuple[str, ...]:
 
 
 _COLUMN = "json_array_elements_text(%s::json)"
-# One row for each key; `day` moves forward at most once a day, so that a busy entity costs little.
+# One row per key. `day` changes at most once a day, so that a busy entity costs little.
 UPSERT = f"""
     INSERT INTO search_key (value, name, entity, id, product_instance_id, day)
     SELECT value, name, entity, id, product, day::date

@@ -1,4 +1,4 @@
-"""What ingest keeps of itself: the ledger of offsets, their gaps, and the quarantine."""
+"""The tables of ingest: the ledger of offsets, the gaps in them, and the quarantine."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Ledger(models.Model):
-    """How far one topic partition was read, and what became of every message.
+    """How far one topic partition was read, and the outcome of its messages in counts.
 
     next_offset - first_offset = read + skipped + lost, and
-    read = stored + repeated + expired + quarantined, always: all move in one transaction.
+    read = stored + repeated + expired + quarantined. Both always hold: one transaction changes all.
     """
 
     pk = models.CompositePrimaryKey("topic", "topic_id", "partition")
@@ -60,7 +60,7 @@ class Gap(models.Model):
 
 
 class Quarantined(models.Model):
-    """A message that could not be stored, byte for byte, and what was tried with it since."""
+    """A message that could not be stored, byte for byte, and the retries since."""
 
     class Status(models.TextChoices):
         NEW = "new", _("new")

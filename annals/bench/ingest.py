@@ -22,7 +22,7 @@ from annals.bench.load import TOPIC, Prepared, prepared, produce, simulated
 from annals.bench.stand import Stand, bare_copy, finish, stand
 from annals.embedded.apache import Apache
 from history.record import Record
-from history.search_keys import NewKeys, Seen
+from history.search_keys import Fingerprint, NewKeys
 from history.window import Window
 from ingest.consumer.key_cache import BoundedCache
 from ingest.source.decode import decode
@@ -140,7 +140,7 @@ def search_index(bench: Stand, records: list[Record], rows_s: float) -> Figures:
     """Seconds that extracting and storing the business keys takes, for a million messages, and
     its share of the consumer's time."""
     bench.empty()
-    recent: BoundedCache[Seen] = BoundedCache()
+    recent: BoundedCache[Fingerprint] = BoundedCache()
     extracting = storing = 0.0
     stored = 0
     with bench.connect() as connection:
@@ -154,7 +154,7 @@ def search_index(bench: Stand, records: list[Record], rows_s: float) -> Figures:
             extracted = time.perf_counter()
             with connection.transaction():
                 index(connection, new)
-            recent.update(keys.seen)
+            recent.update(keys.fingerprints)
             extracting += extracted - began
             storing += time.perf_counter() - extracted
             stored += len(new)

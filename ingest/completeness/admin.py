@@ -1,4 +1,4 @@
-"""The ledger as a page: what became of every message of every topic partition."""
+"""The ledger as a page: the outcomes of all messages of each topic partition."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ COUNTS = ("read", "stored", "repeated", "expired", "quarantined", "skipped", "lo
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One topic partition: its counts in the order of COUNTS, and the lag, "?" if not known."""
+    """One topic partition: its counts in the order of COUNTS, and the lag ("?" if not known)."""
 
     entry: Entry
     counts: Sequence[str]
@@ -24,7 +24,7 @@ class Line:
 
 
 def page(request: HttpRequest) -> HttpResponse:
-    """Lag is as the consumer noted it last: a screen does not ask Kafka."""
+    """The lag is the consumer's last record: a page view does not ask Kafka."""
     entries = figures.entries()
     lines = [
         Line(entry, _figures(entry), "?" if entry.lag is None else _figure(entry.lag))

@@ -1,4 +1,4 @@
-"""GET /api/v1/completeness: ingest's ledger through the API of history, which cannot import it."""
+"""GET /api/v1/completeness: the ledger. It is here because history must not import ingest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ledger says of completeness, and where it does not add up."""
+"""The ledger's figures, and the places where they do not add up."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ingest.models import Ledger, Quarantined
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One topic partition. current: False for a topic that was deleted and made again since.
-    high_watermark: the offset after the last at the broker, None where not known."""
+    """One topic partition. current: False if the topic was deleted and created again since.
+    high_watermark: the end offset at the broker, None if not known."""
 
     topic: str
     topic_id: str
@@ -40,7 +40,7 @@ class Entry:
 
     @property
     def lag(self) -> int | None:
-        """Messages at the broker that were not read yet."""
+        """Messages at the broker that are not read yet; None if not known."""
         if not self.current:
             return 0
         if self.high_watermark is None:
@@ -51,15 +51,15 @@ class Entry:
     def state(self) -> str:
         if self.halted_at is not None:
             return f"halted: {self.halted_why}"
-        return "reading" if self.current else "topic made again since"
+        return "reading" if self.current else "topic created again since"
 
     def with_high_watermark(self, offset: int | None) -> Entry:
-        """The same with a newer answer of the broker, where there is one."""
+        """The same with a newer high watermark, if there is one."""
         return self if offset is None else replace(self, high_watermark=offset)
 
 
 def entries() -> list[Entry]:
-    """The ledger, by topic and partition, topics made again in the order of their making."""
+    """The ledger by topic and partition; topics that were created again in order of creation."""
     place = ("topic", "topic_id", "partition")
     unresolved = (
         Quarantined.objects.exclude(status=Quarantined.Status.RESOLVED)
@@ -83,7 +83,7 @@ def entries() -> list[Entry]:
 
 
 def faults(found: Sequence[Entry]) -> list[str]:
-    """A sentence for each place where the sums do not add up or messages were lost."""
+    """One sentence for each place where the sums do not add up or messages were lost."""
     sentences = []
     for entry in found:
         where = f"{entry.topic}[{entry.partition}]"
@@ -113,7 +113,7 @@ def faults(found: Sequence[Entry]) -> list[str]:
 
 
 def as_json(found: Sequence[Entry], broken: Sequence[str]) -> dict[str, Any]:
-    """The same for machines: partitions, sums over all of them, and the faults."""
+    """Partitions, totals and faults as JSON values."""
     names = ("read", "stored", "repeated", "expired", "quarantined", "skipped", "lost")
     return {
         "ok": not broken,

@@ -1,4 +1,4 @@
-"""Which days that are about to be dropped may still get rows: what ingest has not settled yet."""
+"""Finds the days that must not be dropped yet, because they may still get rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db import connection
 from history.entities import BY_TOPIC, ENTITIES
 from ingest.completeness.figures import entries
 
-# What could not be decoded is looked through for its time, as far as its first 64 KB.
+# The time of a message that could not be decoded is searched for in its first 64 KB.
 QUARANTINED = r"""
 SELECT topic,
        substring(encode(substring(value FROM 1 FOR 65536), 'escape')
@@ -24,11 +24,10 @@ GROUP BY 1, 2, 3
 
 
 def unsettled(days: Collection[tuple[str, date]]) -> dict[tuple[str, date], str]:
-    """Those of the days, each a table and a UTC day, that are not settled, with a reason for
-    people: messages in quarantine that nobody resolved or discarded, sums of the ledger that do not
-    add up, messages of that time that nobody read yet.
+    """The given days (table and UTC day) that may still get rows, each with a reason to show:
+    unresolved messages in quarantine, ledger sums that do not add up, unread messages of that time.
 
-    Messages that the broker deleted before they were read hold no day: waiting brings none back.
+    Messages that the broker deleted before they were read hold no day: waiting does not help.
     """
     if not days:
         return {}
@@ -44,8 +43,8 @@ def unsettled(days: Collection[tuple[str, date]]) -> dict[tuple[str, date], str]
 
 
 def _quarantined(tables: Collection[str]) -> Counter[tuple[str, date]]:
-    """How many unresolved messages there are for each table and day: the day that the version
-    names, or else the one on which the message was sent."""
+    """The number of unresolved messages of each table and day: the day of updatedAt, or the day on
+    which the message was sent."""
     topics = [topic for entity in ENTITIES if entity.table in tables for topic in entity.topics]
     counts: Counter[tuple[str, date]] = Counter()
     with connection.cursor() as cursor:
@@ -64,7 +63,7 @@ def _day(written: str | None) -> date | None:
 
 
 def _unaccounted() -> list[tuple[str, date | None, str]]:
-    """Table, first day concerned (None: any) and reason, for each topic partition with a fault."""
+    """Table, first affected day (None: any) and reason, for each topic partition with a fault."""
     found: list[tuple[str, date | None, str]] = []
     for entry in entries():
         entity = BY_TOPIC.get(entry.topic)

@@ -74,7 +74,7 @@ class Probe:
             end = self._ends([place]).get(place, expected)
             with self._connect() as connection:
                 # A paused partition is not fetched, so nobody else knows how far it reaches.
-                ledger.beat(connection, {claim: end})
+                ledger.heartbeat(connection, {claim: end})
                 allowed = ledger.resume_until(connection, claim)
             if allowed > expected:
                 return allowed
@@ -116,7 +116,7 @@ class Background:
         metrics.lag({p: high - positions.held[p].expected for p, high in highs.items() if high})
         metrics.halted(positions.halted())
         watermarks = {positions.held[place].claim: high for place, high in highs.items()}
-        self._note(partial(ledger.beat, watermarks=watermarks))
+        self._note(partial(ledger.heartbeat, watermarks=watermarks))
         if self._look_after_halted(positions, window):
             return "a halted partition goes on"
         if self._topic_made_again(source, positions):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TypeVar
 
-from history.search_keys import Seen
+from history.search_keys import Fingerprint
 from history.window import Window
 from ingest import metrics
 from ingest.consumer.background import Background, Probe
@@ -83,7 +83,7 @@ class Consumer:
         self._database = ThreadPoolExecutor(1, "database")
         self._background = Background(probe, self._note)
         self._positions = Positions()
-        self._known: BoundedCache[Seen] = BoundedCache()
+        self._known: BoundedCache[Fingerprint] = BoundedCache()
         self._filling = self._new_batch()
         self._flight: _Flight | None = None
         self._window = policy.window()
@@ -189,7 +189,7 @@ class Consumer:
         """Give the filled batch to the database's thread, and begin another."""
         batch = self._filling
         batch.arrange()
-        self._known.update(batch.seen)
+        self._known.update(batch.fingerprints)
         self._filling = self._new_batch()
         self._last_message = time.monotonic()
         held = [self._positions.held[place_of(source)] for source in batch.progress]

@@ -23,7 +23,7 @@ FATE = ("status", "attempts", "seen", "again", "settled", "outcome")
 
 
 class QuarantinedAdmin(ReadOnly):
-    """Why and since when; the message itself only for those who may read documents."""
+    """Reason and times; the message itself only for users who may read documents."""
 
     list_display = ("id", "reason", "topic", "partition", "offset", "status", "seen")
     list_filter = ("status", "reason", "topic")
@@ -47,7 +47,7 @@ class QuarantinedAdmin(ReadOnly):
     has_add_permission = has_change_permission = has_delete_permission = _never
 
     def get_fieldsets(self, request: HttpRequest, obj: Quarantined | None = None) -> Any:
-        """Without the message for those who may not read documents."""
+        """Without the message for users who may not read documents."""
         shown = super().get_fieldsets(request, obj)
         return shown if request.user.has_perm(READ_DOCUMENTS) else shown[:-1]
 
@@ -77,7 +77,7 @@ class QuarantinedAdmin(ReadOnly):
 
 
 def moment(value: datetime | None) -> str:
-    """For annals.js to turn into the browser's zone."""
+    """A time element that annals.js converts to the browser's time zone."""
     if value is None:
         return "—"
     shown = f"{value:%Y-%m-%d %H:%M:%S} UTC"
@@ -85,7 +85,7 @@ def moment(value: datetime | None) -> str:
 
 
 def readable(raw: bytes | memoryview | None) -> str:
-    """Bytes as text: what is no UTF-8 and what does not print as escapes, the end cut off."""
+    """Bytes as text. Invalid UTF-8 and unprintable characters become escapes; long text is cut."""
     if raw is None:
         return _("nothing")
     content = bytes(raw)

@@ -1,4 +1,4 @@
-"""The quarantine's SQL: messages are taken for a retry, resolved, postponed or discarded."""
+"""The quarantine's SQL: lock messages for a retry; resolve, postpone or discard them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPEN = ("new", "retrying")
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LockedMessage:
     """A message in quarantine, locked by the transaction that took it."""
 
     id: int
@@ -31,7 +31,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which messages a command is about; None means any."""
+    """The messages that a command selects; None means any."""
 
     ids: tuple[int, ...] | None = None
     topic: str | None = None
@@ -40,9 +40,11 @@ class Selection:
     statuses: tuple[str, ...] = OPEN
 
 
-def take(connection: Connection, selection: Selection, limit: int, after: int = 0) -> list[Held]:
-    """Lock up to `limit` selected messages with an id above `after`, oldest first, leaving out
-    those that another worker holds. They stay locked until the caller's transaction ends."""
+def take(
+    connection: Connection, selection: Selection, limit: int, after: int = 0
+) -> list[LockedMessage]:
+    """Lock up to `limit` selected messages with an id above `after`, oldest first, without those
+    that another worker has locked. They stay locked until the caller's transaction ends."""
     where, values = _where(selection)
     with connection.cursor(row_factory=namedtuple_row) as cursor:
         rows = cursor.execute(
@@ -50,41 +52,41 @@ def take(connection: Connection, selection: Selection, limit: int, after: int = 
             " ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED",
             [*values, after, limit],
         ).fetchall()
-    return [_held(row) for row in rows]
+    return [_locked_message(row) for row in rows]
 
 
-def resolve(connection: Connection, held: Held, became: str) -> None:
-    """The message was stored (`stored`), found stored already (`repeated`) or too old by now
-    (`expired`): settle it, and let the ledger say so."""
+def resolve(connection: Connection, locked: LockedMessage, became: str) -> None:
+    """Settle a message that was stored (`stored`), was stored before (`repeated`) or is too old by
+    now (`expired`), and move it in the ledger's counts."""
     connection.execute(
         "UPDATE ingest_quarantine SET status = 'resolved', outcome = %s, attempts = attempts + 1,"
         " settled_at = now(), next_attempt = NULL WHERE id = %s",
-        (became, held.id),
+        (became, locked.id),
     )
     column = {"stored": "stored", "repeated": "repeated", "expired": "expired"}[became]
     connection.execute(
         f"UPDATE ingest_ledger SET quarantined = quarantined - 1, {column} = {column} + 1"  # noqa: S608
         " WHERE topic = %s AND topic_id = %s AND partition = %s",
-        (held.message.topic, held.topic_id, held.message.partition),
+        (locked.message.topic, locked.topic_id, locked.message.partition),
     )
 
 
-def postpone(connection: Connection, held: Held, reason: str, detail: str) -> str:
-    """The message is still bad: note why, and when to try again. Returns the new status."""
-    attempts = held.attempts + 1
+def postpone(connection: Connection, locked: LockedMessage, reason: str, detail: str) -> str:
+    """Record why the message is still bad, and when to retry. Returns the new status."""
+    attempts = locked.attempts + 1
     status = "failed" if attempts >= MAX_ATTEMPTS else "retrying"
     pause = min(FIRST_PAUSE_SECONDS * 2**attempts, LONGEST_PAUSE_SECONDS)
     connection.execute(
         "UPDATE ingest_quarantine SET status = %s, attempts = %s, reason = %s, detail = %s,"
         " next_attempt = CASE WHEN %s = 'failed' THEN NULL"
         " ELSE now() + make_interval(secs => %s) END WHERE id = %s",
-        (status, attempts, reason, detail, status, pause, held.id),
+        (status, attempts, reason, detail, status, pause, locked.id),
     )
     return status
 
 
 def discard(connection: Connection, ids: Iterable[int], why: str) -> int:
-    """Settle messages that nobody wants stored. They stay counted as quarantined."""
+    """Settle messages without storing them. They stay counted as quarantined."""
     return connection.execute(
         "UPDATE ingest_quarantine SET status = 'discarded', outcome = %s, settled_at = now(),"
         " next_attempt = NULL WHERE id = ANY(%s) AND status IN ('new', 'retrying', 'failed')",
@@ -109,8 +111,8 @@ def _where(selection: Selection) -> tuple[str, list[Any]]:
     return " AND ".join(terms), values
 
 
-def _held(row: Any) -> Held:
+def _locked_message(row: Any) -> LockedMessage:
     headers = tuple((name, None if v is None else bytes.fromhex(v)) for name, v in row.headers)
     stamp = -1 if row.timestamp is None else int(row.timestamp.timestamp() * 1000)
     message = Message(row.topic, row.partition, row.offset, stamp, row.key, row.value, headers)
-    return Held(row.id, row.topic_id, row.reason, row.attempts, message)
+    return LockedMessage(row.id, row.topic_id, row.reason, row.attempts, message)

@@ -1,4 +1,4 @@
-"""Quarantined messages once more through decoding and storing. Several workers may run at once."""
+"""Decodes and stores quarantined messages again. Several workers may run at once."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from history.entities import BY_NAME
 from history.search_keys import NewKeys
 from history.window import Window, day_of
 from ingest.quarantine import messages
-from ingest.quarantine.messages import Held, Selection
+from ingest.quarantine.messages import LockedMessage, Selection
 from ingest.source.decode import Decode, Expired, Rejected, decode
 from ingest.store.batch import Row
 from ingest.store.ledger import Connection
 from ingest.store.search_index import index
 from ingest.store.slow_path import store_deduplicated
 
-AT_ONCE = 100
+MESSAGES_PER_TRANSACTION = 100
 
 
 def retry(
@@ -30,50 +30,52 @@ def retry(
     dry_run: bool = False,
     decode: Decode = decode,
 ) -> Iterator[Counter[str]]:
-    """Try the selected messages again, a few in each transaction; yields what became of each few:
-    `stored`, `repeated`, `expired`, or the new status (`retrying`, `failed`).
+    """Retry the selected messages, MESSAGES_PER_TRANSACTION at a time. Yields the outcomes of each
+    transaction: `stored`, `repeated`, `expired`, or the new status (`retrying`, `failed`).
 
-    The ledger moves with them. With dry_run everything is done and rolled back.
+    The ledger's counts move with them. With dry_run everything is done and rolled back.
     """
     after = 0
     while True:
         became: Counter[str] = Counter()
         with connection.transaction(force_rollback=dry_run) as transaction:
-            held = messages.take(connection, selection, AT_ONCE, after)
-            for each in held:
-                became[_once(connection, each, window, decode)] += 1
+            locked = messages.take(connection, selection, MESSAGES_PER_TRANSACTION, after)
+            for each in locked:
+                became[_try_again(connection, each, window, decode)] += 1
             missing = became.pop(_NO_DAY, 0)
             if missing and not dry_run:
                 raise Rollback(transaction)
-        if not held:
+        if not locked:
             return
         if missing and not dry_run:
-            # Outside a transaction, and then all of them again.
-            _make_days(connection, held, window, decode)
+            # Partitions are created outside the transaction; then all messages are tried again.
+            _make_days(connection, locked, window, decode)
             continue
         became["stored"] += missing
-        after = held[-1].id
+        after = locked[-1].id
         yield +became
 
 
 _NO_DAY = "no partition"
 
 
-def _once(connection: Connection, held: Held, window: Window, decode: Decode) -> str:
-    """Try one message again in a savepoint."""
+def _try_again(
+    connection: Connection, locked: LockedMessage, window: Window, decode: Decode
+) -> str:
+    """Retry one message in a savepoint."""
     try:
-        record = decode(held.message, window)
+        record = decode(locked.message, window)
     except Expired:
-        messages.resolve(connection, held, "expired")
+        messages.resolve(connection, locked, "expired")
         return "expired"
     except Rejected as error:
-        return messages.postpone(connection, held, error.reason, error.detail)
+        return messages.postpone(connection, locked, error.reason, error.detail)
     keys = NewKeys()
     keys.add(record)
     try:
         with connection.transaction():
             outcome = store_deduplicated(
-                connection, BY_NAME[record.entity], [Row(record, held.message)]
+                connection, BY_NAME[record.entity], [Row(record, locked.message)]
             )
             if not outcome.rejects:
                 index(connection, keys.rows())
@@ -81,14 +83,16 @@ def _once(connection: Connection, held: Held, window: Window, decode: Decode) ->
         return _NO_DAY
     if outcome.rejects:
         reject = outcome.rejects[0]
-        return messages.postpone(connection, held, reject.reason, reject.detail)
+        return messages.postpone(connection, locked, reject.reason, reject.detail)
     became = "repeated" if outcome.repeated else "stored"
-    messages.resolve(connection, held, became)
+    messages.resolve(connection, locked, became)
     return became
 
 
-def _make_days(connection: Connection, held: list[Held], window: Window, decode: Decode) -> None:
-    for each in held:
+def _make_days(
+    connection: Connection, locked: list[LockedMessage], window: Window, decode: Decode
+) -> None:
+    for each in locked:
         try:
             record = decode(each.message, window)
         except (Expired, Rejected):
@@ -97,5 +101,5 @@ def _make_days(connection: Connection, held: list[Held], window: Window, decode:
 
 
 def by_ids(selection: Selection, ids: tuple[int, ...]) -> Selection:
-    """The same selection, of these messages only, whatever their status short of settled."""
+    """The same selection, limited to these messages; of any status that is not settled."""
     return replace(selection, ids=ids, due_only=False, statuses=(*messages.OPEN, "failed"))

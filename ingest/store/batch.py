@@ -1,4 +1,4 @@
-"""What one transaction writes: rows, rejects, and how far each partition came."""
+"""What one transaction writes: rows, rejects, and the progress of each partition."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from history.entities import BY_NAME
 from history.record import Record
-from history.search_keys import NOTHING, DayKey, Known, NewKeys, Seen
+from history.search_keys import NONE_KNOWN, DayKey, Fingerprint, KnownFingerprints, NewKeys
 from history.window import Window
 from ingest.source.decode import Decode, Expired, Reason, Rejected, decode
 from ingest.source.message import Message, TopicPartition
@@ -44,8 +44,8 @@ class Reject(msgspec.Struct, frozen=True, gc=False):
 
 
 class Gap(msgspec.Struct, frozen=True, gc=False):
-    """Offsets [start, end) that the broker did not deliver. lost: it deleted them before they
-    were read; otherwise nothing was ever there to read (transaction markers, compaction)."""
+    """Offsets [start, end) that the broker did not deliver. lost: the broker deleted messages
+    before they were read. Otherwise there was no message (transaction markers, compaction)."""
 
     start: int
     end: int
@@ -54,8 +54,8 @@ class Gap(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class Progress:
-    """How far one partition came within a batch: offsets [start, next) were read. good: messages
-    with a record to store."""
+    """One partition within a batch: offsets [start, next) were read. good: messages with a record
+    to store."""
 
     start: int
     next: int
@@ -67,14 +67,16 @@ class Progress:
 
 
 class Batch:
-    """Collects messages until it is full. Offsets of each partition are contiguous, gaps named.
-    keys, made by arrange(): the business keys that search does not know, each with its newest day.
+    """Collects messages until it is full. Offsets of a partition are contiguous; gaps are listed.
+    keys, set by arrange(): the business keys to store, each with its newest day.
 
-    Giant messages travel in batches of their own, so that thousands of small ones do not wait
-    for one COPY of a giant. known: what entities showed of their business keys before.
+    Giant messages get batches of their own, so that thousands of small ones do not wait for one
+    COPY of a giant. known: fingerprints of the business keys that were stored before.
     """
 
-    def __init__(self, limits: Limits, decode: Decode = decode, known: Known = NOTHING) -> None:
+    def __init__(
+        self, limits: Limits, decode: Decode = decode, known: KnownFingerprints = NONE_KNOWN
+    ) -> None:
         self._limits = limits
         self._decode = decode
         self._new_keys = NewKeys(known)
@@ -106,8 +108,8 @@ class Batch:
         window: Window,
         gaps: tuple[Gap, ...] = (),
     ) -> Reject | None:
-        """Take one message; expected: the offset that should come next in its partition; gaps:
-        what lies between that and the message's own, without holes.
+        """Add one message. expected: the next offset of its partition. gaps: cover the offsets from
+        there to the message's own, without holes.
 
         Returns the reject if the message breaks the contract.
         """
@@ -143,9 +145,9 @@ class Batch:
         return None
 
     def arrange(self) -> None:
-        """Put rows and keys into the order in which to insert them: what is alike goes to the
-        same pages of an index, and writers of the same do not deadlock. Versions of one entity
-        stay in the order in which they came. Does nothing where it is done already."""
+        """Sort rows and keys into the order of insertion: neighbours go to the same index pages,
+        and two writers of the same rows do not deadlock. Versions of one entity stay in the order
+        of arrival. Does nothing if the batch is sorted already."""
         if self._arranged == self.messages:
             return
         self._arranged = self.messages
@@ -154,13 +156,13 @@ class Batch:
         self.keys = self._new_keys.rows()
 
     @property
-    def seen(self) -> Mapping[str, Seen]:
-        """By id, what entities show last of their business keys here."""
-        return self._new_keys.seen
+    def fingerprints(self) -> Mapping[str, Fingerprint]:
+        """By id, the fingerprint of the newest business keys in this batch."""
+        return self._new_keys.fingerprints
 
     def clear(self) -> None:
-        """Let go of the rows, a few at a time: freeing thousands at once keeps other threads from
-        running for milliseconds."""
+        """Free the rows, a few at a time: freeing thousands at once blocks other threads for
+        milliseconds."""
         for rows in self.rows.values():
             while rows:
                 del rows[-_FREED_AT_ONCE:]

@@ -1,4 +1,4 @@
-"""How ingest gets its own connection to the database: Django's are for requests."""
+"""Opens ingest's own connections to the database; Django's are for requests."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from psycopg.conninfo import make_conninfo
 
 from ingest.store.ledger import Connection
 
-# A frozen or cut-off consumer must not hold its rows' locks for longer than this.
+# A frozen or disconnected consumer must not hold its row locks for longer than this.
 TRANSACTION_TIMEOUT = "60s"
 IDLE_IN_TRANSACTION_TIMEOUT = "10s"
-# After so long a wait for a lock somebody looks whether a frozen consumer holds it.
+# A writer that waited this long for a lock checks whether a frozen consumer holds it.
 LOCK_TIMEOUT = "10s"
-# A server that vanished without a word (its host died) is given up after half a minute.
-NOTICE_DEAD = {
+# A server that disappears without closing the connection (its host died) is detected after 30 s.
+KEEPALIVES = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
@@ -24,7 +24,7 @@ NOTICE_DEAD = {
 
 
 def connect(purpose: str = "annals-consume") -> Connection:
-    """A new connection in autocommit mode, in UTC, planned for looking up few rows in many days.
+    """A new connection in autocommit mode, in UTC, with plans for looking up few rows in many days.
 
     Raises psycopg.OperationalError where the database does not answer within seconds.
     """
@@ -33,7 +33,7 @@ def connect(purpose: str = "annals-consume") -> Connection:
         dbname=django_connection.settings_dict["NAME"],
         application_name=purpose,
         connect_timeout=5,
-        **NOTICE_DEAD,
+        **KEEPALIVES,
     )
     connection = psycopg.connect(conninfo, autocommit=True)
     timeout = (
@@ -55,12 +55,12 @@ def connect(purpose: str = "annals-consume") -> Connection:
     return connection
 
 
-def end_frozen(connection: Connection) -> int:
-    """End the sessions of consumers that stopped in the middle of a COPY, and count them.
+def terminate_frozen(connection: Connection) -> int:
+    """Terminate the sessions of consumers that froze during a COPY. Returns how many there were.
 
-    PostgreSQL's own timeouts do not: while it waits for the next bytes of a COPY it looks at none
-    of them, and the kernel of a frozen process goes on answering for it. What such a session
-    has written stays locked until it wakes; whoever was given its partitions would wait for that.
+    PostgreSQL's own timeouts do not apply: it checks none of them while it waits for the next bytes
+    of a COPY, and the kernel of a frozen process still acknowledges packets. The rows of such a
+    session stay locked until the process wakes, and the consumer that took over would wait for it.
     """
     return connection.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

@@ -1,4 +1,4 @@
-"""Rows into a table by COPY: all of them, or all but those that PostgreSQL cannot store.
+"""Writes rows to a table by COPY: all rows, or all except those that PostgreSQL cannot store.
 
 The only place that uses COPY.
 """
@@ -25,7 +25,7 @@ Poison = psycopg.DataError | errors.ProgramLimitExceeded | errors.StatementTooCo
 def copy(
     connection: Connection, table: sql.Identifier, names: Iterable[str], packed: Iterable[bytes]
 ) -> None:
-    """COPY packed rows, in pieces large enough to be cheap and small enough to flow."""
+    """COPY packed rows in chunks of about CHUNK_BYTES."""
     statement = sql.SQL("COPY {table} ({names}) FROM STDIN (FORMAT binary)").format(
         table=table, names=sql.SQL(", ").join(map(sql.Identifier, names))
     )
@@ -43,7 +43,7 @@ def copy(
 def copy_halving(
     connection: Connection, attempt: Callable[[Sequence[Row]], None], rows: Sequence[Row]
 ) -> list[Reject]:
-    """Attempt all rows in a savepoint; where one is poison, halve until it stands alone.
+    """Attempt all rows in a savepoint. If a row is poison, halve until it is found.
 
     Inside a transaction. Returns the poison rows; the others are in the table.
     """

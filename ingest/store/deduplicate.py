@@ -1,6 +1,6 @@
-"""Which rows are stored already, and whether what is stored says the same.
+"""Finds the rows that are stored already, and compares them with what is stored.
 
-One query a day: with the day given the planner sees one partition instead of a hundred.
+One query per day: with the day given the planner sees one partition instead of a hundred.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ingest.store.ledger import Connection
 
 Key = tuple[str, int, int]
 
-# LATERAL with LIMIT: each key is looked up by itself, by primary key, whatever the statistics say.
-# Keys come as one JSON array for each column, which is cheaper to make and to read than arrays.
+# LATERAL with LIMIT: each key is looked up separately by primary key, whatever the statistics are.
+# Keys come as one JSON array per column, which is cheaper to build and to parse than SQL arrays.
 _LOOK_UP = """
 SELECT k.n - 1 FROM (
     SELECT n, id, version::int AS version,
@@ -37,7 +37,7 @@ SELECT k.n - 1 FROM (
 ) found
 """
 
-# Not compressed: what is read once and thrown away is not worth a third of the time of writing it.
+# Not compressed: compression takes a third of the write time, and these rows are read once.
 _MAKE_STAGE = """
 CREATE TEMP TABLE {stage} (n integer, LIKE {table}) ON COMMIT DELETE ROWS;
 ALTER TABLE {stage} ALTER data SET STORAGE EXTERNAL
@@ -56,14 +56,14 @@ WHERE s.updated_at >= %(start)s::timestamptz AND s.updated_at < %(end)s::timesta
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Rows with a new key, and those whose key is stored or came earlier among them."""
+    """Rows with a new key (fresh), and rows whose key is stored or came before (known)."""
 
     fresh: list[Row]
     known: list[Row]
 
 
 def split(connection: Connection, entity: Entity, rows: Iterable[Row]) -> Split:
-    """Tell new rows from repeats. The order within each stays."""
+    """Separate new rows from repeats. The order within each stays."""
     firsts: dict[Key, Row] = {}
     later = [row for row in rows if firsts.setdefault(key(row), row) is not row]
     fresh: list[Row] = []
@@ -82,13 +82,13 @@ def split(connection: Connection, entity: Entity, rows: Iterable[Row]) -> Split:
 def stage(
     connection: Connection, entity: Entity, numbers: Mapping[int, int], rows: Sequence[Row]
 ) -> None:
-    """Put repeats beside the table, to be compared there. numbers: each row's by its id()."""
+    """COPY repeats into the staging table, for divergent(). numbers: each row's, by its id()."""
     packed = (numbered(numbers[id(row)], pack(row.record)) for row in rows)
     copy(connection, _stage(entity), ("n", *columns(entity)), packed)
 
 
 def make_stage(connection: Connection, entity: Entity) -> None:
-    """Make sure that there is a place for stage(); it empties itself with the transaction."""
+    """Create the staging table if it is missing. It is emptied at the end of the transaction."""
     name = f"pg_temp.{_stage_name(entity)}"
     if connection.execute("SELECT to_regclass(%s)", (name,)).fetchone() == (None,):
         table = sql.Identifier(entity.table)
@@ -96,7 +96,7 @@ def make_stage(connection: Connection, entity: Entity) -> None:
 
 
 def divergent(connection: Connection, entity: Entity, rows: Sequence[Row]) -> set[int]:
-    """Numbers of the staged rows whose stored twin holds something else."""
+    """Numbers of the staged rows that differ from the stored row with the same key."""
     compared = [name for name in columns(entity) if name not in ("id", "updated_at", "version")]
 
     def row_of(alias: str) -> sql.Composed:
@@ -125,7 +125,7 @@ def _by_day(rows: Iterable[Row]) -> dict[date, list[Row]]:
 
 
 def key(row: Row) -> Key:
-    """What makes a version one and the same, as the tables' primary key says."""
+    """The identity of a version: the primary key of the tables."""
     record = row.record
     return record.id, record.updated_at, record.version
 

@@ -1,7 +1,7 @@
-"""The ledger's SQL: claim a topic partition, and move it on in the transaction of its rows.
+"""The ledger's SQL: claim a topic partition, and advance it in the transaction of its rows.
 
-An epoch fences: whoever claims a partition raises its epoch, and only the newest epoch at the
-expected offset may move it. A consumer that lost its partition therefore writes nothing.
+Epochs fence writers: a claim raises the epoch of a partition, and only the newest epoch at the
+expected offset may advance it. A consumer that lost its partition therefore writes nothing.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Connection = psycopg.Connection[tuple[object, ...]]
 
 
 class Fenced(Exception):
-    """Somebody else has claimed one of these partitions since, or moved it on."""
+    """Another consumer has claimed or advanced one of these partitions since."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
     """The right to write one partition from next_offset on. resume_until: bad messages before
-    this offset go to quarantine whatever the limits say."""
+    this offset go to quarantine whatever the limits are."""
 
     source: TopicPartition
     epoch: int
@@ -38,7 +38,8 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What one batch did to one partition; counts are messages, newest_timestamp milliseconds."""
+    """The effect of one batch on one partition. Counts are messages; newest_timestamp is in
+    milliseconds since the epoch, -1 if unknown."""
 
     claim: Claim
     start: int
@@ -58,11 +59,11 @@ def claim(
 ) -> Claim:
     """Take a partition over, inside the caller's transaction.
 
-    earliest: the first offset that the broker has, where a partition that was never read begins.
-    end: the offset after the last that it has, asked when nobody else could move the ledger; None
-    where there is no suspicion. A ledger that stands beyond it is that of a log
-    that was cut since (an unclean election, a topic made again on a broker without topic ids):
-    what is there now is read from its start, with a row of its own.
+    earliest: the first offset at the broker; a partition that was never read starts there.
+    end: the end offset at the broker, asked while no other consumer could advance the ledger; None
+    if nothing suggests a truncated log. If the ledger is beyond it, the log was truncated (an
+    unclean election, a topic created again on a broker without topic ids): the new log is read
+    from its start, with a ledger row of its own.
     """
     row = connection.execute(
         "SELECT topic_id FROM ingest_ledger WHERE topic = %s AND partition = %s"
@@ -75,7 +76,7 @@ def claim(
     if end is None or held.next_offset <= end:
         return held
     logger.error(
-        "%s[%d] ends at offset %d, the ledger stands at %d: reading it from its start",
+        "%s[%d] ends at offset %d, but the ledger is at %d: reading the partition from its start",
         *(source.topic, source.partition, end, held.next_offset),
     )
     return _claim(connection, newest.after_cut(), earliest)
@@ -124,8 +125,8 @@ WHERE l.topic = v.topic AND l.topic_id = v.topic_id AND l.partition = v.partitio
 
 
 def advance(connection: Connection, moves: Sequence[Advance]) -> None:
-    """Move partitions on, inside the caller's transaction. Raises Fenced, and then nothing of
-    that transaction may be committed."""
+    """Advance partitions, inside the caller's transaction. Raises Fenced; the caller must then
+    roll back."""
     rows = [
         (
             *_place(move.claim),
@@ -159,9 +160,9 @@ def advance(connection: Connection, moves: Sequence[Advance]) -> None:
             )
 
 
-def holds(connection: Connection, ends: Mapping[Claim, int]) -> bool:
-    """Whether the ledger stands at these offsets, under the same claims: a commit whose answer
-    was lost did happen."""
+def stands_at(connection: Connection, ends: Mapping[Claim, int]) -> bool:
+    """Whether the ledger is at these offsets under the same claims: then a commit whose answer was
+    lost has succeeded."""
     for held, end in ends.items():
         row = connection.execute(
             "SELECT 1 FROM ingest_ledger WHERE topic = %s AND topic_id = %s AND partition = %s"
@@ -173,9 +174,9 @@ def holds(connection: Connection, ends: Mapping[Claim, int]) -> bool:
     return True
 
 
-def beat(connection: Connection, watermarks: Mapping[Claim, int]) -> None:
-    """Note each partition's newest offset at the broker (0: not known), so that the lag of an idle
-    partition is known and known to be fresh."""
+def heartbeat(connection: Connection, watermarks: Mapping[Claim, int]) -> None:
+    """Record each partition's high watermark (0: not known) and the time, so that the lag of an
+    idle partition is known and known to be fresh."""
     with connection.cursor() as cursor:
         cursor.executemany(
             "UPDATE ingest_ledger SET checked_at = now(),"
@@ -186,7 +187,7 @@ def beat(connection: Connection, watermarks: Mapping[Claim, int]) -> None:
 
 
 def halt(connection: Connection, claims: Iterable[Claim], why: str) -> None:
-    """Note that reading of these partitions has stopped."""
+    """Record that reading of these partitions has stopped."""
     for held in claims:
         connection.execute(
             "UPDATE ingest_ledger SET halted_at = coalesce(halted_at, now()), halted_why = %s"
@@ -196,7 +197,7 @@ def halt(connection: Connection, claims: Iterable[Claim], why: str) -> None:
 
 
 def resume(connection: Connection, held: Claim, until: int) -> None:
-    """Note that reading goes on, and that bad messages before `until` are to be quarantined."""
+    """Record that reading continues, and that bad messages before `until` are quarantined."""
     connection.execute(
         "UPDATE ingest_ledger SET halted_at = NULL, halted_why = '',"
         " resume_until = greatest(resume_until, %s)"
@@ -206,7 +207,7 @@ def resume(connection: Connection, held: Claim, until: int) -> None:
 
 
 def resume_until(connection: Connection, held: Claim) -> int:
-    """Up to which offset somebody has allowed bad messages; 0 where nobody has."""
+    """The offset before which bad messages are allowed; 0 if there is none."""
     row = connection.execute(
         "SELECT coalesce(resume_until, 0) FROM ingest_ledger"
         " WHERE topic = %s AND topic_id = %s AND partition = %s AND epoch = %s",

@@ -1,4 +1,4 @@
-"""Bad messages into the quarantine, byte for byte, in the transaction of their batch."""
+"""Writes bad messages to the quarantine, byte for byte, in the transaction of their batch."""
 
 from __future__ import annotations
 

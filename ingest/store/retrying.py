@@ -1,4 +1,4 @@
-"""Database work that outlives outages: it is repeated until it succeeds or is abandoned."""
+"""Repeats database work through outages until it succeeds or is abandoned."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ingest import metrics
 from ingest.source.message import TopicPartition
 from ingest.store import ledger
 from ingest.store.batch import Batch
-from ingest.store.connect import end_frozen
+from ingest.store.connect import terminate_frozen
 from ingest.store.ledger import Claim, Connection, Fenced
 from ingest.store.transaction import Writer, Written
 
@@ -26,22 +26,22 @@ LONGEST_PAUSE_SECONDS = 2.0
 
 
 class Abandoned(Exception):
-    """The work was given up between two tries; as far as known nothing of it was done."""
+    """The work was given up between two attempts; as far as is known nothing was committed."""
 
 
 class RetryingWriter:
-    """All that the consumer does in the database, on one connection and one thread."""
+    """The consumer's work in the database: one connection, one thread."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._abandoned = Event()
 
     def abandon(self) -> None:
-        """Let work that waits for the database give up. Work that runs is not disturbed."""
+        """Stop work that waits for the database. A statement that runs is not interrupted."""
         self._abandoned.set()
 
     def proceed(self) -> None:
-        """Take abandon() back, for work that comes now."""
+        """Undo abandon(), for new work."""
         self._abandoned.clear()
 
     def write(
@@ -50,32 +50,32 @@ class RetryingWriter:
         claims: Mapping[TopicPartition, Claim],
         high: Mapping[TopicPartition, int],
     ) -> Written:
-        """Store a batch, waiting as long as the database cannot. Raises Fenced and Abandoned."""
+        """Store a batch, waiting while the database is unavailable. Raises Fenced, Abandoned."""
         return self._until_done(lambda retry: self._write_once(batch, claims, high, retry))
 
     def claim(self, sources: Mapping[TopicPartition, tuple[int, int | None]]) -> list[Claim]:
-        """Claim partitions; sources: each with the first offset that the broker has and, where
-        its log may have been cut, the one after its last."""
+        """Claim partitions. sources: each with the first offset at the broker and, if its log may
+        have been truncated, the end offset."""
 
         def once(_: bool) -> list[Claim]:
             connection = self._writer.connection
             with connection.transaction():
-                # Always in one order: two consumers that claim at once must not lock crosswise.
+                # Always in the same order: two consumers that claim at once must not deadlock.
                 return [ledger.claim(connection, each, *sources[each]) for each in sorted(sources)]
 
         return self._until_done(once)
 
     def note(self, job: Callable[[Connection], object]) -> None:
-        """Write something down that may as well be written next time."""
+        """Run a job once; a failure is logged. For jobs that are repeated anyway."""
         try:
             job(self._writer.connection)
         except psycopg.Error as error:
-            logger.warning("not noted: %s", _first_line(error))
+            logger.warning("not written, the next attempt follows: %s", _first_line(error))
             self._writer.close()
 
     def cut(self) -> None:
-        """Break the connection under work that waits in the database, from another thread: it
-        ends as if the database were away. To be called after abandon()."""
+        """Break the connection from another thread: work that waits for the database ends as in an
+        outage. Call abandon() first."""
         self._writer.cut()
 
     def close(self) -> None:
@@ -89,8 +89,8 @@ class RetryingWriter:
         high: Mapping[TopicPartition, int],
         retry: bool,
     ) -> Written:
-        # A commit whose answer was lost may have been done, or be done just now: before every
-        # new try, and where it is refused, the ledger is asked whether it stands at the end.
+        # A commit whose answer was lost may have succeeded, or may succeed just now. So the ledger
+        # is asked before every new attempt, and again if that attempt is refused.
         if retry and self._is_written(batch, claims):
             return _as_counted(batch)
         with metrics.WRITE_SECONDS.time():
@@ -103,7 +103,7 @@ class RetryingWriter:
 
     def _is_written(self, batch: Batch, claims: Mapping[TopicPartition, Claim]) -> bool:
         ends = {claims[source]: progress.next for source, progress in batch.progress.items()}
-        return ledger.holds(self._writer.connection, ends)
+        return ledger.stands_at(self._writer.connection, ends)
 
     def _until_done(self, once: Callable[[bool], T]) -> T:
         pause, retry = FIRST_PAUSE_SECONDS, False
@@ -111,7 +111,9 @@ class RetryingWriter:
             try:
                 result = once(retry)
             except (psycopg.Error, ForeignTableError) as error:
-                logger.warning("the database cannot serve, trying again: %s", _first_line(error))
+                logger.warning(
+                    "the database is not available, trying again: %s", _first_line(error)
+                )
                 metrics.DATABASE_UP.set(0)
                 metrics.RETRIES.inc()
                 self._writer.close()
@@ -126,15 +128,15 @@ class RetryingWriter:
 
 
 def _as_counted(batch: Batch) -> Written:
-    """What became of a batch that the ledger has counted already, as far as is known here."""
+    """The result of a batch that the ledger has counted already, as far as is known here."""
     return Written({source: progress.good for source, progress in batch.progress.items()}, {})
 
 
 def _end_frozen(connection: Connection) -> None:
-    if ended := end_frozen(connection):
-        logger.warning("ended %d sessions of consumers that are frozen in a write", ended)
+    if ended := terminate_frozen(connection):
+        logger.warning("terminated %d sessions of consumers that froze during a write", ended)
 
 
 def _first_line(error: Exception) -> str:
-    """What went wrong, without the DETAIL and CONTEXT lines: those quote the row."""
+    """The error without its DETAIL and CONTEXT lines: those quote the row."""
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

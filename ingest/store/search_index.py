@@ -1,4 +1,4 @@
-"""Business keys into the table in which search looks them up."""
+"""Writes business keys to the table that search reads."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ingest.store.ledger import Connection
 
 
 def index(connection: Connection, keys: Sequence[search_keys.DayKey]) -> None:
-    """Store keys, each once and with its newest day, inside the caller's transaction.
+    """Store keys, each with its newest day, inside the caller's transaction.
 
-    Sorted, so that writers that insert the same keys at once do not deadlock.
+    keys: sorted, so that concurrent writers of the same keys do not deadlock.
     """
     if keys:
         connection.execute(search_keys.UPSERT, search_keys.upsert_values(keys))

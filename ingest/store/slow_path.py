@@ -32,10 +32,11 @@ def copy_rows(connection: Connection, entity: Entity, rows: Sequence[Row]) -> No
 
 
 def store_deduplicated(connection: Connection, entity: Entity, rows: Sequence[Row]) -> Outcome:
-    """Store what is new, name what is there already, what differs from it, and what is poison.
+    """Store new rows. Returns the rows that were stored before, that differ from the stored
+    row, and that are poison.
 
-    Inside the caller's transaction. Two that store the same new row at once: the later one gets
-    psycopg.errors.UniqueViolation.
+    Inside the caller's transaction. If two writers store the same new row at once, the later one
+    gets psycopg.errors.UniqueViolation.
     """
     split = deduplicate.split(connection, entity, rows)
     rejects = copy_halving(
@@ -43,7 +44,7 @@ def store_deduplicated(connection: Connection, entity: Entity, rows: Sequence[Ro
     )
     known, again = split.known, list[Row]()
     if rejects:
-        # What repeats a row that was refused repeats nothing that is stored: it may be good.
+        # A repeat of a row that was refused repeats no stored row: it may be good.
         refused = {id(reject.message) for reject in rejects}
         missing = {deduplicate.key(row) for row in split.fresh if id(row.message) in refused}
         again = [row for row in known if deduplicate.key(row) in missing]
@@ -60,7 +61,7 @@ def store_deduplicated(connection: Connection, entity: Entity, rows: Sequence[Ro
 
 
 def _compare(connection: Connection, entity: Entity, rows: Sequence[Row]) -> Outcome:
-    """Tell rows that repeat what is stored under their key from those that say otherwise."""
+    """Separate rows that equal the stored row with their key from rows that differ from it."""
     deduplicate.make_stage(connection, entity)
     numbers = {id(row): number for number, row in enumerate(rows)}
     rejects = copy_halving(

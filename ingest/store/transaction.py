@@ -1,8 +1,8 @@
-"""One batch into the database in one transaction.
+"""Writes one batch to the database in one transaction.
 
-The straight way is COPY into the partitioned tables. A batch that hits a conflict or a row that
-PostgreSQL cannot store is rolled back and takes the slow path: repeats are looked up first, bad
-rows found by halving.
+The fast path is COPY into the partitioned tables. A batch with a conflict, or with a row that
+PostgreSQL cannot store, is rolled back and takes the slow path: repeats are looked up first, bad
+rows are found by halving.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from ingest.store.ledger import Advance, Claim, Connection
 from ingest.store.search_index import index
 from ingest.store.slow_path import copy_rows, store_deduplicated
 
-# After a conflict, so many batches take the slow path at once.
-WARY_BATCHES = 20
+# After a conflict, this many batches go straight to the slow path.
+SLOW_PATH_BATCHES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of a batch. rejects: those found by the database, besides the batch's own."""
+    """Messages stored and repeated, by partition. rejects: those found by the database, without
+    the batch's own."""
 
     stored: Mapping[TopicPartition, int]
     repeated: Mapping[TopicPartition, int]
@@ -48,23 +49,23 @@ class _Result:
 
 
 class Writer:
-    """Writes batches through one connection, which it opens itself. Not for several threads."""
+    """Writes batches through one connection, which it opens itself. Only cut() is thread-safe."""
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
         self._connect = connect
         self._open: Connection | None = None
-        self._wary: Counter[str] = Counter()
+        self._slow_batches_left: Counter[str] = Counter()
 
     @property
     def connection(self) -> Connection:
-        """The open connection, opened anew where there is none."""
+        """The open connection; opens one if there is none."""
         if self._open is None:
             self._open = self._connect()
         return self._open
 
     def cut(self) -> None:
-        """Break the connection while another thread waits in it for the database's answer. What
-        was not committed is rolled back there."""
+        """Break the connection while another thread waits on it. The server rolls back what was not
+        committed."""
         connection = self._open
         if connection is not None and not connection.closed:
             with (
@@ -74,7 +75,7 @@ class Writer:
                 wire.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Drop the connection; the next use opens another."""
+        """Close the connection; the next use opens another."""
         if self._open is not None:
             self._open.close()
             self._open = None
@@ -85,18 +86,18 @@ class Writer:
         claims: Mapping[TopicPartition, Claim],
         high: Mapping[TopicPartition, int],
     ) -> Written:
-        """Store a batch: rows, rejects and the ledger together or not at all.
+        """Store a batch: rows, rejects and the ledger, all or nothing.
 
-        high: each partition's newest offset at the broker. Raises ledger.Fenced where a partition
-        is no longer ours, and psycopg.Error when the database cannot serve now; the batch may
-        then be given again.
+        high: each partition's high watermark. Raises ledger.Fenced if another consumer has claimed
+        a partition, and psycopg.Error if the database is not available; the same batch may then be
+        written again.
         """
         batch.arrange()
         try:
             return self._transaction(batch, claims, high)
         except (errors.UniqueViolation, *POISON):
             for name in batch.rows:
-                self._wary[name] = WARY_BATCHES
+                self._slow_batches_left[name] = SLOW_PATH_BATCHES
             return self._transaction(batch, claims, high)
 
     def _transaction(
@@ -124,17 +125,19 @@ class Writer:
     def _store(
         self, connection: Connection, entity: Entity, rows: list[Row], result: _Result
     ) -> None:
-        if self._wary[entity.name] > 0:
+        if self._slow_batches_left[entity.name] > 0:
             outcome = store_deduplicated(connection, entity, rows)
             result.repeated += outcome.repeated
             result.rejects += outcome.rejects
             calm = not outcome.repeated and not outcome.rejects
-            self._wary[entity.name] = self._wary[entity.name] - 1 if calm else WARY_BATCHES
+            self._slow_batches_left[entity.name] = (
+                self._slow_batches_left[entity.name] - 1 if calm else SLOW_PATH_BATCHES
+            )
         else:
             copy_rows(connection, entity, rows)
 
     def _make_days(self, batch: Batch) -> bool:
-        """Make the partitions that a batch misses. False: none was missing."""
+        """Create the partitions that a batch needs. False: none was missing."""
         made = [
             days.create(self.connection, BY_NAME[name].table, day)
             for name, rows in batch.rows.items()

@@ -210,11 +210,11 @@ def test_the_command_lists_by_reason_and_shows_bytes(ingested: Ingested) -> None
 def test_the_command_tries_and_discards(ingested: Ingested) -> None:
     store_too_early(ingested, value(id="a"))
     ingested.write(b"bad")
-    assert "Nothing to try again" in command("retry")
+    assert "No message is due" in command("retry")
     assert "1 would be stored" in command("retry", "--now", "--dry-run")
     assert "1 stored" in command("retry", "--now", "--reason", "in_the_future")
     assert ids() == ["a"]
-    with pytest.raises(CommandError, match="Say which"):
+    with pytest.raises(CommandError, match="Select messages"):
         command("discard", "--why", "all")
     assert "1 would be discarded" in command("discard", "--topic", TOPIC, "--why", "x", "--dry-run")
     assert "1 discarded" in command("discard", "--topic", TOPIC, "--why", "no such loan")

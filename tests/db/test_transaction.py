@@ -229,13 +229,13 @@ def test_what_repeats_a_refused_row_is_not_lost(
     assert faults() == []
 
 
-def test_after_trouble_the_writer_is_wary_for_a_while_and_then_fast_again(
+def test_after_a_conflict_batches_take_the_slow_path_for_a_while(
     ingested: Ingested,
 ) -> None:
     ingested.write(value(id="x"), value(id="x"))
-    for number in range(writing.WARY_BATCHES * 2):
+    for number in range(writing.SLOW_PATH_BATCHES * 2):
         ingested.write(value(id=f"{number}"))
-    assert len(rows()) == 1 + writing.WARY_BATCHES * 2
+    assert len(rows()) == 1 + writing.SLOW_PATH_BATCHES * 2
     ingested.write(value(id="x"))
     assert counts()["repeated"] == 2
     assert faults() == []

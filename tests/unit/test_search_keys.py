@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from history.record import Record
-from history.search_keys import NOTHING, DayKey, FoundKey, Known, NewKeys, Seen
+from history.search_keys import (
+    NONE_KNOWN,
+    DayKey,
+    Fingerprint,
+    FoundKey,
+    KnownFingerprints,
+    NewKeys,
+)
 from ingest.consumer.key_cache import BoundedCache
 
 DAY = 86_400_000_000
@@ -23,7 +30,7 @@ def record(data: object, entity: str = "product-instance", at: int = 0, id: str 
     return Record(entity, id, 0, 0, at, "crm", None, application, text)
 
 
-def new(*records: Record, known: Known = NOTHING) -> list[DayKey]:
+def new(*records: Record, known: KnownFingerprints = NONE_KNOWN) -> list[DayKey]:
     keys = NewKeys(known)
     for each in records:
         keys.add(each)
@@ -73,9 +80,9 @@ def test_a_batch_has_each_key_once_with_its_newest_day() -> None:
 def test_what_was_shown_that_day_is_left_out_and_all_else_is_not() -> None:
     once = NewKeys()
     once.add(record({"realtyCrmId": "b"}))
-    assert new(record({"realtyCrmId": "b", "rate": 2}), known=once.seen) == []
+    assert new(record({"realtyCrmId": "b", "rate": 2}), known=once.fingerprints) == []
     for data, at in (({"realtyCrmId": "b"}, DAY), ({"realtyCrmId": "b", "number": 1}, 0)):
-        assert new(record(data, at=at), known=once.seen)
+        assert new(record(data, at=at), known=once.fingerprints)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +90,9 @@ def test_what_was_shown_that_day_is_left_out_and_all_else_is_not() -> None:
 )
 def test_values_that_are_alike_to_python_are_told_apart(first: object, then: object) -> None:
     once, now = NewKeys(), NewKeys()
-    for keys, shown in ((once, first), (now, then)):
-        keys.add(record({"rate": 1} if shown is None else {"rate": 1, "number": shown}))
-    assert once.seen != now.seen
+    for keys, fingerprint in ((once, first), (now, then)):
+        keys.add(record({"rate": 1} if fingerprint is None else {"rate": 1, "number": fingerprint}))
+    assert once.fingerprints != now.fingerprints
 
 
 @given(
@@ -98,14 +105,14 @@ def test_nothing_is_missed_however_batches_are_cut(shows: list[Any], cuts: list[
     """Every key ends with its newest day, as if each record had been stored by itself."""
     stored: dict[tuple[str, str], int] = {}
     expected: dict[tuple[str, str], int] = {}
-    known: BoundedCache[Seen] = BoundedCache(1)
+    known: BoundedCache[Fingerprint] = BoundedCache(1)
     edges = sorted({0, len(shows), *(cut for cut in cuts if cut < len(shows))})
     for start, end in pairwise(edges):
         keys = NewKeys(known)
-        for id, shown, day in shows[start:end]:
-            keys.add(record({"number": shown}, at=day * DAY, id=id))
-            expected[id, shown] = max(day, expected.get((id, shown), 0))
+        for id, fingerprint, day in shows[start:end]:
+            keys.add(record({"number": fingerprint}, at=day * DAY, id=id))
+            expected[id, fingerprint] = max(day, expected.get((id, fingerprint), 0))
         for key, day in keys.rows():
             stored[key.id, key.value] = max(day, stored.get((key.id, key.value), 0))
-        known.update(keys.seen)
+        known.update(keys.fingerprints)
     assert stored == expected

@@ -1,4 +1,4 @@
-"""`manage.py ledger`: the proof that nothing was lost, or the place where it was."""
+"""`manage.py ledger`: prints the ledger and the places where it does not add up."""
 
 from __future__ import annotations
 
@@ -19,13 +19,18 @@ COLUMNS = ("read", "stored", "repeated", "expired", "quarantined")
 
 
 class Command(BaseCommand):
-    help = "Print what was read, stored, repeated, expired and quarantined of each topic partition."
+    help = (
+        "Print the messages read, stored, repeated, expired and quarantined of each topic "
+        "partition; exit 1 if the sums do not add up."
+    )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--json", action="store_true", help="JSON on stdout")
+        parser.add_argument("--json", action="store_true", help="print JSON")
         parser.add_argument(
-            "--offline", action="store_true", help="do not ask Kafka: lag as the consumer noted it"
+            "--offline",
+            action="store_true",
+            help="do not ask Kafka; show the lag that the consumer recorded last",
         )
 
     def handle(self, **options: Any) -> None:
@@ -46,7 +51,9 @@ class Command(BaseCommand):
         try:
             ends = kafka.ends(bootstrap, given, places)
         except kafka.Unreachable as error:
-            self.stderr.write(f"Kafka does not answer ({error}): lag as the consumer noted it.")
+            self.stderr.write(
+                f"Kafka does not answer ({error}): the lag is the consumer's last record."
+            )
             return entries
         return [
             entry.with_high_watermark(ends.get((entry.topic, entry.partition)))

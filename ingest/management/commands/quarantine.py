@@ -1,4 +1,4 @@
-"""`manage.py quarantine`: bad messages listed, tried again, discarded; halted topics resumed."""
+"""`manage.py quarantine`: lists, shows, retries, discards bad messages; resumes halted topics."""
 
 from __future__ import annotations
 
@@ -33,32 +33,36 @@ SHOWN = (
 
 
 class Command(BaseCommand):
-    help = "Look at quarantined messages, try them again, discard them, resume halted topics."
+    help = "List, show, retry and discard quarantined messages; resume halted topics."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-        add = commands.add_parser("list", help="messages grouped by topic and reason").add_argument
-        add("--all", action="store_true", help="resolved and discarded ones too")
-        add("--ids", action="store_true", help="every message on a line of its own")
-        add("--json", action="store_true", help="JSON on stdout")
+        add = commands.add_parser("list", help="list messages by topic and reason").add_argument
+        add("--all", action="store_true", help="include resolved and discarded messages")
+        add("--ids", action="store_true", help="list each message")
+        add("--json", action="store_true", help="print JSON")
         _filters(add)
-        show = commands.add_parser("show", help="one message, byte for byte")
+        show = commands.add_parser("show", help="show one message")
         show.add_argument("id", type=int)
-        show.add_argument("--raw", action="store_true", help="only the value's bytes, on stdout")
-        again = commands.add_parser("retry", help="try messages again; without ids: those due")
+        show.add_argument("--raw", action="store_true", help="print only the bytes of the value")
+        again = commands.add_parser("retry", help="retry messages; without ids: those that are due")
         again.add_argument("ids", nargs="*", type=int, metavar="ID")
-        again.add_argument("--now", action="store_true", help="also those that are not due yet")
-        again.add_argument("--dry-run", action="store_true", help="say what would happen")
+        again.add_argument("--now", action="store_true", help="also messages that are not due yet")
+        again.add_argument(
+            "--dry-run", action="store_true", help="print the outcome, change nothing"
+        )
         _filters(again.add_argument)
-        drop = commands.add_parser("discard", help="settle messages that nobody wants stored")
+        drop = commands.add_parser("discard", help="settle messages without storing them")
         drop.add_argument("ids", nargs="*", type=int, metavar="ID")
-        drop.add_argument("--why", required=True, help="kept with each message")
-        drop.add_argument("--dry-run", action="store_true", help="say what would happen")
+        drop.add_argument("--why", required=True, help="the reason; it is kept with each message")
+        drop.add_argument(
+            "--dry-run", action="store_true", help="print the outcome, change nothing"
+        )
         _filters(drop.add_argument)
-        resume = commands.add_parser("resume", help="let a halted topic go on, bad messages or not")
+        resume = commands.add_parser("resume", help="resume a halted topic, with its bad messages")
         resume.add_argument("topic")
-        resume.add_argument("--partition", type=int, help="only this one")
+        resume.add_argument("--partition", type=int, help="only this partition")
 
     def handle(self, **options: Any) -> None:
         getattr(self, f"_{options['command']}")(options)
@@ -91,7 +95,7 @@ class Command(BaseCommand):
         for row in Ledger.objects.filter(halted_at__isnull=False).order_by("topic", "partition"):
             self.stdout.write(
                 f"HALTED {row.topic}[{row.partition}] since {row.halted_at:%Y-%m-%d %H:%M:%S} UTC: "
-                f"{row.halted_why}. It goes on by itself once good messages come, or by: "
+                f"{row.halted_why}. It resumes when good messages arrive, or with: "
                 f"manage.py quarantine resume {row.topic}"
             )
 
@@ -152,13 +156,15 @@ class Command(BaseCommand):
                 progress.advance(few.total())
         would = "would be " if options["dry_run"] else ""
         if not became:
-            self.stdout.write("Nothing to try again (--now takes those that are not due yet).")
+            self.stdout.write(
+                "No message is due (--now also retries messages that are not due yet)."
+            )
         for name, count in became.most_common():
             self.stdout.write(f"{count:,} {would}{name}")
 
     def _discard(self, options: dict[str, Any]) -> None:
         if not (options["ids"] or options["topic"] or options["reason"]):
-            raise CommandError("Say which: ids, --topic or --reason.")
+            raise CommandError("Select messages: give ids, --topic or --reason.")
         rows = Quarantined.objects.filter(_matching(options), status__in=UNSETTLED)
         if options["ids"]:
             rows = rows.filter(id__in=options["ids"])
@@ -174,13 +180,13 @@ class Command(BaseCommand):
         rows = Ledger.objects.filter(topic=options["topic"], halted_at__isnull=False)
         if options["partition"] is not None:
             rows = rows.filter(partition=options["partition"])
-        # Up to where the topic reaches now: what comes later is judged again.
+        # Up to the current end of the topic: the limits apply again to later messages.
         count = rows.update(resume_until=F("high_watermark") + 1)
         if not count:
             raise CommandError(f"No partition of {options['topic']} is halted.")
         self.stdout.write(
-            f"{count} partition(s) go on within seconds; bad messages that are there by now go "
-            "to quarantine."
+            f"{count} partition(s) resume within seconds. Bad messages that are in the topic now "
+            "go to quarantine."
         )
 
     def _console(self) -> Console:
@@ -198,5 +204,5 @@ def _matching(options: dict[str, Any]) -> Q:
 
 
 def _readable(value: Any) -> str:
-    """Text where it is text, an escaped form where it is not."""
+    """Bytes as text; invalid UTF-8 as escapes."""
     return "(none)" if value is None else bytes(value).decode("utf-8", "backslashreplace")
