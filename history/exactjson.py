@@ -1,7 +1,7 @@
-"""JSON text to Python values and back without losing a digit of any number.
+"""Converts JSON text to Python values and back; keeps every digit of every number.
 
-Owns how a number is held: whole numbers as int (as Decimal when longer than the interpreter
-turns into int), all others as Decimal, never as float.
+A whole number is an int (a Decimal if it is longer than the interpreter's limit for int), every
+other number is a Decimal. There are no floats.
 """
 
 import json
@@ -13,12 +13,12 @@ import msgspec
 
 Json: TypeAlias = "bool | int | Decimal | str | list[Json] | dict[str, Json] | None"
 
-# Python refuses to turn longer text into int, and back, because it takes quadratic time.
+# Python refuses to convert longer text to int and back, because that takes quadratic time.
 _INT_DIGITS = 4300
 
 
 class Numeral(Decimal):
-    """A number that Decimal would write another way, as 0.0000001 or 1e2; str() is as it came."""
+    """A number that Decimal would write differently, as 0.0000001 or 1e2; str() is the input."""
 
     __slots__ = ("_text",)
     _text: str
@@ -47,7 +47,7 @@ def _encode_other(value: object) -> msgspec.Raw:
     raise TypeError(f"not a JSON value: {type(value).__name__}")
 
 
-# Decimal writes those with an exponent.
+# Decimal writes these with an exponent.
 _TINY = ("0.00000", "-0.00000")
 
 _decoder = msgspec.json.Decoder(float_hook=_number)
@@ -58,11 +58,11 @@ _canonical = msgspec.json.Encoder(
 
 
 def loads(text: bytes | str) -> Json:
-    """The value of a JSON text, numbers exact; of a key given twice the last one counts.
+    """The value of a JSON text, numbers exact. If a key occurs twice, the last one counts.
 
-    `dumps` of it writes every number as it stands in the text (but -0 as 0). Raises ValueError on
-    what is not JSON, including NaN, lone surrogates, nesting beyond the interpreter's recursion
-    limit and exponents beyond Decimal's.
+    `dumps` of the result writes every number as in the text (but -0 as 0). Raises ValueError for
+    text that is not JSON, including NaN, lone surrogates, nesting beyond the interpreter's
+    recursion limit and exponents beyond Decimal's.
     """
     try:
         return cast(Json, _decoder.decode(text))
@@ -74,14 +74,14 @@ def loads(text: bytes | str) -> Json:
         raise ValueError("JSON has a number with an impossible exponent") from error
 
 
-# Compact UTF-8 JSON of a value as `loads` makes it; keys stay in their order.
+# Compact UTF-8 JSON of a value that `loads` returned; keys keep their order.
 dumps: Callable[[object], bytes] = _encoder.encode
-# The same with the keys of every object sorted.
+# The same, with the keys of every object sorted.
 canonical: Callable[[object], bytes] = _canonical.encode
 
 
 def _with_long_integers(text: bytes | str) -> Json:
-    # msgspec follows the interpreter's limit, so this rare document takes the slow way.
+    # msgspec applies the interpreter's limit, so these rare documents need the slower module.
     try:
         value = cast(
             Json,
@@ -93,7 +93,7 @@ def _with_long_integers(text: bytes | str) -> Json:
         raise ValueError("JSON is nested too deep") from error
     except InvalidOperation as error:
         raise ValueError("JSON has a number with an impossible exponent") from error
-    dumps(value)  # json lets lone surrogates pass, dumps raises ValueError on them
+    dumps(value)  # json accepts lone surrogates; dumps raises ValueError for them
     return value
 
 

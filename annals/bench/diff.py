@@ -19,7 +19,7 @@ from rich.table import Table
 
 from annals.bench.diff_shapes import ITEM_BYTES, SHAPES, Pair
 from history.diff import compare
-from history.diff.similar import Likeness
+from history.diff.similarity import Similarity
 from history.exactjson import Json, canonical, dumps, loads
 from ingest.simulator.stream import stream
 
@@ -53,7 +53,7 @@ def run(real: str = "", messages: int = 20_000, as_json: bool = False) -> int:
         say(f"no real pairs: {file} is not there")
     say("hard shapes ...")
     figures["shapes"] = {name: shape(make) for name, make in SHAPES.items()}
-    figures["likeness_ms"] = {f"{n} x {n + 1}": likeness(n) for n in (1, 2, 3)}
+    figures["likeness_ms"] = {f"{n} x {n + 1}": similarity(n) for n in (1, 2, 3)}
     figures["targets"] = targets(figures)
     if as_json:
         sys.stdout.write(json.dumps(figures) + "\n")
@@ -144,12 +144,12 @@ def shape(make: Callable[[int], Pair]) -> Figures:
     }
 
 
-def likeness(count: int) -> float:
+def similarity(count: int) -> float:
     """Milliseconds DeepDiff takes to pair so many objects of ten fields with one more."""
     left: list[Json] = [{f"field{k}": f"value {n} {k}" for k in range(10)} for n in range(count)]
     came: list[Json] = [{**item, "field3": "changed"} for item in left if isinstance(item, dict)]
     came.insert(0, {f"field{k}": f"other {k}" for k in range(10)})
-    return round(min(best(1, Likeness().pair_up, left, came) for _ in range(5)) / 1000, 2)
+    return round(min(best(1, Similarity().pair, left, came) for _ in range(5)) / 1000, 2)
 
 
 def tried(call: Callable[[Any, Any], object], old: Any, new: Any) -> float | None:

@@ -1,4 +1,4 @@
-"""Versions as the API shows them, and the bytes of an answer."""
+"""The answers of the API: versions, changes and values as JSON, encoded exactly."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rest_framework.renderers import BaseRenderer
 from history.complete_to import Completeness
 from history.people import Author
 from history.timeline import (
+    FieldValue,
     Found,
-    Held,
     Include,
     LabelledChange,
     Leaf,
@@ -24,7 +24,7 @@ from history.timeline import (
     Version,
 )
 
-# missingVersions lists so many at most, the newest; missingCount is exact.
+# missingVersions lists at most this many, the newest ones; missingCount is exact.
 MISSING_LISTED = 1000
 
 Answer = dict[str, Any]
@@ -32,7 +32,7 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What goes into a version, and how: the parts, the zone of times, the language of labels."""
+    """How to show a version: its parts, the zone of times, the language of labels."""
 
     include: frozenset[Include]
     zone: tzinfo
@@ -47,7 +47,7 @@ class Shape:
 
 
 def version(found: Version, shape: Shape) -> Answer:
-    """One version; `entity`, `diff` and `changes` only where they are asked for."""
+    """One version; `entity`, `diff` and `changes` only if the request includes them."""
     answer: Answer = {"kind": found.entity.name, "id": found.id}
     if found.product_instance_id is not None:
         answer["productInstanceId"] = found.product_instance_id
@@ -76,14 +76,14 @@ def version(found: Version, shape: Shape) -> Answer:
 
 
 def author(who: Author | None) -> Answer:
-    """Login, name and kind; an unknown login is its own name and of kind `unknown`."""
+    """Login, name and kind; an unknown login is its own name, its kind is `unknown`."""
     if who is None:
         return {"author": None, "authorName": None, "authorKind": None}
     return {"author": who.login, "authorName": who.name, "authorKind": who.kind}
 
 
 def change(found: LabelledChange, language: str) -> Answer:
-    """One change. `old` is left out of what was added, `new` of what was removed."""
+    """One change. An added value has no `old`, a removed one no `new`."""
     plain = found.change
     answer: Answer = {
         "path": plain.path,
@@ -100,7 +100,7 @@ def change(found: LabelledChange, language: str) -> Answer:
 
 
 def page(found: Page, state: Completeness, shape: Shape) -> Answer:
-    """A page of a timeline; without nextPageToken it is the last one."""
+    """A page of a timeline; the last one has no nextPageToken."""
     data: Answer = {"history": [version(each, shape) for each in found.versions]}
     if found.next_token is not None:
         data["nextPageToken"] = found.next_token
@@ -121,7 +121,7 @@ def origin(found: Origin, shape: Shape) -> Answer:
 
 
 def leaf(found: Leaf, shape: Shape) -> Answer:
-    """A leaf of the newest snapshot, and who last changed it."""
+    """A leaf of the newest snapshot and who last changed it."""
     return {
         "path": found.path,
         "value": found.value,
@@ -130,8 +130,8 @@ def leaf(found: Leaf, shape: Shape) -> Answer:
     }
 
 
-def held(value: Held, shape: Shape) -> Answer:
-    """A value that a field had. Without `value` the field was not there in that time."""
+def field_value(value: FieldValue, shape: Shape) -> Answer:
+    """A value that a field had. Without `value`, the snapshot had no such field then."""
     answer: Answer = {} if value.value is msgspec.UNSET else {"value": value.value}
     return answer | {
         "since": shape.moment(value.origin.updated_at),
@@ -141,7 +141,7 @@ def held(value: Held, shape: Shape) -> Answer:
 
 
 def found(entity: Found, shape: Shape) -> Answer:
-    """An entity that the search has found, with its newest version."""
+    """An entity that the search found, with its newest version."""
     return {
         "kind": entity.entity.name,
         "id": entity.id,
@@ -154,7 +154,8 @@ def found(entity: Found, shape: Shape) -> Answer:
 
 
 def completeness(found: Completeness, shape: Shape, missing: int | None = None) -> Answer:
-    """The block that goes with every list. missing: versions that the list lacks in between."""
+    """The `completeness` block of an answer. missing: how many versions never arrived between
+    those of the answer."""
     answer = {
         "completeTo": shape.moment_or_none(found.complete_to),
         "lagMessages": found.lag_messages,
@@ -166,7 +167,7 @@ def completeness(found: Completeness, shape: Shape, missing: int | None = None) 
 
 
 class AlwaysJson(BaseContentNegotiation):
-    """The API speaks JSON whatever the Accept header says."""
+    """Answers in JSON, whatever the Accept header says."""
 
     def select_parser(self, *_: Any) -> None:
         return None
@@ -176,7 +177,7 @@ class AlwaysJson(BaseContentNegotiation):
 
 
 class Json(BaseRenderer):
-    """Numbers as exact as they are, snapshots as the database gave them."""
+    """Encodes answers: every digit of every number, snapshots as the database returned them."""
 
     media_type = "application/json"
     format = "json"

@@ -37,14 +37,14 @@ log = logging.getLogger(__name__)
 
 
 class UnknownEntityError(LookupError):
-    """There is no such kind of entity."""
+    """No kind of entity has this name."""
 
 
 class UnknownAddressError(LookupError):
-    """No call of the API has this address."""
+    """The API has no call at this address."""
 
 
-# The first kind that fits counts. DRF's own exceptions bring a message for people along.
+# The first match counts. DRF's own exceptions have a message for people.
 _KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ...] = (
     (BadParameterError, 400, "bad_parameter"),
     (OlderThanRetentionError, 404, "older_than_retention"),
@@ -58,23 +58,23 @@ _KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ..
     ((OperationalError, InterfaceError, PoolTimeout), 503, "unavailable"),
     (ArchiveUnavailableError, 503, "archive_unavailable"),
 )
-_SAID = {
-    "no_permission": "this login may not read this",
+_MESSAGES = {
+    "no_permission": "this login has no permission to read this",
     "unknown_address": "the API has no such address; see /api/docs/",
     "archive_unavailable": "the archive cannot be read; try again later, or without it",
     "unavailable": "the database cannot be reached; try again in a moment",
-    "internal_error": "something went wrong here; the log has it under the requestId",
+    "internal_error": "an unexpected error; the log has its cause under this requestId",
 }
 
 
 def answer(error: Exception, context: dict[str, Any]) -> Response:
-    """The answer to an exception in a view. DRF's EXCEPTION_HANDLER."""
+    """The answer for an exception in a view; the EXCEPTION_HANDLER of DRF."""
     status, code = _kind(error)
     if status >= 500:
         log.error("API: %s", code, exc_info=error)
     body: dict[str, str] = {
         "code": code,
-        "message": _SAID.get(code) or str(error),
+        "message": _MESSAGES.get(code) or str(error),
         "requestId": context["request"].META.get("HTTP_X_REQUEST_ID", ""),
     }
     if isinstance(error, BadParameterError):

@@ -135,7 +135,7 @@ STORE = {
 ERRORS: dict[int, list[tuple[str, str]]] = {
     400: [("bad_parameter", "pageSize: must be a whole number from 1 to 500")],
     401: [("not_authenticated", "Authentication credentials were not provided.")],
-    403: [("no_permission", "this login may not read this")],
+    403: [("no_permission", "this login has no permission to read this")],
     404: [
         ("not_found", f"the store has no version of product-instance {ID}"),
         ("older_than_retention", "versions before 2025-04-04 are not kept"),

@@ -1,4 +1,4 @@
-"""Query parameters: each is known, given once, and of the right form; else 400 with its name."""
+"""Query parameters. An unknown, repeated or malformed one is refused: 400 with its name."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ E = TypeVar("E", bound=Enum)
 TEXT_LENGTH = 300
 TOKEN_LENGTH = 2000
 DIGITS = re.compile(r"-?[0-9]{1,18}", re.ASCII)
-# What a client sends who forgets that + in an address means a space.
+# A + that the client did not encode arrives as a space.
 LOST_PLUS = re.compile(r" (?=\d{2}(:?\d{2})?$)")
 
 
 class Parameters:
-    """The parameters of one request. Every getter takes one; finish() refuses what is left.
+    """The parameters of one request. Every getter reads one; finish() refuses the others.
 
-    A mistyped filter that is passed over would answer another question than was asked.
-    `language`: the one of labels, from the Accept-Language header.
+    An ignored filter with a typing error would give a wrong answer, so it is an error.
+    `language`: the language of labels, from the Accept-Language header.
     """
 
     def __init__(self, given: QueryDict, language: str) -> None:
@@ -35,7 +35,7 @@ class Parameters:
         self._left = set(given)
 
     def text(self, name: str, length: int = TEXT_LENGTH) -> str | None:
-        """The value as it stands, 1 to `length` characters; None where not given."""
+        """The unchanged value, 1 to `length` characters; None if not given."""
         self._left.discard(name)
         values = self._given.getlist(name)
         if not values:
@@ -71,14 +71,14 @@ class Parameters:
         raise BadParameterError(name, f"must be one of {', '.join(str(w.value) for w in words)}")
 
     def flag(self, name: str) -> bool:
-        """`true` or `false`, the latter where not given."""
+        """`true` or `false`; False if not given."""
         value = self.text(name)
         if value not in (None, "true", "false"):
             raise BadParameterError(name, "must be true or false")
         return value == "true"
 
     def some(self, name: str, words: type[E]) -> frozenset[E]:
-        """Members of an enumeration by their values, comma-separated; all where not given."""
+        """Members of an enumeration by their values, comma-separated; all if not given."""
         value = self.text(name)
         if value is None:
             return frozenset(words)
@@ -89,7 +89,7 @@ class Parameters:
         return frozenset(known[word] for word in given)
 
     def zone(self) -> tzinfo:
-        """`tz`, UTC where not given."""
+        """`tz`; UTC if not given."""
         name = self.text("tz")
         if name is None:
             return UTC
@@ -98,7 +98,8 @@ class Parameters:
         return ZoneInfo(name)
 
     def moment(self, name: str, zone: tzinfo) -> datetime | None:
-        """ISO 8601, to the microsecond; without an offset it is a time in `zone`. Aware, UTC."""
+        """A moment in ISO 8601, truncated to microseconds, aware, in UTC; without an offset it is a
+        time in `zone`."""
         value = self.text(name)
         if value is None:
             return None
@@ -116,7 +117,7 @@ class Parameters:
         return moment
 
     def finish(self) -> None:
-        """Refuse what no getter asked for."""
+        """Raise BadParameterError for a parameter that no getter has read."""
         for name in sorted(self._left):
             raise BadParameterError(name[:TEXT_LENGTH], "is not a parameter of this call")
 

@@ -222,7 +222,7 @@ class Field(Call):
         data: Answer = {
             "path": path,
             "label": found.label.text(form.language) if found.label else None,
-            "values": [answers.held(each, form) for each in found.held],
+            "values": [answers.field_value(each, form) for each in found.values],
         }
         if found.next_token is not None:
             data["nextPageToken"] = found.next_token

@@ -1,4 +1,4 @@
-"""The one place where two snapshots are compared."""
+"""Compares two snapshots: changes for people, a patch for programs. Nothing else compares."""
 
 from history.diff.change import MISSING, Change, Diff, Kind, Maybe, Operation
 from history.diff.filter import BadPath, find, matches, parse

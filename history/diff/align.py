@@ -1,11 +1,11 @@
-"""Which item of a list is which item of the list before."""
+"""Matches the items of a new list with those of the old list."""
 
 from collections.abc import Container
 from dataclasses import dataclass
 
-from history.diff.equal import same, token
+from history.diff.equal import fingerprint, identical
 from history.diff.sequence import Pairs, common, increasing
-from history.diff.similar import Likeness
+from history.diff.similarity import Similarity
 from history.exactjson import Json
 
 Items = list[Json]
@@ -15,10 +15,10 @@ Items = list[Json]
 class Alignment:
     """Where every item of the new list comes from.
 
-    `source` has, for each index of the new list, the index in the old one or -1 (added).
-    `gone` are the removed old indexes, ascending. `moved` are the new indexes of items that left
-    the order of the others. `unsure` are the new indexes whose item may differ from its source.
-    `key` is the identity field, `names` and `old_names` its values; without one the field is "".
+    `source`: for each new index the old index of the same item, or -1 for an added item.
+    `gone`: the old indexes of removed items, ascending. `moved`: the new indexes of items that
+    changed their order among the others. `unsure`: the new indexes of items that may differ from
+    their source. `key`: the identity field, "" without one; `names` and `old_names`: its values.
     """
 
     source: list[int]
@@ -30,8 +30,8 @@ class Alignment:
     old_names: list[str] | None = None
 
 
-def align(old: Items, new: Items, keys: tuple[str, ...], likeness: Likeness) -> Alignment:
-    """Matches the items by the first of the keys that counts here, else by what they hold."""
+def align(old: Items, new: Items, keys: tuple[str, ...], similarity: Similarity) -> Alignment:
+    """Matches the items by the first usable key, else by their content."""
     for key in keys:
         old_names = _names(old, key)
         if old_names is None:
@@ -39,11 +39,11 @@ def align(old: Items, new: Items, keys: tuple[str, ...], likeness: Likeness) -> 
         names = _names(new, key)
         if names is not None:
             return _by_key(key, old_names, names)
-    return _by_value(old, new, likeness)
+    return _by_value(old, new, similarity)
 
 
 def _names(items: Items, key: str) -> list[str] | None:
-    """The key's value in every item, None if one lacks it or two share it."""
+    """The key's value in every item; None if an item lacks it or two items share a value."""
     found: list[str] = []
     for item in items:
         if type(item) is not dict:
@@ -67,7 +67,7 @@ def _by_key(key: str, old_names: list[str], names: list[str]) -> Alignment:
 
 
 def _movers(source: list[int]) -> set[int]:
-    """The new indexes of the fewest items that must move so that the others are in order."""
+    """The new indexes of the smallest set of items whose moves explain the new order."""
     origins = [origin for origin in source if origin >= 0]
     if origins == sorted(origins):
         return set()
@@ -76,15 +76,15 @@ def _movers(source: list[int]) -> set[int]:
     return {index for _, index in kept if index not in stay}
 
 
-def _by_value(old: Items, new: Items, likeness: Likeness) -> Alignment:
+def _by_value(old: Items, new: Items, similarity: Similarity) -> Alignment:
     head, tail = _equal_ends(old, new)
     old_end, new_end = len(old) - tail, len(new) - tail
     source = [*range(head), *[-1] * (new_end - head), *range(old_end, len(old))]
     if head in (old_end, new_end):
         return Alignment(source, list(range(head, old_end)), set(), ())
 
-    was = [token(item) for item in old[head:old_end]]
-    now = [token(item) for item in new[head:new_end]]
+    was = [fingerprint(item) for item in old[head:old_end]]
+    now = [fingerprint(item) for item in new[head:new_end]]
     stays = common(was, now)
     moved = _moved(was, now, stays)
     for i, j in [*stays, *moved]:
@@ -97,7 +97,7 @@ def _by_value(old: Items, new: Items, likeness: Likeness) -> Alignment:
         came = [j + head for j in range(last_new, stay_new) if source[j + head] < 0]
         last_old, last_new = stay_old + 1, stay_new + 1
         if left and came:
-            for a, b in likeness.pair_up([old[i] for i in left], [new[j] for j in came]):
+            for a, b in similarity.pair([old[i] for i in left], [new[j] for j in came]):
                 source[came[b]] = left[a]
                 changed.add(came[b])
     kept = set(source)
@@ -106,19 +106,19 @@ def _by_value(old: Items, new: Items, likeness: Likeness) -> Alignment:
 
 
 def _equal_ends(old: Items, new: Items) -> tuple[int, int]:
-    """How many items are the same at the front and at the back, none counted twice."""
+    """How many items are identical at the front and at the back; no item is counted twice."""
     shorter = min(len(old), len(new))
     head = 0
-    while head < shorter and same(old[head], new[head]):
+    while head < shorter and identical(old[head], new[head]):
         head += 1
     tail = 0
-    while tail < shorter - head and same(old[-1 - tail], new[-1 - tail]):
+    while tail < shorter - head and identical(old[-1 - tail], new[-1 - tail]):
         tail += 1
     return head, tail
 
 
 def _moved(was: list[str | bytes], now: list[str | bytes], stays: Pairs) -> Pairs:
-    """Pairs of equal items outside the common order, where there is no doubt which is which."""
+    """Pairs of equal items outside the common order, if the value occurs once on each side."""
     left = _singles(was, {i for i, _ in stays})
     came = _singles(now, {j for _, j in stays})
     return [(i, came[value]) for value, i in left.items() if value in came]

@@ -1,4 +1,4 @@
-"""What a difference between two snapshots looks like to everybody outside this package."""
+"""The types of a difference between two snapshots, as callers of this package see them."""
 
 from typing import Any, Literal, TypeAlias
 
@@ -6,7 +6,7 @@ import msgspec
 
 from history.exactjson import Json
 
-# Absent, as opposed to null; msgspec leaves such fields out when it encodes a Change.
+# The value is absent, which is not null. msgspec omits such fields when it encodes a Change.
 MISSING = msgspec.UNSET
 Maybe: TypeAlias = "Json | msgspec.UnsetType"
 
@@ -17,12 +17,12 @@ Operation = dict[str, Any]
 class Change(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """One difference as a person sees it.
 
-    `path` is an RFC 6901 pointer into the new snapshot, for "removed" into the old one.
-    `key_path` is the same place with list items named by their identity key, see docs/diff.md;
-    what holds a removed value stands in it by its new index where it has no key.
-    `old` is MISSING for "added", `new` for "removed". "moved" is for list items only: it has both
-    indexes, and the item as it was and as it is; what changed inside it are changes of their own.
-    The values are the snapshots' own objects: not to be modified.
+    `path`: an RFC 6901 pointer into the new snapshot; for "removed", into the old one.
+    `key_path`: the same place with list items named by their identity key, see docs/diff.md. In
+    the key path of a removed value, an item without a key that contains it has its new index.
+    `old` is MISSING for "added", `new` for "removed". Only list items are "moved": such a change
+    has both indexes and the item before and after; a change inside the item is a separate Change.
+    The values are the snapshots' own objects; do not modify them.
     """
 
     path: str
@@ -35,11 +35,11 @@ class Change(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Diff(msgspec.Struct, frozen=True):
-    """Both views of one comparison.
+    """Both results of one comparison.
 
-    `changes` in document order of the new snapshot, removals where they stood; empty when the
-    snapshots are equal as JSON. `patch` is RFC 6902 and exact to the digit: it may replace 1.0
-    with 1.00, which is no change.
+    `changes`: in document order of the new snapshot, a removed value at its old position; empty
+    if the snapshots are equal as JSON. `patch`: RFC 6902, exact to the digit; it may replace 1.0
+    with 1.00, which is not a change.
     """
 
     changes: tuple[Change, ...]

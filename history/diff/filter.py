@@ -1,4 +1,4 @@
-"""Paths that people ask for (`path=/rate`): which changes and which values they mean."""
+"""Paths in requests (`path=/rate`): which changes and which values they select."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from history.exactjson import Json
 
 
 class BadPath(ValueError):
-    """The text is not a path; says why."""
+    """The text is not a path; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One step: any (`*`), an item by its key field, or an object's key or list index."""
+    """One step of a path: any (`*`), an item by its key field, or an object's key or an index."""
 
     text: str
     field: str = ""
@@ -28,10 +28,7 @@ Path = tuple[Segment, ...]
 
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Path:
-    """The steps of a pointer, of a key path, or of either with `*` for any one segment.
-
-    Raises BadPath.
-    """
+    """The steps of a pointer or key path; `*` stands for any one segment. Raises BadPath."""
     try:
         return tuple(_segment(segment) for segment in split(text))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Which field of a list item says that it is the same item in two snapshots."""
+"""Which field identifies a list item across snapshots."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -8,13 +8,13 @@ from history.diff.path import split
 
 @dataclass(frozen=True)
 class Identity:
-    """Key fields to try in order, for all lists and for those at given places.
+    """Key fields to try in order, for all lists and for lists at given places.
 
-    `places` are (pattern, key fields) pairs, the first that fits a list's pointer counts; `*` in a
-    pattern stands for any one segment, list indexes included (`/participants/*/documents`). No key
-    fields at all means: match the items of such lists by their content.
-    A key counts for a list when every item of both sides is an object that has it, as text or as
-    a whole number, and none has it twice.
+    `places`: (pattern, key fields) pairs; the first pattern that matches the list's pointer
+    applies. `*` in a pattern matches any one segment, also an index (`/participants/*/documents`).
+    An empty tuple of key fields means that items are matched by content.
+    A key is usable for a list if every item on both sides is an object with a text or integer
+    under that key, and no two items of one side share a value.
     """
 
     keys: tuple[str, ...] = ("pid", "id")

@@ -1,8 +1,8 @@
-"""Pointers: RFC 6901, and the same with list items named by their key.
+"""Pointers: RFC 6901, and key paths, which name list items by their key.
 
-A key path is a pointer whose segment for an item of a keyed list is `[field=value]`. Beyond
-`~0` (~) and `~1` (/) it writes `~2` for a `[` that begins an object's key, `~3` for a `=` in a
-key field's name and `~4` for an object's key that is `*` alone, so that it reads one way only.
+In a key path the segment of an item of a keyed list is `[field=value]`. In addition to `~0` (~)
+and `~1` (/) it uses `~2` for a `[` at the start of an object's key, `~3` for a `=` in the name of
+a key field and `~4` for an object's key `*`, so that every segment has one meaning.
 """
 
 
@@ -14,7 +14,7 @@ def escape(key: str) -> str:
 
 
 def split(pointer: str) -> list[str]:
-    """The escaped segments of a pointer or key path; ValueError if it lacks the first slash."""
+    """The escaped segments of a pointer or key path; ValueError if it does not start with /."""
     if not pointer:
         return []
     if pointer[0] != "/":
@@ -23,7 +23,7 @@ def split(pointer: str) -> list[str]:
 
 
 def name_key(segment: str) -> str:
-    """An escaped segment that stands for an object's key, as a segment of a key path."""
+    """The key path segment for an object's key; takes the key as an escaped pointer segment."""
     if segment == "*":
         return "~4"
     if segment[:1] == "[":
@@ -37,7 +37,7 @@ def name_item(field: str, value: str) -> str:
 
 
 def unescape(segment: str) -> str:
-    """The text behind a segment of a pointer or key path."""
+    """The plain text of a segment of a pointer or key path."""
     if "~" not in segment:
         return segment
     for code, sign in (("~1", "/"), ("~2", "["), ("~3", "="), ("~4", "*"), ("~0", "~")):

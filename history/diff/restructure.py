@@ -1,4 +1,4 @@
-"""RFC 6902 operations that bring the items of a list into their new places."""
+"""RFC 6902 operations that put the items of a list at their new indexes."""
 
 from collections.abc import Iterator
 
@@ -8,9 +8,9 @@ from history.exactjson import Json
 
 
 def restructure(path: str, places: Alignment, new: list[Json]) -> Iterator[Operation]:
-    """Removals from the back, then additions and moves from the front; n log n.
+    """Removals from the back, then additions and moves from the front; O(n log n).
 
-    After them every item is where the new list has it, matched items still as they were.
+    They put every item at its new index. They do not change what is inside matched items.
     """
     for index in reversed(places.gone):
         yield {"op": "remove", "path": f"{path}/{index}"}
@@ -23,11 +23,10 @@ def restructure(path: str, places: Alignment, new: list[Json]) -> Iterator[Opera
 
 
 def _with_moves(path: str, places: Alignment, new: list[Json]) -> Iterator[Operation]:
-    """Puts every added or moved item right behind the one it follows in the new list.
+    """Puts every added or moved item directly after the item that it follows in the new list.
 
-    Items still waiting for their move stand somewhere in between and are counted in the indexes.
-    The order of all places that are ever taken is known beforehand, so that an index is the
-    number of taken places in front.
+    Items that are not moved yet stay in between and count in the indexes. The order of all slots
+    that are ever taken is known in advance, so an index is the number of taken slots before it.
     """
     leaves, arrives, taken = _slots(places)
     count = _Counter(taken)
@@ -46,8 +45,8 @@ def _with_moves(path: str, places: Alignment, new: list[Json]) -> Iterator[Opera
 
 
 def _slots(places: Alignment) -> tuple[dict[int, int], dict[int, int], list[int]]:
-    """The places movers leave (by old index) and newcomers take (by new index), in one order,
-    and which of all places are taken at the beginning.
+    """Slots in one order: those that moved items leave (by old index), those that moved and
+    added items take (by new index), and for every slot 1 if it is taken at the beginning.
     """
     movers = sorted(places.source[index] for index in places.moved)
     waiting = iter(movers)
@@ -73,7 +72,7 @@ def _slots(places: Alignment) -> tuple[dict[int, int], dict[int, int], list[int]
 
 
 class _Counter:
-    """How many places are taken before a place, while they change (a Fenwick tree)."""
+    """Counts the taken slots before a slot while slots change (a Fenwick tree)."""
 
     def __init__(self, taken: list[int]) -> None:
         self._sums = [0, *taken]

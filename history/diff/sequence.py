@@ -9,12 +9,11 @@ Pairs = list[tuple[int, int]]
 def increasing(pairs: Pairs) -> Pairs:
     """A longest chain of the pairs in which both numbers grow strictly.
 
-    The pairs must come with the first number ascending and, where it repeats, the second one
-    descending.
+    The pairs must be sorted by the first number ascending, then by the second descending.
     """
     ends: list[int] = []  # the smallest second number that ends a chain of each length
-    last: list[int] = []  # the pair that number belongs to
-    before: list[int] = []  # for each pair the one before it in its chain
+    last: list[int] = []  # the index of the pair with that number
+    before: list[int] = []  # for each pair the index of the previous one in its chain
     for position, (_, second) in enumerate(pairs):
         length = bisect_left(ends, second)
         before.append(last[length - 1] if length else -1)
@@ -36,8 +35,8 @@ def increasing(pairs: Pairs) -> Pairs:
 def common(old: Sequence[Hashable], new: Sequence[Hashable]) -> Pairs:
     """Index pairs of a longest common subsequence, ascending (Hunt and Szymanski).
 
-    Where values repeat so often that there would be more than about 8 n candidate pairs, the
-    n-th occurrence is paired with the n-th only, and the result is common but maybe not longest.
+    If values repeat so often that there are more than about 8 n candidate pairs, only the n-th
+    occurrences are paired with each other; the result is then common, but maybe not the longest.
     """
     places: dict[Hashable, list[int]] = {}
     for index, value in enumerate(new):

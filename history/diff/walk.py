@@ -1,48 +1,49 @@
-"""The walk over two snapshots that finds their changes and the patch between them."""
+"""Walks over two snapshots at once and collects their changes and the patch."""
 
 from collections.abc import Iterable
 
 from history.diff.align import Alignment, align
 from history.diff.change import MISSING, Change, Diff, Maybe, Operation
-from history.diff.equal import equal_numbers, same, token
+from history.diff.changed_keys import ChangedKey, changed_keys, with_removed
+from history.diff.equal import equal_numbers, fingerprint, identical
 from history.diff.identity import DEFAULT, Identity
-from history.diff.keys import Touched, touched_keys, with_removed
 from history.diff.path import escape, name_item, name_key
 from history.diff.restructure import restructure
-from history.diff.similar import Likeness
+from history.diff.similarity import Similarity
 from history.exactjson import Json, dumps
 
-# Comparing or measuring a part before walking into it pays off near the top; in a chain of
-# thousands of nested parts it would read the innermost thousands of times.
+# To compare or measure a part before the walk enters it saves time near the top. In a chain of
+# thousands of nested parts it would read the innermost one thousands of times.
 _DEEP = 24
-# The operations in a container are weighed against the whole only where they could be more:
-# an untouched item has at least about so many bytes.
+# The least bytes of an item. The length of the operations inside a container is compared with that
+# of the whole container only if they could be longer.
 _LEAST_ITEM = 8
 
-# Operations that need not be weighed before they are made, and the bytes one has besides its path.
+# This few operations are made without comparing lengths first. An operation has at least this many
+# bytes in addition to its path.
 _FEW = 16
 _LEAST_OPERATION = 29
 
-# The pointer into the new snapshot, the one into the old, and the key path; the same object where
-# they do not differ.
+# The pointer into the new snapshot, the pointer into the old one, and the key path. They are the
+# same object if they do not differ.
 Place = tuple[str, str, str]
 
 
 def compare(old: Json, new: Json, identity: Identity = DEFAULT) -> Diff:
-    """Both views of the difference, from one walk."""
+    """The changes and the patch, from one walk."""
     walk = _Walk(identity)
     try:
-        if type(new) in (dict, list) or not same(old, new):
+        if type(new) in (dict, list) or not identical(old, new):
             walk.value(old, new, ("", "", ""), 0)
     except RecursionError:
-        # Nested too deep to walk: the whole snapshot is the smallest difference we can tell.
+        # Nested too deep to walk: report a change of the whole snapshot.
         walk = _Walk(identity)
         walk.replaced(old, new, "", "")
     return Diff(tuple(walk.changes), walk.patch)
 
 
 def changes(old: Json, new: Json, identity: Identity = DEFAULT) -> tuple[Change, ...]:
-    """What changed, in document order of the new snapshot, removals where they stood."""
+    """What changed, in document order of the new snapshot, removals at their old position."""
     return compare(old, new, identity).changes
 
 
@@ -52,18 +53,18 @@ def patch(old: Json, new: Json, identity: Identity = DEFAULT) -> list[Operation]
 
 
 class _Walk:
-    """Collects what it finds."""
+    """One walk and what it has found."""
 
-    __slots__ = ("changes", "identity", "likeness", "patch")
+    __slots__ = ("changes", "identity", "patch", "similarity")
 
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
-        self.likeness = Likeness()
+        self.similarity = Similarity()
         self.changes: list[Change] = []
         self.patch: list[Operation] = []
 
     def value(self, old: Json, new: Json, place: Place, depth: int) -> None:
-        """Two values that are not the same, or containers that may be."""
+        """Compare two values that are not identical, or containers that may be."""
         if type(old) is dict and type(new) is dict:
             self.objects(old, new, place, depth)
         elif type(old) is list and type(new) is list:
@@ -76,14 +77,14 @@ class _Walk:
 
     def objects(self, old: dict[str, Json], new: dict[str, Json], place: Place, depth: int) -> None:
         path, was, named = place
-        touched, all_found = touched_keys(old, new, depth < _DEEP)
+        changed, all_found = changed_keys(old, new, depth < _DEEP)
         renamed: set[str] = set()
         first = len(self.patch)
         if not all_found:
-            touched = with_removed(old, new, touched)
-            renamed = self.renamed(touched, path)
-        for key, before, after in touched:
-            if key.isidentifier():  # nothing to escape
+            changed = with_removed(old, new, changed)
+            renamed = self.renamed(changed, path)
+        for key, before, after in changed:
+            if key.isidentifier():  # no character to escape
                 segment = key
                 there = f"{path}/{key}"
                 name = there if named is path else f"{named}/{key}"
@@ -108,7 +109,7 @@ class _Walk:
 
     def lists(self, old: list[Json], new: list[Json], place: Place, depth: int) -> None:
         path = place[0]
-        places = align(old, new, self.identity.at(path), self.likeness)
+        places = align(old, new, self.identity.at(path), self.similarity)
         first = len(self.patch)
         rewritten = self.rewritten(path, places, new)
         if not rewritten:
@@ -119,7 +120,7 @@ class _Walk:
             if (
                 origin < 0
                 or index in places.moved
-                or (index in places.unsure and not same(old[origin], new[index]))
+                or (index in places.unsure and not identical(old[origin], new[index]))
             ):
                 self.item(old, new, index, places, place, depth)
             if index in removed:
@@ -131,7 +132,7 @@ class _Walk:
 
     @staticmethod
     def rewritten(path: str, places: Alignment, new: list[Json]) -> bool:
-        """Whether bringing the items into place takes more bytes than the whole list, for sure."""
+        """Whether the operations that move items are certainly longer than the whole list."""
         count = len(places.gone) + len(places.moved) + places.source.count(-1)
         if count <= _FEW:
             return False
@@ -176,17 +177,17 @@ class _Walk:
         self.changes.append(Change(path, named, "changed", old, new))
         self.patch.append({"op": "replace", "path": path, "value": new})
 
-    def renamed(self, touched: list[Touched], path: str) -> set[str]:
-        """Moves each value that left one key of an object and came under another; those keys."""
+    def renamed(self, changed: list[ChangedKey], path: str) -> set[str]:
+        """Adds a move for every value that changed its key in an object; returns all these keys."""
         gone = {
-            token(before): key
-            for key, before, after in touched
+            fingerprint(before): key
+            for key, before, after in changed
             if before is not MISSING and after is MISSING
         }
         done: set[str] = set()
-        for key, before, after in touched:
+        for key, before, after in changed:
             if before is MISSING and after is not MISSING:
-                origin = gone.pop(token(after), None)
+                origin = gone.pop(fingerprint(after), None)
                 if origin is not None:
                     there, here = f"{path}/{escape(origin)}", f"{path}/{escape(key)}"
                     self.patch.append({"op": "move", "from": there, "path": here})
@@ -194,7 +195,7 @@ class _Walk:
         return done
 
     def shorten(self, first: int, path: str, new: dict[str, Json] | list[Json], depth: int) -> None:
-        """Replaces a container whole where that is shorter than the operations inside it."""
+        """Replaces the whole container if that is shorter than the operations inside it."""
         count = len(self.patch) - first
         if depth >= _DEEP or count * (45 + len(path)) < _LEAST_ITEM * len(new):
             return
@@ -204,7 +205,7 @@ class _Walk:
 
 
 def _removed_behind(places: Alignment) -> dict[int, list[int]]:
-    """The removed old indexes by the new index of the item they stood behind, -1 for the front."""
+    """The removed old indexes by the new index of the item before them, -1 at the front."""
     stays = [
         (origin, index)
         for index, origin in enumerate(places.source)

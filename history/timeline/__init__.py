@@ -7,7 +7,7 @@ from history.timeline.applications import Application
 from history.timeline.applications import at as application_at
 from history.timeline.applications import timeline as application
 from history.timeline.archived import ArchiveUnavailableError
-from history.timeline.leaves import Blamed, FieldHistory, Held, Leaf, Origin, blame, field
+from history.timeline.leaves import Blamed, FieldHistory, FieldValue, Leaf, Origin, blame, field
 from history.timeline.pages import page
 from history.timeline.query import (
     ApplicationQuery,
@@ -33,9 +33,9 @@ __all__ = [
     "Blamed",
     "Comparison",
     "FieldHistory",
+    "FieldValue",
     "Filters",
     "Found",
-    "Held",
     "Include",
     "LabelledChange",
     "Leaf",

@@ -1,4 +1,4 @@
-"""Which version last changed each leaf of the newest snapshot."""
+"""Finds the version that last changed each leaf of the newest snapshot."""
 
 from __future__ import annotations
 
@@ -8,69 +8,72 @@ from typing import Any, Generic, TypeVar
 
 from history.diff import Identity
 from history.diff.align import align
-from history.diff.equal import equal_numbers, same
+from history.diff.equal import equal_numbers, identical
 from history.diff.path import escape
-from history.diff.similar import Likeness
+from history.diff.similarity import Similarity
 from history.exactjson import Json
 
 V = TypeVar("V")
 
-# What is nested deeper counts as one leaf: following it further would end the interpreter's stack.
+# Values nested deeper than this count as one leaf; recursion must stay within the stack.
 MAX_DEPTH = 200
 
 
 @dataclass(slots=True)
 class _Part:
-    """A part of the newest snapshot with leaves of which nobody is known yet. path: its pointer
-    there. parts: what is left of it by key or by index in the snapshot reached so far; None as
-    long as all of it has stayed the same."""
+    """A part of the newest snapshot with leaves that are not blamed yet. path: its pointer there.
+    parts: its remaining parts by key or index in the snapshot reached so far; None as long as
+    nothing in it has changed."""
 
     path: str
     parts: dict[str | int, _Part] | None = None
 
 
 class Blame(Generic[V]):
-    """Walks from the newest snapshot backwards and says of each leaf who changed it last.
+    """Walks from the newest snapshot to older ones and reports who changed each leaf last.
 
-    A leaf is a scalar or an empty object or list. List items are followed as the diff follows
-    them: by their key, else by what they hold; to move an item does not change its leaves.
-    `tell` is called with a leaf's pointer and the version that it is blamed on.
+    A leaf is a scalar or an empty object or list. List items are matched as in the diff: by key,
+    else by content; the move of an item does not change its leaves.
+    `report` is called with a leaf's pointer and the version that it is blamed on.
     """
 
-    def __init__(self, newest: Json, identity: Identity, tell: Callable[[str, V], object]) -> None:
+    def __init__(
+        self, newest: Json, identity: Identity, report: Callable[[str, V], object]
+    ) -> None:
         self._root: _Part | None = _Part("")
         self._reached = newest
         self._identity = identity
-        self._tell = tell
-        self._likeness = Likeness()
+        self._report = report
+        self._similarity = Similarity()
 
     @property
     def done(self) -> bool:
-        """Whether every leaf has been told."""
+        """Whether every leaf has been reported."""
         return self._root is None
 
     def step(self, older: Json, version: V) -> None:
-        """Go back by one: what is not in `older`, `version` (the one after it) has brought."""
-        self._likeness = Likeness()
+        """Go back by one version: blame `version` for every leaf that `older`, the one before,
+        does not have."""
+        self._similarity = Similarity()
         if self._root is not None and not self._walk(self._root, self._reached, older, version):
             self._root = None
         self._reached = older
 
     def finish(self, version: V) -> None:
-        """Blame what is left on the oldest version there is."""
+        """Blame the oldest version for the rest."""
         if self._root is not None:
             self._resolve(self._root, self._reached, version)
             self._root = None
 
     def _walk(self, part: _Part, new: Json, old: Json, version: V) -> bool:
-        """Whether anything of the part is older still."""
-        if same(old, new) or equal_numbers(old, new):
+        """Whether any leaf of the part is older than `version`."""
+        if identical(old, new) or equal_numbers(old, new):
             return True
         deep = part.path.count("/") >= MAX_DEPTH
         if type(new) is dict and type(old) is dict and new and not deep:
             origins: dict[str | int, str | int] = {key: key for key in new if key in old}
         elif type(new) is list and type(old) is list and new and not deep:
-            places = align(old, new, self._identity.at(part.path), self._likeness).source
+            places = align(old, new, self._identity.at(part.path), self._similarity).source
             origins = {index: origin for index, origin in enumerate(places) if origin >= 0}
         else:
             self._resolve(part, new, version)
@@ -89,7 +92,7 @@ class Blame(Generic[V]):
     def _resolve(self, part: _Part, value: Json, version: V) -> None:
         if part.parts is None:
             for path, _ in leaves(value, part.path):
-                self._tell(path, version)
+                self._report(path, version)
             return
         for key, inner in part.parts.items():
             self._resolve(inner, _item(value, key), version)

@@ -1,4 +1,4 @@
-"""Rows into versions: compared with the version before, with names and labels."""
+"""Makes versions of rows: compared with the previous version, with names and labels."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _NOTHING = Diff((), [])
 
 @cache
 def identity(entity: Entity) -> Identity:
-    """How the items of lists in this kind's snapshots are told apart."""
+    """Which fields identify the items of lists in the snapshots of this kind."""
     return Identity(entity.list_keys, entity.list_places)
 
 
 class Snapshots:
-    """Snapshots parsed once each, though most are compared twice."""
+    """Parses each snapshot once, though most are compared twice."""
 
     def __init__(self) -> None:
         self._parsed: dict[bytes, Json] = {}
@@ -41,8 +41,8 @@ class Snapshots:
 
 
 def versions(pairs: Sequence[Pair], include: frozenset[Include]) -> list[Version]:
-    """The pairs as versions, in their order. A query for the authors, and now and then one for
-    the labels."""
+    """The pairs as versions, in their order. One query for the authors, and one for the labels
+    when they are no longer fresh."""
     authors = people.authors(pair.row.author for pair in pairs)
     catalogue = labels.catalogue()
     snapshots = Snapshots()
@@ -58,7 +58,7 @@ def versions(pairs: Sequence[Pair], include: frozenset[Include]) -> list[Version
 
 
 def diff(pair: Pair, snapshots: Snapshots, include: frozenset[Include]) -> Diff:
-    """The parts of the comparison that are wanted; the others are empty."""
+    """The requested parts of the comparison; the others are empty."""
     wanted = include & {Include.DIFF, Include.CHANGES}
     if pair.before is None or not wanted:
         return _NOTHING

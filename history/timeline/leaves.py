@@ -1,4 +1,4 @@
-"""The newest version of an entity with who last changed each of its leaves; one field's history."""
+"""Who last changed each leaf of the newest version; the history of one field."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from history.timeline.versions import Version, parse
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Which version set a value. exact: False where an older version, which the store does not
-    have, may have set it already."""
+    """The version that set a value. exact: False if an older version, which the store does not
+    have, may have set it."""
 
     version: int
     type: ChangeType
@@ -54,23 +54,23 @@ class Blamed:
 def blame(entity: Entity, id: str) -> Blamed:
     """The newest version of an entity and who last changed each leaf of it.
 
-    Reads back as far as there is a leaf of which nobody is known yet. Raises NoVersionError.
+    Reads older versions until every leaf is blamed. Raises NoVersionError.
     """
     pairs = pages.backwards(entity, id) if paging.storable(id) else iter(())
     first = pair = next(pairs, None)
     if first is None or pair is None:
         raise NoVersionError(f"the store has no version of {entity.name} {id}")
     data = parse(first.row.data)
-    told: dict[str, Pair] = {}
-    walk: Blame[Pair] = Blame(data, compose.identity(entity), told.__setitem__)
+    blamed: dict[str, Pair] = {}
+    walk: Blame[Pair] = Blame(data, compose.identity(entity), blamed.__setitem__)
     while pair.before is not None and not walk.done:
         walk.step(parse(pair.before.data), pair)
         pair = next(pairs, Pair(entity, pair.before, None))
     walk.finish(pair)
-    origins = _origins(told.values())
+    origins = _origins(blamed.values())
     catalogue = labels.catalogue()
     found = tuple(
-        Leaf(path, value, catalogue.find(entity.name, path), origins[told[path].place])
+        Leaf(path, value, catalogue.find(entity.name, path), origins[blamed[path].place])
         for path, value in leaves(data)
     )
     return Blamed(compose.versions([first], frozenset())[0], found)
@@ -92,7 +92,7 @@ def _origins(pairs: Collection[Pair]) -> Mapping[Place, Origin]:
 
 
 def _exact(pair: Pair) -> bool:
-    """Whether no version is missing in front of it that may have done the same."""
+    """Whether no version is missing before it that may have set the value."""
     row, before = pair.row, pair.before
     if before is not None:
         return before.version == row.version - 1
@@ -100,9 +100,9 @@ def _exact(pair: Pair) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A value that a field had: MISSING for the time without the field. origin set it, and it held
-    until the moment that the next one was set; None: it still holds."""
+class FieldValue:
+    """A value that a field had; MISSING where there was no such field. origin: the version that
+    set it. until: when the next value was set; None if this one is the newest."""
 
     value: Maybe
     origin: Origin
@@ -111,19 +111,19 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class FieldHistory:
-    """The values of a field, newest first. next_token: None at the end. A page may be cut short,
-    even to nothing, after SCAN versions."""
+    """The values of a field, newest first. next_token: None at the end. A page that ended after
+    SCAN versions may be short or empty and still have a token."""
 
     label: Label | None
-    held: tuple[Held, ...]
+    values: tuple[FieldValue, ...]
     next_token: str | None
 
 
 def field(
     entity: Entity, id: str, path: str, size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
 ) -> FieldHistory:
-    """Which values the field at a pointer or key path had, since when and by whom, in the order
-    of version numbers. Raises BadParameterError, NoVersionError."""
+    """The values that the field at a pointer or key path had, since when and by whom, in the
+    order of version numbers. Raises BadParameterError, NoVersionError."""
     paging.check_size(size)
     paging.check_path(path)
     if "*" in path.split("/"):
@@ -153,7 +153,7 @@ def field(
     origins = _origins([pair for pair, _, _ in found])
     return FieldHistory(
         label=labels.catalogue().find(entity.name, path),
-        held=tuple(Held(value, origins[pair.place], to) for pair, value, to in found),
+        values=tuple(FieldValue(value, origins[pair.place], to) for pair, value, to in found),
         next_token=token.issue(binding, (*end, until)) if end else None,
     )
 

@@ -1,4 +1,4 @@
-"""Pages of versions out of any reader of slices: tokens, and the filter by changed path."""
+"""Pages of versions from any reader of slices: page tokens, and the filter by changed path."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from history.timeline.query import (
 from history.timeline.rows import Row
 from history.timeline.versions import Page
 
-# A path filter reads this many versions at a time, and so many before it gives back what it has.
+# A path filter reads BATCH versions at a time, and ends the page after SCAN versions.
 BATCH = 250
 SCAN = 1000
 
 
 class Slice(NamedTuple):
-    """Versions in display order, and the last one's place if there are more behind it."""
+    """Versions in display order; end: the place of the last one if more follow, else None."""
 
     pairs: list[Pair]
     end: Place | None
 
 
-# Reads up to so many versions beyond a place (None: from the start), the path filter aside. The
-# rows are those right in front of that place, where they are at hand.
+# Reads versions after a place (None: from the start), at most the given number, without the path
+# filter. The rows are those directly before that place, if the caller has them.
 Reader: TypeAlias = Callable[[Place | None, int, Sequence[Row]], Slice]
 
 
 class Paged(Protocol):
-    """What a question must have to be answered page by page."""
+    """What a query must have to be answered page by page."""
 
     @property
     def id(self) -> str: ...
@@ -55,7 +55,7 @@ class Paged(Protocol):
 
 def find(query: Paged, read: Reader) -> Slice:
     """The slice that the query asks for. Raises BadParameterError, and NoVersionError for an id
-    that cannot be."""
+    that no entity can have."""
     _check(query)
     after = None
     if query.page_token is not None:
@@ -66,24 +66,24 @@ def find(query: Paged, read: Reader) -> Slice:
 
 
 def page(query: Paged, found: Slice) -> Page:
-    """A slice as the page that is shown."""
+    """The slice as a page, with its token."""
     following = token.issue(query.binding, found.end) if found.end else None
     return Page(tuple(compose.versions(found.pairs, query.include)), following)
 
 
 def storable(id: str) -> bool:
-    """Whether there can be an entity with this id at all."""
+    """Whether an entity can have this id."""
     return 0 < len(id) <= ID_LENGTH and "\0" not in id
 
 
 def check_size(size: int) -> None:
-    """Raises BadParameterError unless a page can be of this size."""
+    """Raises BadParameterError if a page cannot have this size."""
     if not 1 <= size <= MAX_PAGE_SIZE:
         raise BadParameterError("pageSize", f"must be from 1 to {MAX_PAGE_SIZE}")
 
 
 def check_path(path: str) -> None:
-    """Raises BadParameterError unless this is a pointer or a key path."""
+    """Raises BadParameterError if this is neither a pointer nor a key path."""
     try:
         parse(path)
     except BadPath as error:
@@ -102,7 +102,7 @@ def _check(query: Paged) -> None:
 
 
 def _matching(read: Reader, path: str, after: Place | None, size: int) -> Slice:
-    """Versions that changed the path: a page of them, or what SCAN versions hold."""
+    """A page of the versions that changed the path, or those among the next SCAN versions."""
     matched: list[Pair] = []
     carry: list[Row] = []
     scanned = 0

@@ -1,4 +1,4 @@
-"""Page tokens: where a page ended, signed, and bound to the question that the page answered."""
+"""Page tokens: the position where a page ended, signed together with the query of the page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 def issue(binding: tuple[object, ...], position: tuple[Any, ...]) -> str:
-    """The token of a position. `binding` is what must not change until it is used."""
+    """The token of a position. `binding`: the values that the next request must not change."""
     values = [_to_json(value) for value in position]
     return PREFIX + signing.dumps(values, salt=_salt(binding))
 
@@ -24,7 +24,7 @@ def issue(binding: tuple[object, ...], position: tuple[Any, ...]) -> str:
 def read(binding: tuple[object, ...], token: str) -> list[Any]:
     """The position in a token, moments as aware datetimes in UTC.
 
-    Raises BadParameterError for a token that we did not sign, or signed for another question.
+    Raises BadParameterError for a token with a wrong signature or of another query.
     """
     try:
         values = signing.loads(token.removeprefix(PREFIX), salt=_salt(binding))
@@ -32,7 +32,7 @@ def read(binding: tuple[object, ...], token: str) -> list[Any]:
         values = None
     if values is None or not token.startswith(PREFIX):
         raise BadParameterError(
-            "pageToken", "not a token of this timeline with these parameters; start without it"
+            "pageToken", "is not a token of this call with these parameters; start again without it"
         )
     return [_from_json(value) for value in values]
 
@@ -42,7 +42,7 @@ def _salt(binding: tuple[object, ...]) -> str:
 
 
 def _plain(value: object) -> object:
-    """A form whose repr is the same in every process and for every way to write a moment."""
+    """A form whose repr is equal in every process and for every notation of one moment."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
     if isinstance(value, Enum):

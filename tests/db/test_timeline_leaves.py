@@ -96,16 +96,16 @@ def test_a_field_with_each_value_since_when_by_whom(store: Store) -> None:
         state = {"x": version} | ({"rate": rate} if rate else {})
         store.add("A1", version, state, version, author=f"author{version}")
     found = timeline.field(ROOT, "A1", "/rate")
-    assert [(held.value, held.origin.version, held.until) for held in found.held] == [
+    assert [(value.value, value.origin.version, value.until) for value in found.values] == [
         ("1", 5, None),
         (MISSING, 4, minute(5)),
         ("2", 3, minute(4)),
         ("1", 1, minute(3)),
     ]
-    assert found.held[2].origin.author is not None
-    assert found.held[2].origin.author.login == "author3"
+    assert found.values[2].origin.author is not None
+    assert found.values[2].origin.author.login == "author3"
     assert found.label is not None
-    assert timeline.field(ROOT, "A1", "/never").held == ()
+    assert timeline.field(ROOT, "A1", "/never").values == ()
 
 
 @pytest.mark.parametrize("scan", [3, 1000])
@@ -117,7 +117,7 @@ def test_a_field_in_pages(store: Store, monkeypatch: pytest.MonkeyPatch, scan: i
     token = None
     while True:
         page = timeline.field(ROOT, "A1", "/rate", 2, token)
-        seen += [(held.value, held.origin.version, held.until) for held in page.held]
+        seen += [(value.value, value.origin.version, value.until) for value in page.values]
         token = page.next_token
         if token is None:
             break
@@ -128,8 +128,8 @@ def test_a_field_in_pages(store: Store, monkeypatch: pytest.MonkeyPatch, scan: i
 def test_a_field_inside_a_list_by_key(store: Store) -> None:
     store.add("A1", 0, {"items": [{"pid": "a", "n": 1}, {"pid": "b", "n": 1}]}, 0)
     store.add("A1", 1, {"items": [{"pid": "b", "n": 2}, {"pid": "a", "n": 1}]}, 1)
-    values = timeline.field(ROOT, "A1", "/items/[pid=b]/n").held
-    assert [(held.value, held.origin.version) for held in values] == [(2, 1), (1, 0)]
+    values = timeline.field(ROOT, "A1", "/items/[pid=b]/n").values
+    assert [(value.value, value.origin.version) for value in values] == [(2, 1), (1, 0)]
     for bad in ("rate", "/items/*/n", "/[x"):
         with pytest.raises(BadParameterError, match="path"):
             timeline.field(ROOT, "A1", bad)

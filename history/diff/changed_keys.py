@@ -1,19 +1,19 @@
-"""Which keys of an object differ, in one pass; here most comparisons spend most of their time."""
+"""Finds the keys of an object whose values differ. Most comparisons spend most time here."""
 
 from history.diff.change import MISSING, Maybe
-from history.diff.equal import CAREFUL, same
+from history.diff.equal import COMPARED_AS_TEXT, identical
 from history.exactjson import Json, dumps
 
 # An object's key with its old and its new value.
-Touched = tuple[str, Maybe, Maybe]
+ChangedKey = tuple[str, Maybe, Maybe]
 
 
-def touched_keys(
+def changed_keys(
     old: dict[str, Json], new: dict[str, Json], prune: bool
-) -> tuple[list[Touched], bool]:
-    """The keys of new that are added or not the same, and whether every key of old was met."""
-    touched: list[Touched] = []
-    was: list[Maybe] = []  # alike to Python; their texts are compared at the end, all at once
+) -> tuple[list[ChangedKey], bool]:
+    """The keys of new that are added or not identical; whether new has every key of old."""
+    changed: list[ChangedKey] = []
+    was: list[Maybe] = []  # equal to Python; their texts are compared at the end, all in one call
     now: list[Maybe] = []
     added = 0
     get = old.get
@@ -24,7 +24,7 @@ def touched_keys(
             if before == after:
                 continue
         elif before == after and type(before) is kind:
-            if kind not in CAREFUL:
+            if kind not in COMPARED_AS_TEXT:
                 continue
             if prune:
                 was.append(before)
@@ -32,22 +32,22 @@ def touched_keys(
                 continue
         if before is MISSING:
             added += 1
-        touched.append((key, before, after))
+        changed.append((key, before, after))
     if was and dumps(was) != dumps(now):
-        touched = [
+        changed = [
             (key, before, after)
             for key, after in new.items()
-            if (before := get(key, MISSING)) is MISSING or not same(before, after)
+            if (before := get(key, MISSING)) is MISSING or not identical(before, after)
         ]
-    return touched, len(new) - added == len(old)
+    return changed, len(new) - added == len(old)
 
 
 def with_removed(
-    old: dict[str, Json], new: dict[str, Json], touched: list[Touched]
-) -> list[Touched]:
-    """The removed keys put in where they stood: behind the key that was before them."""
+    old: dict[str, Json], new: dict[str, Json], changed: list[ChangedKey]
+) -> list[ChangedKey]:
+    """Inserts the removed keys at their old position: after the key that preceded them."""
     rank = {key: index for index, key in enumerate(new)}
-    ranked = [(rank[entry[0]], 0, entry) for entry in touched]
+    ranked = [(rank[entry[0]], 0, entry) for entry in changed]
     behind = -1
     for order, (key, before) in enumerate(old.items(), 1):
         if key in rank:
@@ -58,5 +58,5 @@ def with_removed(
     return [entry for _, _, entry in ranked]
 
 
-def _place(ranked: tuple[int, int, Touched]) -> tuple[int, int]:
+def _place(ranked: tuple[int, int, ChangedKey]) -> tuple[int, int]:
     return ranked[0], ranked[1]

@@ -1,7 +1,7 @@
-"""Which removed item of a list without keys became which added one.
+"""Pairs removed and added items of a list without keys that are probably the same item.
 
-DeepDiff decides it, by how far apart two objects are. It takes about a third of a millisecond per
-pair of objects it looks at, so it is asked only about a few small ones (docs/decisions/0012).
+DeepDiff's distance between two objects decides. It takes about a third of a millisecond for a
+pair of objects, so it is used only for a few small ones (docs/decisions/0012).
 """
 
 from typing import Any
@@ -10,27 +10,28 @@ from history.exactjson import Json, dumps
 
 Pairs = list[tuple[int, int]]
 
-# Pairs of objects DeepDiff may look at: 3 removed against 4 added ones of ten fields take it 5 ms,
-# 8 against 9 take 23 ms.
+# Pairs of objects that DeepDiff compares at most: 3 removed and 4 added objects of ten fields take
+# 5 ms, 8 and 9 take 23 ms.
 _MOST_PAIRS = 12
 _MOST_BYTES = 4096
-# Objects further apart than this are not one and the same.
+# Objects at a greater distance than this are different items.
 _DISTANCE = 0.6
 _ALONE = ("iterable_item_added", "iterable_item_removed")
 
 
-class Likeness:
-    """Pairs items, and asks DeepDiff about so many pairs of objects only in one comparison."""
+class Similarity:
+    """Pairs items. One comparison of two snapshots gives DeepDiff at most _MOST_PAIRS pairs."""
 
     __slots__ = ("_left",)
 
     def __init__(self) -> None:
         self._left = _MOST_PAIRS
 
-    def pair_up(self, left: list[Json], came: list[Json]) -> Pairs:
-        """Indexes of removed and added items that are one item, changed; each at most once.
+    def pair(self, left: list[Json], came: list[Json]) -> Pairs:
+        """Indexes of removed and added items that are one changed item; each index at most once.
 
-        One against one is a pair. Beyond what DeepDiff is asked about they pair in their order.
+        One removed and one added item are a pair. What DeepDiff does not compare is paired in
+        its order.
         """
         product = len(left) * len(came)
         if (
@@ -44,14 +45,14 @@ class Likeness:
 
 
 def _by_distance(left: list[Json], came: list[Json]) -> Pairs:
-    from deepdiff import DeepDiff  # a third of a second to import, and most never need it
+    from deepdiff import DeepDiff  # the import takes a third of a second; few need it
 
-    # Only texts: DeepDiff takes true for near 1 and cannot take numbers beyond float.
+    # Only texts: to DeepDiff true is close to 1, and it has no numbers beyond float.
     found = DeepDiff(
         [_texts(item) for item in left],
         [_texts(item) for item in came],
         ignore_order=True,
-        ignore_private_variables=False,  # else keys that begin with __ are left out
+        ignore_private_variables=False,  # otherwise keys that begin with __ are omitted
         view="tree",
         cutoff_distance_for_pairs=_DISTANCE,
         cutoff_intersection_for_pairs=1,
@@ -60,7 +61,7 @@ def _by_distance(left: list[Json], came: list[Json]) -> Pairs:
     for report, levels in found.items():
         for level in levels:
             if report in _ALONE and level.up.up is None:
-                continue  # the whole item came or went
+                continue  # the whole item was added or removed
             origin = level.path(output_format="list")[0]
             target = level.path(output_format="list", use_t2=True)[0]
             if origin not in pairs and target not in pairs.values():
