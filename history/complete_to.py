@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
+from history import clock
 from history.entities import Entity
 from history.timeline import retention, rows
 
@@ -53,7 +54,7 @@ def read(entities: Iterable[Entity]) -> Completeness:
         lag_messages=sum(max(0, lag) for lag in known) if len(known) == len(found) else None,
         halted=any(row[-1] for row in found),
         retention_start=retention.start(),
-        read_at=datetime.now(UTC),
+        read_at=clock.now(),
     )
 
 

@@ -6,7 +6,7 @@ at, because a probe comes by IP address over plain HTTP.
 
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cache
 
 import psycopg
@@ -19,6 +19,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from annals.observe import metrics
 from annals.observe.logs import describe
 from annals.observe.store_metrics import check_reachable
+from history import clock
 from history.days import partition_name
 from history.entities import ENTITIES
 
@@ -81,7 +82,7 @@ def _migrations() -> str:
 
 def _partitions() -> str:
     """Whether every table has today and tomorrow: what arrives now has a place."""
-    today = datetime.now(UTC).date()
+    today = clock.now().date()
     wanted = [
         partition_name(entity.table, day)
         for entity in ENTITIES

@@ -4,11 +4,11 @@ A command that ends cannot be scraped, so all of it is read from the database.
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 from django.conf import settings
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from history import clock
 from history.partitions import runs
 from history.partitions.plan import Policy
 from history.partitions.status import status
@@ -23,7 +23,7 @@ DAYS = {
 def days() -> Iterator[Metric]:
     """Per table, what maintain has to do. The guard is not asked: it may have to look through a
     large quarantine, which is nothing for every scrape."""
-    found = status(Policy.at(datetime.now(UTC), settings.ANNALS))
+    found = status(Policy.at(clock.now(), settings.ANNALS))
     for name, text in DAYS.items():
         family = GaugeMetricFamily(f"annals_store_days_{name}", text, labels=["table"])
         for table in found:

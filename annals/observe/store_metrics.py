@@ -3,7 +3,6 @@
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from itertools import groupby
 from operator import attrgetter
 
@@ -16,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from annals.observe import partition_metrics
 from annals.observe.logs import describe
+from history import clock
 from history.entities import ENTITIES
 from history.partitions import catalog
 from ingest.completeness import figures
@@ -105,7 +105,7 @@ def _quarantine() -> Metric:
 
 
 def _partitions() -> Iterator[Metric]:
-    today = datetime.now(UTC).date()
+    today = clock.now().date()
     ahead = GaugeMetricFamily(
         "annals_store_days_ahead",
         "Days from today to the newest partition; below 0: today has none",

@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import date
 
 from psycopg import sql
 
-from history import canonical
+from history import canonical, clock
 from history.archive import manifest, parquet
 from history.archive.manifest import File, Manifest
 from history.archive.parquet import Row, Writer, row_hash
@@ -78,7 +78,7 @@ def archive(
         rows=counted,
         digest=whole,
         table_bytes=_bytes(connection, source),
-        archived_at=datetime.now(UTC),
+        archived_at=clock.now(),
         files=tuple(work.files),
     )
     manifest.save(store, done)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 
 import msgspec
 from psycopg import sql
 
-from history import days
+from history import clock, days
 from history.canonical import Connection, digest
 from history.days import State
 from history.entities import ENTITIES, Entity
@@ -41,7 +41,7 @@ def seal(connection: Connection, entity: Entity, day: date) -> DaySeal:
         ranges=msgspec.to_builtins(found.ranges),
         previous=previous,
         seal=chained(previous, entity.table, day, rows, whole),
-        sealed_at=datetime.now(UTC),
+        sealed_at=clock.now(),
     )
 
 

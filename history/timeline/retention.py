@@ -6,6 +6,7 @@ from datetime import UTC, datetime, time
 
 from django.conf import settings
 
+from history import clock
 from history.archive import index
 from history.entities import Entity
 from history.exactjson import Json
@@ -17,7 +18,7 @@ from history.window import Window
 
 def start() -> datetime:
     """The first moment of the days that are kept, now; what is older may be gone any time."""
-    window = Window.at(datetime.now(UTC), settings.ANNALS.retention_days, 0)
+    window = Window.at(clock.now(), settings.ANNALS.retention_days, 0)
     return datetime.combine(window.oldest, time(), UTC)
 
 

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Any
 
 import psycopg
@@ -19,6 +19,7 @@ from psqlextra.partitioning import PostgresPartitioningError
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from history import clock
 from history.archive.keeper import Keeper
 from history.archive.restore import release, restore
 from history.archive.store import ArchiveError, Store
@@ -82,7 +83,7 @@ class Command(BaseCommand):
     def handle(self, *_: object, **options: Any) -> None:
         self.options = options
         guard = None if options.get("force") else unsettled
-        self.policy = Policy.at(datetime.now(UTC), settings.ANNALS, guard)
+        self.policy = Policy.at(clock.now(), settings.ANNALS, guard)
         if options["action"] == "maintain" and options["dry_run"]:
             options["action"] = "plan"
         try:
@@ -138,7 +139,7 @@ class Command(BaseCommand):
         return 0
 
     def _maintain(self) -> int:
-        started, begun = datetime.now(UTC), time.monotonic()
+        started, begun = clock.now(), time.monotonic()
         with _progress() as progress:
             steps = progress.add_task("partitions", total=None)
             archived = progress.add_task("archive", total=None, visible=False)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 
 from django.contrib import admin
@@ -10,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
-from history import complete_to, timeline
+from history import clock, complete_to, timeline
 from history.admin.pages.missing import nothing_here
 from history.admin.parts import links, recently_opened
 from history.admin.parts.cards import Deck
@@ -128,7 +127,7 @@ def _newest(source: Source) -> Version | None:
 def _parts(source: Source) -> list[Part]:
     """What belongs to the application now, and what was deleted from it."""
     try:
-        return parts(timeline.application_at(source.id, datetime.now(UTC)))
+        return parts(timeline.application_at(source.id, clock.now()))
     except timeline.NotFoundError:
         return []
 

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -17,6 +17,7 @@ from django.db import connection
 from rich.console import Console
 from rich.table import Table
 
+from history import clock
 from history.capacity import measured
 from history.capacity.model import Load, Need, Server, from_rate, full_on, need
 from history.entities import ENTITIES
@@ -72,7 +73,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_: object, **options: Any) -> None:
-        today = datetime.now(UTC).date()
+        today = clock.now().date()
         days = options["days"] or settings.ANNALS.retention_days
         parts: Sequence[catalog.Partition] = ()
         server, disk = Server(), options["disk"]

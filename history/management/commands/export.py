@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from psycopg import sql
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from history import clock
 from history.entities import BY_NAME, Entity
 from history.export.formats import FORMATS
 from history.export.run import chosen, to_directory, to_stream
@@ -66,7 +67,7 @@ class Command(BaseCommand):
 
     def handle(self, *_: object, **options: Any) -> None:
         entity = BY_NAME[options["entity"]]
-        now = datetime.now(UTC)
+        now = clock.now()
         window = Window.at(now, settings.ANNALS.retention_days, 0)
         since = options["from"] or window.oldest
         until = options["to"] or window.newest + timedelta(days=1)

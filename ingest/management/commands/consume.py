@@ -11,7 +11,6 @@ import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError
 from dataclasses import asdict
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from prometheus_client import start_http_server
 
+from history import clock
 from history.entities import BY_TOPIC
 from history.window import Window
 from ingest.consumer.background import Probe
@@ -92,7 +92,7 @@ def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Cons
     policy = Policy(
         limits=Limits(annals.batch_rows, annals.batch_bytes),
         tolerance=tolerance,
-        window=lambda: Window.at(datetime.now(UTC), annals.retention_days, annals.ahead_days),
+        window=lambda: Window.at(clock.now(), annals.retention_days, annals.ahead_days),
         until_idle=until_idle,
         decode=decoding(),
     )

@@ -6,7 +6,6 @@ import json
 import sys
 from argparse import ArgumentParser
 from collections import Counter
-from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
@@ -15,6 +14,7 @@ from django.db.models import Count, F, Max, Min, Q
 from rich.console import Console
 from rich.table import Table
 
+from history import clock
 from history.management.progress import Progress
 from history.window import Window
 from ingest.management.commands.consume import decoding
@@ -140,7 +140,7 @@ class Command(BaseCommand):
 
     def _retry(self, options: dict[str, Any]) -> None:
         annals = settings.ANNALS
-        window = Window.at(datetime.now(UTC), annals.retention_days, annals.ahead_days)
+        window = Window.at(clock.now(), annals.retention_days, annals.ahead_days)
         selection = Selection(
             topic=options["topic"], reason=options["reason"], due_only=not options["now"]
         )

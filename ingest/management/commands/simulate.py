@@ -6,7 +6,6 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from random import SystemRandom
@@ -18,6 +17,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from rich.console import Console
 
+from history import clock
 from history.entities import ENTITIES
 from history.management.progress import Progress
 from ingest.simulator import people
@@ -67,7 +67,7 @@ class Command(BaseCommand):
             days=options["days"],
         )
         try:
-            todo = plan(asked, datetime.now(UTC))
+            todo = plan(asked, clock.now())
             producer = Producer(settings.KAFKA)
             topics = [topic for entity in ENTITIES for topic in entity.topics]
             producer.create_topics(topics, options["topics_partitions"])
