@@ -147,7 +147,7 @@ REST_FRAMEWORK: dict[str, Any] = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["history.api.access.MayRead"],
     "DEFAULT_THROTTLE_CLASSES": ["history.api.access.Throttle"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "history.api.answers.AlwaysJson",
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "history.api.answers.OneForm",
     "DEFAULT_RENDERER_CLASSES": ["history.api.answers.Json"],
     "DEFAULT_PARSER_CLASSES": [],
     "DEFAULT_METADATA_CLASS": None,

@@ -2,7 +2,9 @@
 
 from django.contrib import admin
 from django.urls import include, path
+from django.views import defaults
 
+from history.api import errors
 from history.api.schema import Docs, Schema
 from ingest.completeness.api import Completeness
 
@@ -13,3 +15,8 @@ urlpatterns = [
     path("api/v1/completeness", Completeness.as_view()),
     path("api/v1/", include("history.api.urls")),
 ]
+
+handler400 = errors.handler(400, "bad_request", defaults.bad_request)
+handler403 = errors.handler(403, "no_permission", defaults.permission_denied)
+handler404 = errors.handler(404, "unknown_address", defaults.page_not_found)
+handler500 = errors.handler(500, "internal_error", defaults.server_error)

@@ -12,6 +12,7 @@ from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.renderers import BaseRenderer
 
 from history.complete_to import Completeness
+from history.exactjson import dumps
 from history.people import Author
 from history.timeline import (
     FieldValue,
@@ -166,8 +167,8 @@ def completeness(found: Completeness, shape: Shape, missing: int | None = None) 
     return answer if missing is None else {**answer, "missingVersions": missing}
 
 
-class AlwaysJson(BaseContentNegotiation):
-    """Answers in JSON, whatever the Accept header says."""
+class OneForm(BaseContentNegotiation):
+    """Answers in the one form that a view has, whatever the Accept header says."""
 
     def select_parser(self, *_: Any) -> None:
         return None
@@ -182,7 +183,6 @@ class Json(BaseRenderer):
     media_type = "application/json"
     format = "json"
     charset = None
-    _encoder = msgspec.json.Encoder(decimal_format="number")
 
     def render(
         self,
@@ -190,4 +190,4 @@ class Json(BaseRenderer):
         accepted_media_type: str | None = None,  # noqa: ARG002 - DRF's signature
         renderer_context: Mapping[str, Any] | None = None,  # noqa: ARG002
     ) -> bytes:
-        return self._encoder.encode(data)
+        return dumps(data)

@@ -2,7 +2,7 @@
 
 | HTTP | code |
 |---|---|
-| 400 | bad_parameter, with `parameter` |
+| 400 | bad_parameter, with `parameter`; bad_request |
 | 401 | not_authenticated |
 | 403 | no_permission |
 | 404 | unknown_entity, not_found, older_than_retention, unknown_address |
@@ -10,20 +10,24 @@
 | 429 | too_many_requests, with Retry-After |
 | 500 | internal_error |
 | 503 | unavailable, archive_unavailable, with Retry-After |
+
+DRF calls `answer` for an exception in a view. Django calls what `handler` returns for all others.
 """
 
 from __future__ import annotations
 
 import logging
+import uuid
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
 from django.db import InterfaceError, OperationalError
-from django.http import Http404
+from django.http import Http404, HttpRequest, HttpResponse
 from psycopg_pool import PoolTimeout
 from rest_framework import exceptions
-from rest_framework.response import Response
 
+from history.exactjson import dumps
 from history.timeline import (
     ArchiveUnavailableError,
     BadParameterError,
@@ -32,6 +36,7 @@ from history.timeline import (
 )
 
 RETRY_SECONDS = 5
+REQUEST_ID = "HTTP_X_REQUEST_ID"
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +52,7 @@ class UnknownAddressError(LookupError):
 # The first match counts. DRF's own exceptions have a message for people.
 _KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ...] = (
     (BadParameterError, 400, "bad_parameter"),
+    ((SuspiciousOperation, BadRequest), 400, "bad_request"),
     (OlderThanRetentionError, 404, "older_than_retention"),
     (NoVersionError, 404, "not_found"),
     (UnknownEntityError, 404, "unknown_entity"),
@@ -59,6 +65,7 @@ _KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ..
     (ArchiveUnavailableError, 503, "archive_unavailable"),
 )
 _MESSAGES = {
+    "bad_request": "the request is malformed: its host, its size or its parameters",
     "no_permission": "this login has no permission to read this",
     "unknown_address": "the API has no such address; see /api/docs/",
     "archive_unavailable": "the archive cannot be read; try again later, or without it",
@@ -67,29 +74,48 @@ _MESSAGES = {
 }
 
 
-def answer(error: Exception, context: dict[str, Any]) -> Response:
+def answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
     """The answer for an exception in a view; the EXCEPTION_HANDLER of DRF."""
     status, code = _kind(error)
     if status >= 500:
         log.error("API: %s", code, exc_info=error)
-    body: dict[str, str] = {
-        "code": code,
-        "message": _MESSAGES.get(code) or str(error),
-        "requestId": context["request"].META.get("HTTP_X_REQUEST_ID", ""),
-    }
-    if isinstance(error, BadParameterError):
-        body["parameter"] = error.name
-    headers = {}
+    more = {"parameter": error.name} if isinstance(error, BadParameterError) else {}
+    response = _response(context["request"], status, code, str(error), **more)
     if isinstance(error, exceptions.APIException):
         if getattr(error, "auth_header", None):
-            headers["WWW-Authenticate"] = str(error.auth_header)  # type: ignore[attr-defined]
+            response.headers["WWW-Authenticate"] = str(error.auth_header)  # type: ignore[attr-defined]
         if isinstance(error, exceptions.Throttled):
-            headers["Retry-After"] = str(int(getattr(error, "wait", None) or 1))
+            response.headers["Retry-After"] = str(int(getattr(error, "wait", None) or 1))
     if status == 503:
-        headers["Retry-After"] = str(RETRY_SECONDS)
-    response = Response({"status": "error", "error": body}, status=status, headers=headers)
-    response.exception = True
+        response.headers["Retry-After"] = str(RETRY_SECONDS)
     return response
+
+
+def handler(
+    status: int, code: str, page: Callable[..., HttpResponse]
+) -> Callable[..., HttpResponse]:
+    """A Django error handler: the JSON error under /api/, Django's own page elsewhere."""
+
+    def handle(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if f"{request.path_info}/".startswith("/api/"):
+            return _response(request, status, code)
+        return page(request, *args, **kwargs)
+
+    return handle
+
+
+def _response(
+    request: HttpRequest, status: int, code: str, message: str = "", **more: str
+) -> HttpResponse:
+    # A refused host may come here before the middleware that gives requests their id.
+    identifier = request.META.setdefault(REQUEST_ID, uuid.uuid4().hex)
+    error = {"code": code, "message": _MESSAGES.get(code) or message, "requestId": identifier}
+    return HttpResponse(
+        dumps({"status": "error", "error": error | more}),
+        status=status,
+        content_type="application/json",
+        headers={"X-Request-ID": identifier},
+    )
 
 
 def _kind(error: Exception) -> tuple[int, str]:

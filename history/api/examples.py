@@ -133,7 +133,10 @@ STORE = {
     ],
 }
 ERRORS: dict[int, list[tuple[str, str]]] = {
-    400: [("bad_parameter", "pageSize: must be a whole number from 1 to 500")],
+    400: [
+        ("bad_parameter", "pageSize: must be a whole number from 1 to 500"),
+        ("bad_request", "the request is malformed: its host, its size or its parameters"),
+    ],
     401: [("not_authenticated", "Authentication credentials were not provided.")],
     403: [("no_permission", "this login has no permission to read this")],
     404: [
@@ -153,6 +156,6 @@ ERRORS: dict[int, list[tuple[str, str]]] = {
 def error(status: int, code: str, message: str) -> dict[str, Any]:
     """The whole answer to a failure."""
     said = {"code": code, "message": message, "requestId": "4f0c1f6ad28f4d2c8b7c6e1f5a3b2c1d"}
-    if status == 400:
+    if code == "bad_parameter":
         said["parameter"] = message.partition(":")[0]
     return {"status": "error", "error": said}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from drf_spectacular.renderers import OpenApiJsonRenderer2
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
-from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.permissions import AllowAny
 
 from history.api.components import COMPONENTS
@@ -26,5 +25,4 @@ class Docs(SpectacularSwaggerSplitView):
     authentication_classes = []
     permission_classes = [AllowAny]
     throttle_classes = []
-    content_negotiation_class = DefaultContentNegotiation
     template_name = "history/swagger.html"

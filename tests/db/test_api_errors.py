@@ -1,0 +1,115 @@
+"""Numbers in any notation, and errors: every answer under /api/ is JSON with a request id."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from history import timeline
+from tests.db.store import Store
+
+BASE = "/api/v1/history/product-instance/A1"
+# How PostgreSQL's jsonb writes 1e-6, 0e-6, 1e2 and 1e-9, among others that Python writes alike.
+NUMBERS = ["0.000001", "0.000000", "-0.000001", "100", "0.000000001", "1.50", "123456789.000001"]
+
+
+@pytest.fixture
+def auditor(client: Client, db: None) -> Client:
+    client.force_login(User.objects.get(username="auditor"))
+    client.raise_request_exception = False
+    return client
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_every_call_shows_a_number_as_it_is_stored(
+    auditor: Client, store: Store, number: str
+) -> None:
+    for version, rate in enumerate(["7", number]):
+        data = f'{{"rate": {rate}, "list": [{rate}], "createdAt": {rate}}}'
+        store.add("A1", version, data, version)
+        store.add("R1", version, data, version, entity="participant-role")
+    for call in (
+        *(f"{BASE}", f"{BASE}/versions/1", f"{BASE}/compare?from=0&to=1", f"{BASE}/blame"),
+        *(f"{BASE}/fields?path=/rate", f"{BASE}/at?time=2999-01-01"),
+        "/api/v1/applications/A1/history",
+        "/api/v1/applications/A1/at?time=2999-01-01",
+    ):
+        response = auditor.get(call)
+        assert response.status_code == 200, (call, response.content)
+        found: list[str] = []
+        json.loads(response.content, parse_float=found.append, parse_int=found.append)
+        assert number in found, call
+
+
+def error(response: Any, status: int, code: str) -> dict[str, Any]:
+    assert (response.status_code, response.headers["Content-Type"]) == (status, "application/json")
+    body = json.loads(response.content)
+    assert body["status"] == "error"
+    found: dict[str, Any] = body["error"]
+    assert found["code"] == code
+    assert found["message"]
+    assert found["requestId"]
+    assert found["requestId"] == response.headers["X-Request-ID"]
+    return found
+
+
+@pytest.mark.parametrize("address", ["", "/", "/nothing", "/v2/search", "/schema/x", "/docs/x/"])
+def test_an_unknown_address(auditor: Client, address: str) -> None:
+    error(auditor.get(f"/api{address}"), 404, "unknown_address")
+
+
+def test_an_unknown_address_outside_the_api_is_a_page(auditor: Client) -> None:
+    for address in ("/nothing", "/apis", "/"):
+        response = auditor.get(address)
+        assert (response.status_code, response.headers["Content-Type"][:9]) == (404, "text/html")
+
+
+@pytest.mark.parametrize("address", ["schema/", "docs/", "v1/search", "v1/completeness", "v1/x"])
+@pytest.mark.parametrize("method", ["post", "put", "delete", "options"])
+def test_only_reading_is_allowed(address: str, method: str, auditor: Client) -> None:
+    if address == "v1/completeness":
+        auditor.force_login(User.objects.get(username="ops"))
+    error(getattr(auditor, method)(f"/api/{address}"), 405, "method_not_allowed")
+
+
+@pytest.mark.parametrize("https", [False, True])
+def test_a_strange_host(auditor: Client, settings: Any, https: bool) -> None:
+    """With HTTPS the host is looked at before the request has an id."""
+    settings.SECURE_SSL_REDIRECT = https
+    error(auditor.get(BASE, headers={"Host": "evil.example"}), 400, "bad_request")
+    assert auditor.get("/admin/", headers={"Host": "evil.example"}).status_code == 400
+
+
+def test_too_many_parameters(auditor: Client) -> None:
+    error(auditor.get(f"{BASE}?{'a=1&' * 1001}"), 400, "bad_request")
+
+
+@pytest.mark.parametrize("place", ["view", "renderer", "middleware"])
+def test_an_unexpected_error(
+    auditor: Client, store: Store, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("secret")
+
+    store.add("A1", 0, {}, 0)
+    if place == "view":
+        monkeypatch.setattr(timeline, "page", fail)
+    elif place == "renderer":
+        monkeypatch.setattr("history.api.answers.Json.render", fail)
+    else:
+        monkeypatch.setattr("django.middleware.common.CommonMiddleware.process_response", fail)
+    found = error(auditor.get(BASE), 500, "internal_error")
+    assert "secret" not in json.dumps(found)
+
+
+@pytest.mark.parametrize("address", ["docs/", "schema/"])
+@pytest.mark.parametrize("accept", ["application/pdf", "text/html", "*/*", "nonsense"])
+def test_the_description_answers_whatever_is_accepted(
+    auditor: Client, address: str, accept: str
+) -> None:
+    response = auditor.get(f"/api/{address}", headers={"Accept": accept})
+    assert response.status_code == 200
