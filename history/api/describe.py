@@ -136,7 +136,7 @@ def call(
 
 def _error(status: int, said: list[tuple[str, str]]) -> OpenApiResponse:
     shown = [
-        OpenApiExample(code, examples.error(status, code, message), status_codes=[str(status)])
+        OpenApiExample(code, examples.error(code, message), status_codes=[str(status)])
         for code, message in said
     ]
     return OpenApiResponse(ref("Error"), ", ".join(code for code, _ in said), shown)

@@ -153,7 +153,7 @@ ERRORS: dict[int, list[tuple[str, str]]] = {
 }
 
 
-def error(status: int, code: str, message: str) -> dict[str, Any]:
+def error(code: str, message: str) -> dict[str, Any]:
     """The whole answer to a failure."""
     said = {"code": code, "message": message, "requestId": "4f0c1f6ad28f4d2c8b7c6e1f5a3b2c1d"}
     if code == "bad_parameter":
