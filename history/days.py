@@ -1,8 +1,8 @@
-"""The SQL that gives a table the partition of one UTC day, or takes it away. Only psycopg.
+"""The SQL that creates and drops the partition of one UTC day. Only psycopg.
 
-Ingest calls it for a day that is missing, `manage.py partitions` for all the others. A lock is
-asked for briefly and often instead of once and long: who waits for a strong lock makes everybody
-wait who comes after.
+Ingest calls it for a missing day, `manage.py partitions` for all other days. A lock request has a
+short timeout and is repeated, because a session that waits for a strong lock blocks every session
+behind it.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from typing import Any, NamedTuple, TypeVar
 import psycopg
 from psycopg import errors, sql
 
-# psqlextra's mark of a partition made by a program: one without it is never dropped.
+# psqlextra's comment on a partition that a program created: one without it is never dropped.
 MARK = "psqlextra_auto_partitioned"
-# The mark of one that came back from the archive: it stays until somebody lets it go.
+# The comment on a partition that was restored from the archive: it stays until it is released.
 RESTORED = "annals_restored"
 LOCK_TIMEOUT_MS = 100
-PATIENCE_S = 10.0
-ADVISORY_SPACE = 0x41_4E_4E_41  # "ANNA": our space of advisory locks, one lock for each day
+LOCK_WAIT_S = 10.0
+ADVISORY_SPACE = 0x41_4E_4E_41  # "ANNA": the first key of our advisory locks, one for each day
 
 Connection = psycopg.Connection[Any]
 T = TypeVar("T")
 
 
 class State(Enum):
-    """Where the table of a day stands."""
+    """Whether the table of a day exists and is a partition."""
 
     ABSENT = "absent"
     ATTACHED = "attached"
-    PENDING = "pending"  # DETACH CONCURRENTLY was cut short; FINALIZE ends it
+    PENDING = "pending"  # DETACH CONCURRENTLY was interrupted; FINALIZE completes it
     DETACHED = "detached"
 
 
 class ForeignTableError(RuntimeError):
-    """A table with the name of a day's partition stands there that no program of ours made."""
+    """A table that Annals did not create has the name of a day's partition."""
 
 
-class Place(NamedTuple):
-    """A day's partition and the table it belongs to, quoted, with the schema of the latter."""
+class DayTable(NamedTuple):
+    """The table of one day (child) and its partitioned table (parent), with schema, quoted."""
 
     parent: sql.Identifier
     child: sql.Identifier
@@ -63,18 +63,19 @@ def partition_name(table: str, day: date) -> str:
 
 
 def bounds(day: date) -> tuple[str, str]:
-    """First moment of the day and of the next one, with the offset: no session's zone matters."""
+    """First moment of the day and of the next one, with the offset: independent of the session's
+    time zone."""
     return f"{day.isoformat()} 00:00:00+00", f"{(day + timedelta(1)).isoformat()} 00:00:00+00"
 
 
-def create(connection: Connection, table: str, day: date, patience_s: float = PATIENCE_S) -> bool:
-    """Give `table` the partition of a day; False where it is there already.
+def create(connection: Connection, table: str, day: date, wait_s: float = LOCK_WAIT_S) -> bool:
+    """Create the partition of a day; False if it exists.
 
-    Safe when several processes do it at once, and never in the way of readers and writers of the
-    table. A detached partition of that day, which a cut-short maintain left, is attached again.
-    `connection` is in autocommit mode. Raises psycopg.errors.LockNotAvailable when the locks could
-    not be had in `patience_s` seconds, ForeignTableError when a table that is not ours has the
-    partition's name.
+    Safe when several processes do it at once. Does not block readers and writers of the table. A
+    detached partition of that day, which an interrupted maintain left, is attached again.
+    `connection` is in autocommit mode. Raises psycopg.errors.LockNotAvailable after `wait_s`
+    seconds without the locks, ForeignTableError if a table that is not ours has the partition's
+    name.
     """
     name = partition_name(table, day)
 
@@ -90,30 +91,30 @@ def create(connection: Connection, table: str, day: date, patience_s: float = PA
             if place.state is State.ATTACHED:
                 return False
             if place.state is State.ABSENT:
-                make_loose(connection, place, day)
+                create_detached(connection, place, day)
             elif not place.marked:
                 raise ForeignTableError(f"{name} is a table that Annals did not make")
             attach(connection, place, day)
             return True
 
-    return patiently(attempt, patience_s)
+    return retry_lock(attempt, wait_s)
 
 
-def retire(
+def drop(
     connection: Connection,
     table: str,
     day: date,
-    patience_s: float = PATIENCE_S,
-    last_look: Callable[[Place], None] = lambda _: None,
+    wait_s: float = LOCK_WAIT_S,
+    confirm: Callable[[DayTable], None] = lambda _: None,
 ) -> bool:
-    """Detach the partition of a day and drop it; False where there is none.
+    """Detach the partition of a day and drop it; False if it does not exist.
 
-    Readers and writers of the table go on. `connection` is in autocommit mode. last_look is called
-    once nobody can write to it any more; what it raises leaves the table standing loose.
+    Does not block readers and writers of the table. `connection` is in autocommit mode. confirm is
+    called when nobody can write to the partition any more; if it raises, the table stays detached.
 
-    A detach that an open transaction holds up for longer than `patience_s` seconds raises
-    psycopg.errors.LockNotAvailable and may leave the partition pending: no query sees it any more,
-    and the next call ends what was begun. Raises ForeignTableError for one without our mark.
+    If an open transaction delays the detach for more than `wait_s` seconds, this raises
+    psycopg.errors.LockNotAvailable and may leave the partition pending: no query sees it, and the
+    next call completes the detach. Raises ForeignTableError for a partition without our comment.
     """
     name = partition_name(table, day)
 
@@ -125,19 +126,19 @@ def retire(
             if not place.marked:
                 raise ForeignTableError(f"{name} is a partition that Annals did not make")
             if place.state is State.ATTACHED:
-                _detach(connection, place, patience_s)
+                _detach(connection, place, wait_s)
             elif place.state is State.PENDING:
                 finalize(connection, table, day)
-            last_look(place)
+            confirm(place)
             with _lock_timeout(connection, LOCK_TIMEOUT_MS):
                 connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
             return True
 
-    return patiently(attempt, patience_s)
+    return retry_lock(attempt, wait_s)
 
 
-def locate(connection: Connection, table: str, day: date) -> Place:
-    """Where the partition of a day stands. Raises psycopg.errors.UndefinedTable without `table`."""
+def locate(connection: Connection, table: str, day: date) -> DayTable:
+    """The table of a day and its state. Raises psycopg.errors.UndefinedTable without `table`."""
     row = connection.execute(
         "SELECT space.nspname, child.oid IS NOT NULL, link.inhparent IS NOT NULL,"
         " link.inhdetachpending, obj_description(child.oid, 'pg_class'), partitioned.partdefid <> 0"
@@ -158,7 +159,7 @@ def locate(connection: Connection, table: str, day: date) -> Place:
         state = State.DETACHED
     else:
         state = State.PENDING if pending else State.ATTACHED
-    return Place(
+    return DayTable(
         sql.Identifier(schema, table),
         sql.Identifier(schema, partition_name(table, day)),
         state,
@@ -167,10 +168,10 @@ def locate(connection: Connection, table: str, day: date) -> Place:
     )
 
 
-def make_loose(connection: Connection, place: Place, day: date, mark: str = MARK) -> None:
-    """Make the table of a day beside its parent, like it in everything, without attaching it.
+def create_detached(connection: Connection, place: DayTable, day: date, mark: str = MARK) -> None:
+    """Create the table of a day next to its parent, with all its properties, without attaching it.
 
-    The CHECK spares ATTACH reading the rows, should somebody fill the table before.
+    Because of the CHECK, ATTACH does not have to read the rows of a table that was filled before.
     """
     connection.execute(
         sql.SQL(
@@ -181,13 +182,13 @@ def make_loose(connection: Connection, place: Place, day: date, mark: str = MARK
     mark_as(connection, place, mark)
 
 
-def mark_as(connection: Connection, place: Place, mark: str) -> None:
-    """Say on a day's table who made it: MARK or RESTORED."""
+def mark_as(connection: Connection, place: DayTable, mark: str) -> None:
+    """Set the comment of a day's table: MARK or RESTORED."""
     connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(place.child, sql.Literal(mark)))
 
 
-def attach(connection: Connection, place: Place, day: date) -> None:
-    """Attach a loose table of a day. Its indexes become parts of the parent's."""
+def attach(connection: Connection, place: DayTable, day: date) -> None:
+    """Attach a detached table of a day. Its indexes become parts of the parent's indexes."""
     connection.execute(
         sql.SQL(
             "ALTER TABLE {parent} ATTACH PARTITION {child} FOR VALUES FROM ({start}) TO ({end})"
@@ -199,7 +200,7 @@ def attach(connection: Connection, place: Place, day: date) -> None:
 
 
 def finalize(connection: Connection, table: str, day: date) -> None:
-    """End a pending detach: the table of the day stands loose afterwards."""
+    """Complete a pending detach: the table of the day is detached afterwards."""
     place = locate(connection, table, day)
     with _lock_timeout(connection, LOCK_TIMEOUT_MS):
         connection.execute(
@@ -207,14 +208,14 @@ def finalize(connection: Connection, table: str, day: date) -> None:
         )
 
 
-def _detach(connection: Connection, place: Place, patience_s: float) -> None:
-    """DETACH CONCURRENTLY, which waits for open transactions without holding up anybody. Plain
-    DETACH where a default partition or the engine forbids it: that one locks the whole table, so
-    it may wait only briefly."""
+def _detach(connection: Connection, place: DayTable, wait_s: float) -> None:
+    """DETACH CONCURRENTLY, which waits for open transactions and blocks nobody. Plain DETACH where
+    a default partition or the engine forbids it: it locks the whole table, so it waits only for a
+    short time."""
     command = sql.SQL("ALTER TABLE {} DETACH PARTITION {}").format(place.parent, place.child)
     if not place.default:
         try:
-            with _lock_timeout(connection, int(patience_s * 1000)):
+            with _lock_timeout(connection, int(wait_s * 1000)):
                 connection.execute(command + sql.SQL(" CONCURRENTLY"))
         except errors.FeatureNotSupported:
             pass
@@ -231,8 +232,8 @@ def _literals(day: date) -> dict[str, sql.Literal]:
 
 @contextmanager
 def _day_locked(connection: Connection, name: str) -> Iterator[None]:
-    """Hold the lock of one day's partition, in the session, since DETACH CONCURRENTLY cannot run
-    in a transaction: who creates that day meanwhile waits."""
+    """Hold the lock of one day's partition: whoever creates that day waits. A session lock, because
+    DETACH CONCURRENTLY cannot run in a transaction."""
     with _lock_timeout(connection, LOCK_TIMEOUT_MS):
         connection.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", [ADVISORY_SPACE, name])
     try:
@@ -243,7 +244,7 @@ def _day_locked(connection: Connection, name: str) -> Iterator[None]:
 
 @contextmanager
 def _lock_timeout(connection: Connection, milliseconds: int) -> Iterator[None]:
-    """Let the session's statements wait at most so long for a lock, then as long as before."""
+    """Set the lock_timeout of the session, and restore it at the end."""
     row = connection.execute("SELECT current_setting('lock_timeout')").fetchone()
     before = row[0] if row else "0"
     connection.execute("SELECT set_config('lock_timeout', %s, false)", [str(milliseconds)])
@@ -253,9 +254,9 @@ def _lock_timeout(connection: Connection, milliseconds: int) -> Iterator[None]:
         connection.execute("SELECT set_config('lock_timeout', %s, false)", [before])
 
 
-def patiently(attempt: Callable[[], T], patience_s: float) -> T:
-    """Repeat what gave up on a lock, with pauses, until it succeeds or the time is over."""
-    deadline = time.monotonic() + patience_s
+def retry_lock(attempt: Callable[[], T], wait_s: float) -> T:
+    """Repeat an attempt that did not get its locks, with pauses, for up to `wait_s` seconds."""
+    deadline = time.monotonic() + wait_s
     while True:
         try:
             return attempt()

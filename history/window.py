@@ -1,4 +1,4 @@
-"""The days that are kept: from retention's start to a little ahead, always UTC."""
+"""The days that are kept: from the start of retention to some days ahead, always UTC."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ DAYS = {
 
 
 def days() -> Iterator[Metric]:
-    """Per table, what maintain has to do. The guard is not asked: it may have to look through a
+    """Per table, what maintain has to do. The holds are not asked: they may have to look through a
     large quarantine, which is nothing for every scrape."""
     found = status(Policy.at(clock.now(), settings.ANNALS))
     for name, text in DAYS.items():

@@ -1,4 +1,4 @@
-"""Bringing a day back from the archive, with the same rows or not at all."""
+"""Restoring a day from the archive: all its rows or none."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def restore(
     _make_room(connection, table, day)
     place = days.locate(connection, table, day)
     with connection.transaction():
-        days.make_loose(connection, place, day, days.RESTORED)
+        days.create_detached(connection, place, day, days.RESTORED)
     try:
         _fill(connection, store, entity, place, found, progress)
     except BaseException:
         _drop(connection, place)
         raise
-    days.patiently(lambda: _attach(connection, place, day), days.PATIENCE_S)
+    days.retry_lock(lambda: _attach(connection, place, day), days.LOCK_WAIT_S)
     connection.execute(sql.SQL("ANALYZE {}").format(place.child))
     return found
 
@@ -67,14 +67,14 @@ def _make_room(connection: Connection, table: str, day: date) -> None:
         rows = count(connection, place.child)
         if rows:
             raise ArchiveError(f"{days.partition_name(table, day)} is there and has {rows} rows")
-        days.retire(connection, table, day)
+        days.drop(connection, table, day)
 
 
 def _fill(
     connection: Connection,
     store: Store,
     entity: Entity,
-    place: days.Place,
+    place: days.DayTable,
     wanted: Manifest,
     progress: Progress,
 ) -> None:
@@ -110,11 +110,11 @@ def _timestamp(microseconds: int) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}.{rest:06}+00"
 
 
-def _attach(connection: Connection, place: days.Place, day: date) -> None:
+def _attach(connection: Connection, place: days.DayTable, day: date) -> None:
     with connection.transaction():
         connection.execute(f"SET LOCAL lock_timeout = {days.LOCK_TIMEOUT_MS}")
         days.attach(connection, place, day)
 
 
-def _drop(connection: Connection, place: days.Place) -> None:
+def _drop(connection: Connection, place: days.DayTable) -> None:
     connection.execute(sql.SQL("DROP TABLE {}").format(place.child))

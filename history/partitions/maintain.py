@@ -1,4 +1,4 @@
-"""Carrying out the plan: one run at a time in the whole database, and what came of it."""
+"""Executing the plan: one run at a time in a database, and its outcome."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from django.db import connections
 
 from history.days import ADVISORY_SPACE
 from history.partitions.plan import DayPlan, Policy, Report, plan
-from history.partitions.strategy import DayPartition, Keeper
+from history.partitions.strategy import Archiver, DayPartition
 
 # The advisory locks of days are (ADVISORY_SPACE, hash); this one is of the one-number kind.
 RUN_LOCK = ADVISORY_SPACE << 32
 
 
 class AlreadyRunningError(RuntimeError):
-    """Another maintain is at work on this database."""
+    """Another run holds the lock of this database."""
 
 
 @dataclass
 class Outcome:
     """What a run did, by the names of partitions.
 
-    held: what the guard keeps from being dropped. busy: those whose locks could not be had, left
-    for the next run. broken: what failed for any other reason, with the error.
+    held: not dropped because they are held. busy: their locks were not available; the next run
+    tries again. broken: failed for any other reason, with the error.
     """
 
     created: list[str] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Outcome:
         return {**asdict(self), "exitCode": self.exit_code}
 
     def note(self, action: str, part: DayPartition, error: Exception | None) -> None:
-        """Take down what came of one day."""
+        """Record the outcome of one day."""
         if isinstance(error, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
             self.busy.append(part.full_name)
         elif error is not None:
@@ -66,13 +66,13 @@ def maintain(
     policy: Policy,
     report: Report = lambda *_: None,
     begin: Callable[[list[DayPlan]], None] = lambda _: None,
-    keeper: Keeper | None = None,
+    archiver: Archiver | None = None,
     using: str = "default",
 ) -> Outcome:
-    """Make and drop what the plan says. begin is told the plan before the first step, report every
-    step; keeper gets every day before it is dropped.
+    """Create and drop what the plan says. begin gets the plan before the first step, report gets
+    every step; archiver archives every day before it is dropped.
 
-    Raises AlreadyRunningError while another run is at work.
+    Raises AlreadyRunningError during another run.
     """
     outcome = Outcome()
 
@@ -80,23 +80,23 @@ def maintain(
         outcome.note(action, part, error)
         report(action, part, error)
 
-    with alone(using):
+    with run_lock(using):
         plans = plan(policy, using)
         outcome.held += [part.name for table in plans for part in table.held()]
         begin(plans)
         for table in plans:
-            table.apply(using, note, keeper)
+            table.apply(using, note, archiver)
     return outcome
 
 
 @contextmanager
-def alone(using: str = "default") -> Iterator[None]:
-    """Hold the lock of the runs; a server that loses us frees it. Raises AlreadyRunningError where
-    somebody else has it."""
+def run_lock(using: str = "default") -> Iterator[None]:
+    """Hold the lock of the runs; the server frees it when the connection ends. Raises
+    AlreadyRunningError if another session has it."""
     with connections[using].cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [RUN_LOCK])
         if cursor.fetchone() != (True,):
-            raise AlreadyRunningError("another `partitions maintain` is at work on this database")
+            raise AlreadyRunningError("another run of `partitions` works on this database")
     try:
         yield
     finally:

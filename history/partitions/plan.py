@@ -1,4 +1,4 @@
-"""What would be made, dropped and kept, and why: psqlextra's plan, for days."""
+"""What would be created, dropped and kept, and why: psqlextra's plan, for days."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from history.entities import ENTITIES
 from history.models import VERSION_MODELS
 from history.partitions import catalog
 from history.partitions.catalog import Partition
-from history.partitions.strategy import DayPartition, DayStrategy, Keeper
+from history.partitions.strategy import Archiver, DayPartition, DayStrategy
 from history.window import Window
 
-# Of days that are about to be dropped, each a table and a day, those that must not be, and why.
-Guard = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date], str]]
+# Given days that are about to be dropped, each a table and a day: those that must stay, and why.
+Holds = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date], str]]
 # what was done ("created" or "dropped"), the day, what went wrong
 Report = Callable[[str, DayPartition, Exception | None], None]
 
@@ -46,20 +46,20 @@ class Settings(Protocol):
 class Policy:
     """What should be: the days of a window.
 
-    today: the UTC day it is. guard: asked about each day before it is dropped. hold_days: how many
-    days beyond the window the guard can hold one.
+    today: the current UTC day. holds: asked about each day before it is dropped. hold_days: for how
+    many days beyond the window a day can be held.
     """
 
     window: Window
     today: date
-    guard: Guard | None = None
+    holds: Holds | None = None
     hold_days: int = 0
 
     @classmethod
-    def at(cls, now: datetime, settings: Settings, guard: Guard | None = None) -> Policy:
+    def at(cls, now: datetime, settings: Settings, holds: Holds | None = None) -> Policy:
         """The policy that the settings ask for at a moment, which has an offset."""
         window = Window.at(now, settings.retention_days, settings.ahead_days)
-        return cls(window, now.astimezone(UTC).date(), guard, settings.hold_days)
+        return cls(window, now.astimezone(UTC).date(), holds, settings.hold_days)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class DayPlan(PostgresModelPartitioningPlan):
         return cast(DayStrategy, self.config.strategy)
 
     def held(self) -> list[Partition]:
-        """What would be dropped if the guard did not hold it."""
+        """The partitions that would be dropped if they were not held."""
         return [part for part in self.strategy.existing if part.day in self.strategy.holds]
 
     def lines(self) -> Iterator[Line]:
@@ -115,19 +115,20 @@ class DayPlan(PostgresModelPartitioningPlan):
         self,
         using: str | None = None,
         report: Report = lambda *_: None,
-        keeper: Keeper | None = None,
+        archiver: Archiver | None = None,
     ) -> None:
-        """Make and drop, each day by itself, and report each. One that fails stops no other, save
-        that an open transaction that holds up one drop holds up the table's later ones too.
+        """Create and drop days one by one, and report each. A day that fails stops no other day,
+        with one exception: an open transaction that delays one drop delays the later drops of the
+        table too.
 
-        keeper: gets every day before it is dropped."""
+        archiver: archives every day before it is dropped."""
         connection = connections[using or "default"]
         connection.ensure_connection()
         editor = connection.schema_editor(atomic=False)
         for part in self.creations:
             report("created", part, _attempt(connection, part.create, self.config.model, editor))
         for part in self.deletions:
-            part.keeper = keeper
+            part.archiver = archiver
             error = _attempt(connection, part.delete, self.config.model, editor)
             report("dropped", part, error)
             if isinstance(error, psycopg.errors.LockNotAvailable):
@@ -175,17 +176,17 @@ def plan(policy: Policy, using: str = "default") -> list[DayPlan]:
 
 
 def _holds(policy: Policy, found: Sequence[Partition]) -> Mapping[tuple[str, date], str]:
-    """The days that the guard holds. It is not asked about those whose time is over."""
+    """The days that are held. Days older than hold_days beyond the window are never held."""
     oldest = policy.window.oldest
     limit = oldest - timedelta(days=policy.hold_days)
     overdue = {(part.table, part.day) for part in found if part.day and limit <= part.day < oldest}
-    return policy.guard(overdue) if policy.guard and overdue else {}
+    return policy.holds(overdue) if policy.holds and overdue else {}
 
 
 def _attempt(
     connection: BaseDatabaseWrapper, act: Callable[..., None], model: object, editor: object
 ) -> Exception | None:
-    """What went wrong with one day, if anything did; a lost connection is raised."""
+    """The error of one day, if there was one; a lost connection is raised."""
     try:
         act(model, editor)
     except Exception as error:

@@ -19,23 +19,24 @@ from history.partitions.catalog import Partition
 from history.window import Window
 
 
-class Keeper(Protocol):
-    """Gets a day before it is dropped; what it raises keeps the day from being dropped."""
+class Archiver(Protocol):
+    """Archives a day before it is dropped; if a method raises, the day is not dropped."""
 
-    def keep(self, connection: days.Connection, table: str, day: date) -> None:
-        """Put the rows of a day into safety, while the table is in use."""
+    def archive(self, connection: days.Connection, table: str, day: date) -> None:
+        """Archive the rows of a day, while the table is in use."""
 
-    def last_look(self, connection: days.Connection, table: str, day: date) -> None:
-        """Agree that the day be dropped, once nobody can write to it any more."""
+    def confirm(self, connection: days.Connection, table: str, day: date) -> None:
+        """Check that all rows of the day are archived, when nobody can write to it any more."""
 
 
 class DayPartition(PostgresRangePartition):
-    """One UTC day of one table, to be made or to be dropped, and why.
+    """One UTC day of one table, to be created or to be dropped, and why.
 
-    found: what stands there now; None where nothing does. keeper: who gets it before it is dropped.
+    found: the table of the day as it is now; None if there is none. archiver: archives the day
+    before it is dropped.
     """
 
-    keeper: Keeper | None = None
+    archiver: Archiver | None = None
 
     def __init__(self, table: str, day: date, reason: str, found: Partition | None = None) -> None:
         super().__init__(*days.bounds(day))
@@ -66,21 +67,21 @@ class DayPartition(PostgresRangePartition):
         self, model: type[PostgresPartitionedModel], schema_editor: PostgresSchemaEditor
     ) -> None:
         plain, table = schema_editor.connection.connection, model._meta.db_table
-        if self.keeper is None:
-            days.retire(plain, table, self.day)
+        if self.archiver is None:
+            days.drop(plain, table, self.day)
             return
-        keeper = self.keeper
-        keeper.keep(plain, table, self.day)
-        days.retire(
-            plain, table, self.day, last_look=lambda _: keeper.last_look(plain, table, self.day)
+        archiver = self.archiver
+        archiver.archive(plain, table, self.day)
+        days.drop(
+            plain, table, self.day, confirm=lambda _: archiver.confirm(plain, table, self.day)
         )
 
 
 class DayStrategy(PostgresRangePartitioningStrategy):
-    """The days of a window are made, those before it dropped, by what really exists.
+    """Creates the missing days of a window and drops the days before it, by what exists.
 
-    today: the UTC day it is. existing: the table's partitions. holds: days that must not be dropped
-    yet, with the reason.
+    today: the current UTC day. existing: the table's partitions. holds: the days that are held,
+    with the reason.
     """
 
     def __init__(
@@ -102,23 +103,25 @@ class DayStrategy(PostgresRangePartitioningStrategy):
         today = self.today
         inside = list(self.window.days())
         split = inside.index(today)
-        loose = {part.day: part for part in self.existing if part.state is not days.State.ATTACHED}
+        detached = {
+            part.day: part for part in self.existing if part.state is not days.State.ATTACHED
+        }
         attached = [part for part in self.existing if part.state is days.State.ATTACHED]
         taken = {part.day for part in attached}
         foreign = [part for part in attached if part.day is None]
         for day in [*inside[split:], *reversed(inside[:split])]:
             if day in taken or any(part.covers(day) for part in foreign):
                 continue
-            if day in loose:
+            if day in detached:
                 reason = "inside the window again; attached with its rows"
             elif day >= today:
                 reason = "today" if day == today else "ahead"
             else:
                 reason = "missing"
-            yield DayPartition(self.table, day, reason, loose.get(day))
+            yield DayPartition(self.table, day, reason, detached.get(day))
 
     def to_delete(self) -> Generator[DayPartition, None, None]:
-        """Our partitions before the window that nothing holds, oldest first."""
+        """Our partitions before the window that are not held, oldest first."""
         for part in self.existing:
             if part.day and part.day < self.window.oldest and part.day not in self.holds:
                 reason = f"before {self.window.oldest}, the oldest day kept"

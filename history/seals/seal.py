@@ -67,7 +67,7 @@ def due(existing: list[Partition], today: date, after_days: int) -> Iterator[tup
                 yield entity, day
 
 
-def _freeze(connection: Connection, place: days.Place) -> None:
+def _freeze(connection: Connection, place: days.DayTable) -> None:
     """Run VACUUM (FREEZE) once, except on a locked table. A finished day is rarely written to, so
     PostgreSQL then needs no forced vacuum against wraparound, which could start at a busy hour."""
     connection.execute(

@@ -23,7 +23,7 @@ from psycopg import sql
 
 from history import days
 from history.archive import read
-from history.archive.keeper import Keeper
+from history.archive.archiver import Archiver
 from history.archive.restore import restore
 from history.archive.store import Store
 from history.canonical import Connection
@@ -98,14 +98,14 @@ def test_figures_of_a_day(tmp_path: Path) -> None:
             rate = timed(f"export {kind}", rows, lambda kind=kind: export(tmp_path, kind))  # type: ignore[misc]
             print(f"{'':<34}{rate / bare:8.2f} of bare COPY TO")
         timed("seal", rows, lambda: [seal(plain, entity, OLD) for entity in ENTITIES])
-        keeper = Keeper(store)
-        timed("archive, read back, drop", rows, lambda: maintain(policy(), keeper=keeper))
-        in_table = sum(done.table_bytes for done in keeper.kept.values())
-        in_files = sum(done.file_bytes for done in keeper.kept.values())
+        archiver = Archiver(store)
+        timed("archive, read back, drop", rows, lambda: maintain(policy(), archiver=archiver))
+        in_table = sum(done.table_bytes for done in archiver.archived.values())
+        in_files = sum(done.file_bytes for done in archiver.archived.values())
         ratio = in_files / in_table
         print(f"{in_table:,} B in tables, {in_files:,} B in Parquet, ratio {ratio:.3f}")
         assert ratio <= 0.25
-        wanted = keeper.kept[ROOT.table, OLD].files[0].last
+        wanted = archiver.archived[ROOT.table, OLD].files[0].last
         begun = time.perf_counter()
         found = read.versions(store, ROOT, wanted)
         print(f"{len(found)} versions of one id from the archive: ", end="")

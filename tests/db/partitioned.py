@@ -14,7 +14,7 @@ from django.db import connection
 from history.entities import ENTITIES
 from history.models import ArchivedDay, DaySeal, MaintainRun
 from history.partitions import catalog
-from history.partitions.plan import Guard, Policy
+from history.partitions.plan import Holds, Policy
 from history.window import Window
 from ingest.models import Ledger, Quarantined
 
@@ -69,8 +69,8 @@ def _clean() -> None:
         model.objects.all().delete()
 
 
-def policy(keep: int = 3, ahead: int = 2, guard: Guard | None = None, hold_days: int = 0) -> Policy:
-    return Policy(Window.at(NOW, keep, ahead), TODAY, guard, hold_days)
+def policy(keep: int = 3, ahead: int = 2, holds: Holds | None = None, hold_days: int = 0) -> Policy:
+    return Policy(Window.at(NOW, keep, ahead), TODAY, holds, hold_days)
 
 
 def day(number: int) -> date:

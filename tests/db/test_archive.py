@@ -20,7 +20,7 @@ from psycopg import sql
 from annals import env
 from history import days
 from history.archive import index, manifest, parquet, read, write
-from history.archive.keeper import Keeper
+from history.archive.archiver import Archiver
 from history.archive.restore import release, restore
 from history.archive.store import ArchiveError, Store
 from history.archive.write import archive
@@ -133,7 +133,7 @@ def test_a_day_comes_back_row_for_row(
         assert manifest.load(store, TABLE, OLD) == done
         for file in done.files:
             assert store.sha256(file.name) == (file.sha256, file.bytes)
-        assert days.retire(plain, TABLE, OLD)
+        assert days.drop(plain, TABLE, OLD)
         assert restore(plain, store, PRODUCT, OLD) == done
         assert everything(plain) == before
         assert stored(plain) == count
@@ -206,7 +206,7 @@ def test_an_interrupted_run_is_taken_up_where_it_was(
         assert len(second.written) == (5 if spoil else 3)
         assert done.rows == 550
         assert done.digest == digest(plain, PRODUCT, SOURCE).finish()
-        days.retire(plain, TABLE, OLD)
+        days.drop(plain, TABLE, OLD)
         assert restore(plain, second, PRODUCT, OLD).rows == 550
 
 
@@ -247,7 +247,7 @@ def test_a_file_that_changed_in_the_archive_is_not_restored(store: Store) -> Non
     with raw() as plain:
         fill(plain, 50)
         done = archive(plain, store, PRODUCT, OLD, SOURCE)
-        days.retire(plain, TABLE, OLD)
+        days.drop(plain, TABLE, OLD)
         with store.open(done.files[0].name) as file:
             rows = list(parquet.rows(file))
         with store.write(done.files[0].name) as sink:
@@ -280,16 +280,16 @@ def test_maintain_archives_before_it_drops_and_keeps_what_was_restored(store: St
         maintain(policy())
         assert names()[:1] == [NAME] or NAME not in names()
         fill(plain, 40)
-        keeper = Keeper(store)
-        assert maintain(policy(), keeper=keeper).dropped == [NAME]
-        assert keeper.kept[TABLE, OLD].rows == 40
+        archiver = Archiver(store)
+        assert maintain(policy(), archiver=archiver).dropped == [NAME]
+        assert archiver.archived[TABLE, OLD].rows == 40
         assert ArchivedDay.objects.get(table=TABLE, day=OLD).rows == 40
         restore(plain, store, PRODUCT, OLD)
-        assert maintain(policy(), keeper=keeper).dropped == []
+        assert maintain(policy(), archiver=archiver).dropped == []
         lines = [line for table in plan(policy()) for line in table.lines()]
         assert next(x.reason for x in lines if x.name == NAME).startswith("restored from the arch")
         release(plain, TABLE, OLD)
-        assert maintain(policy(), keeper=keeper).dropped == [NAME]
+        assert maintain(policy(), archiver=archiver).dropped == [NAME]
         with pytest.raises(ArchiveError, match="was not restored"):
             release(plain, TABLE, OLD)
 
@@ -298,24 +298,24 @@ def test_a_day_that_cannot_be_archived_is_not_dropped(tmp_path: Path) -> None:
     (tmp_path / "archive").write_text("a file where the directory should be")
     with raw() as plain:
         fill(plain, 10)
-        outcome = maintain(policy(), keeper=Keeper(Store(str(tmp_path / "archive"))))
+        outcome = maintain(policy(), archiver=Archiver(Store(str(tmp_path / "archive"))))
         assert (outcome.exit_code, [name for name, _ in outcome.broken]) == (2, [NAME])
         assert stored(plain) == 10
 
 
 def test_a_row_that_comes_at_the_last_moment_is_archived_too(store: Store) -> None:
-    class Late(Keeper):
-        def keep(self, connection: Connection, table: str, of: Any) -> None:
-            super().keep(connection, table, of)
+    class Late(Archiver):
+        def archive(self, connection: Connection, table: str, of: Any) -> None:
+            super().archive(connection, table, of)
             insert(connection, datetime(OLD.year, OLD.month, OLD.day, 13, tzinfo=UTC), "late")
 
     with raw() as plain:
         fill(plain, 10)
-        outcome = maintain(policy(), keeper=Late(store))
+        outcome = maintain(policy(), archiver=Late(store))
         assert outcome.exit_code == 2
         assert "11 rows by now" in outcome.broken[0][1]
         assert stored(plain, NAME) == 11
-        assert maintain(policy(), keeper=Keeper(store)).dropped == [NAME]
+        assert maintain(policy(), archiver=Archiver(store)).dropped == [NAME]
         assert restore(plain, store, PRODUCT, OLD).rows == 11
 
 
@@ -327,7 +327,7 @@ def test_versions_of_one_id_are_read_by_row_group(
     with raw() as plain:
         fill(plain, 1200)
         wanted = [row for row in everything(plain) if row[0] == "Б0042"]
-        maintain(policy(), keeper=Keeper(store))
+        maintain(policy(), archiver=Archiver(store))
     groups_read: list[int] = []
     real = parquet.rows
 
@@ -355,12 +355,12 @@ def test_versions_of_one_id_are_read_by_row_group(
 def test_the_simulators_days_shrink_to_a_quarter(store: Store) -> None:
     with raw() as plain:
         count = simulated.load(plain, OLD, applications=400)
-        maintain(policy(), keeper=(keeper := Keeper(store)))
-    in_table = sum(done.table_bytes for done in keeper.kept.values())
-    in_files = sum(done.file_bytes for done in keeper.kept.values())
+        maintain(policy(), archiver=(archiver := Archiver(store)))
+    in_table = sum(done.table_bytes for done in archiver.archived.values())
+    in_files = sum(done.file_bytes for done in archiver.archived.values())
     print(f"\n{count} rows: {in_table:,} B in tables, {in_files:,} B in Parquet", end=", ")
     print(f"ratio {in_files / in_table:.3f}")
-    assert sum(done.rows for done in keeper.kept.values()) == count
+    assert sum(done.rows for done in archiver.archived.values()) == count
     assert in_files <= 0.25 * in_table
 
 

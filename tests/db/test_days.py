@@ -1,4 +1,4 @@
-"""One day's partition: made and retired by several at once, in any time zone, in nobody's way."""
+"""One day's partition: made and dropped by several at once, in any time zone, in nobody's way."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_a_day_is_the_utc_day_in_every_time_zone(zone: str, of: date) -> None:
                 insert(plain, outside)
         assert stored(plain, days.partition_name(TABLE, of)) == 2
         assert not days.create(plain, TABLE, of)
-        assert days.retire(plain, TABLE, of)
-        assert not days.retire(plain, TABLE, of)
+        assert days.drop(plain, TABLE, of)
+        assert not days.drop(plain, TABLE, of)
 
 
 def test_a_day_is_like_its_table_and_has_nothing_twice() -> None:
@@ -96,11 +96,11 @@ def test_many_make_the_same_days_at_once() -> None:
     assert names() == [days.partition_name(TABLE, of) for of in wanted]
 
 
-def test_a_day_that_is_made_and_retired_at_once_ends_one_way_or_the_other() -> None:
+def test_a_day_that_is_made_and_dropped_at_once_ends_one_way_or_the_other() -> None:
     def flip(number: int) -> None:
         with raw() as plain:
             for _ in range(5):
-                (days.create if number % 2 else days.retire)(plain, TABLE, TODAY)
+                (days.create if number % 2 else days.drop)(plain, TABLE, TODAY)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(flip, range(4)))
@@ -123,10 +123,10 @@ def test_a_detach_held_up_by_a_reader_stays_pending_and_is_ended_later() -> None
         with raw() as reader, reader.transaction():
             stored(reader)
             with pytest.raises(psycopg.errors.LockNotAvailable):
-                days.retire(plain, TABLE, TODAY, patience_s=0.2)
+                days.drop(plain, TABLE, TODAY, wait_s=0.2)
             assert days.locate(plain, TABLE, TODAY).state is State.PENDING
             stored(reader)
-        assert days.retire(plain, TABLE, TODAY)
+        assert days.drop(plain, TABLE, TODAY)
     assert names() == []
 
 
@@ -137,7 +137,7 @@ def test_a_pending_day_that_is_wanted_again_comes_back_with_its_rows() -> None:
         with raw() as reader, reader.transaction():
             stored(reader)
             with pytest.raises(psycopg.errors.LockNotAvailable):
-                days.retire(plain, TABLE, TODAY, patience_s=0.2)
+                days.drop(plain, TABLE, TODAY, wait_s=0.2)
         assert stored(plain) == 0
         assert days.create(plain, TABLE, TODAY)
         assert stored(plain) == 1
@@ -157,7 +157,7 @@ def test_foreign_tables_are_neither_attached_nor_dropped() -> None:
     name = days.partition_name(TABLE, TODAY)
     with raw() as plain:
         plain.execute(f"CREATE TABLE {name} (LIKE {TABLE} INCLUDING ALL)")
-        for act in (days.create, days.retire):
+        for act in (days.create, days.drop):
             with pytest.raises(days.ForeignTableError, match=name):
                 act(plain, TABLE, TODAY)
         plain.execute(f"DROP TABLE {name}")
@@ -167,7 +167,7 @@ def test_a_table_with_a_default_partition_is_served_too() -> None:
     with raw() as plain:
         plain.execute(f"CREATE TABLE {TABLE}_rest PARTITION OF {TABLE} DEFAULT")
         assert days.create(plain, TABLE, TODAY)
-        assert days.retire(plain, TABLE, TODAY)
+        assert days.drop(plain, TABLE, TODAY)
         assert names() == [f"{TABLE}_rest"]
 
 
@@ -175,7 +175,7 @@ def test_a_lock_that_is_not_to_be_had_ends_in_time() -> None:
     with raw() as plain, raw() as other, other.transaction():
         other.execute(f"LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(psycopg.errors.LockNotAvailable):
-            days.create(plain, TABLE, TODAY, patience_s=0.3)
+            days.create(plain, TABLE, TODAY, wait_s=0.3)
     with raw() as plain:
         assert plain.execute("SHOW lock_timeout").fetchone() == ("0",)
         assert days.create(plain, TABLE, TODAY)

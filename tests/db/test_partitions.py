@@ -140,7 +140,7 @@ def test_a_cut_short_detach_is_ended_by_the_next_run() -> None:
         with raw() as reader, reader.transaction():
             stored(reader)
             with pytest.raises(days.errors.LockNotAvailable):
-                days.retire(plain, TABLE, day(-5), patience_s=0.2)
+                days.drop(plain, TABLE, day(-5), wait_s=0.2)
     assert catalog.read(connection, [TABLE])[0].state is State.PENDING
     assert status(policy())[0].pending == 1
     outcome = maintain(policy())
@@ -149,8 +149,8 @@ def test_a_cut_short_detach_is_ended_by_the_next_run() -> None:
 
 
 def test_an_open_transaction_delays_only_the_drop(monkeypatch: pytest.MonkeyPatch) -> None:
-    defaults = days.retire.__defaults__ or ()
-    monkeypatch.setattr(days.retire, "__defaults__", (0.3, *defaults[1:]))
+    defaults = days.drop.__defaults__ or ()
+    monkeypatch.setattr(days.drop, "__defaults__", (0.3, *defaults[1:]))
     with raw() as plain:
         for number in (-5, -4):
             days.create(plain, TABLE, day(number))
@@ -244,7 +244,7 @@ def test_status_counts_what_the_metrics_tell() -> None:
             days.create(plain, TABLE, day(number))
         insert(plain, NOW)
         plain.execute(f"ANALYZE {partition_name(TABLE, TODAY)}")
-    found = status(policy(guard=lambda _: {(TABLE, day(-9)): "held"}, hold_days=9))[0]
+    found = status(policy(holds=lambda _: {(TABLE, day(-9)): "held"}, hold_days=9))[0]
     assert (found.table, found.partitions, found.rows) == (TABLE, 4, 1)
     assert (found.ahead, found.missing, found.overdue, found.held) == (1, 3, 0, 1)
     assert found.bytes > 0

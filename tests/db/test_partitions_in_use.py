@@ -123,7 +123,7 @@ def test_all_days_of_a_year_take_few_locks_at_once(monkeypatch: pytest.MonkeyPat
     most = 0
     real = days.attach
 
-    def counting(plain: days.Connection, place: days.Place, of: object) -> None:
+    def counting(plain: days.Connection, place: days.DayTable, of: object) -> None:
         nonlocal most
         real(plain, place, of)  # type: ignore[arg-type]
         row = plain.execute(

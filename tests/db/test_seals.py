@@ -13,7 +13,7 @@ from psycopg import sql
 
 from annals import env
 from history import canonical, days
-from history.archive.keeper import Keeper
+from history.archive.archiver import Archiver
 from history.archive.store import Store
 from history.entities import BY_NAME, ENTITIES
 from history.models import ArchivedDay, DaySeal
@@ -174,7 +174,7 @@ def test_a_sealed_day_is_frozen(sealed: DaySeal) -> None:
 
 
 def test_a_day_that_left_is_compared_with_its_manifest(sealed: DaySeal, tmp_path: Path) -> None:
-    maintain(policy(), keeper=Keeper(Store(str(tmp_path))))
+    maintain(policy(), archiver=Archiver(Store(str(tmp_path))))
     kept = ArchivedDay.objects.get()
     assert (kept.digest, kept.rows) == (sealed.digest, sealed.rows)
     with raw() as plain:

@@ -15,7 +15,7 @@ from rest_framework.test import APIClient
 
 from annals import env
 from history import days
-from history.archive.keeper import Keeper
+from history.archive.archiver import Archiver
 from history.archive.restore import restore
 from history.archive.store import Store
 from history.entities import BY_NAME, ROOT
@@ -100,7 +100,7 @@ def archived(
 ) -> list[list[Version]]:
     """Half of the days have left for the archive."""
     use(monkeypatch, retention_days="5", archive_url=str(tmp_path))
-    outcome = maintain(Policy.at(NOW, settings.ANNALS), keeper=Keeper(store))
+    outcome = maintain(Policy.at(NOW, settings.ANNALS), archiver=Archiver(store))
     assert len(outcome.dropped) > 5
     return before
 

@@ -20,14 +20,14 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from history import clock
-from history.archive.keeper import Keeper
+from history.archive.archiver import Archiver
 from history.archive.restore import release, restore
 from history.archive.store import ArchiveError, Store
 from history.canonical import Connection
 from history.days import partition_name
 from history.entities import BY_NAME, ENTITIES, Entity
 from history.partitions import catalog, locks, runs, show
-from history.partitions.maintain import AlreadyRunningError, Outcome, alone, maintain
+from history.partitions.maintain import AlreadyRunningError, Outcome, maintain, run_lock
 from history.partitions.plan import DayPlan, Policy, plan
 from history.partitions.strategy import DayPartition
 from history.seals.seal import due, seal
@@ -47,25 +47,27 @@ class Command(BaseCommand):
         planning = actions.add_parser(
             "plan", help="what would be created, dropped and kept, and why"
         )
-        upkeep = actions.add_parser(
+        maintaining = actions.add_parser(
             "maintain",
-            help="do what the plan says; exit 0: done, 1: not all was possible now, the next run "
-            "tries again, 2: broken",
+            help="execute the plan; exit 0: done, 1: not everything was possible now, the next run "
+            "tries again, 2: something failed",
         )
-        upkeep.add_argument("--dry-run", action="store_true", help="print the plan, do nothing")
-        for each in (planning, upkeep):
+        maintaining.add_argument(
+            "--dry-run", action="store_true", help="print the plan, change nothing"
+        )
+        for each in (planning, maintaining):
             each.add_argument(
                 "--force",
                 action="store_true",
-                help="also drop days that have unresolved or unread messages",
+                help="also drop days that are held for unresolved or unread messages",
             )
             each.add_argument(
                 "--each",
                 action="store_true",
-                help="a line for every partition, not for runs of days",
+                help="one line for each partition, not for each run of days",
             )
-        bringing = actions.add_parser("restore", help="bring a day back from the archive")
-        letting = actions.add_parser("release", help="let maintain drop a restored day again")
+        restoring = actions.add_parser("restore", help="bring a day back from the archive")
+        releasing = actions.add_parser("release", help="let maintain drop a restored day again")
         sealing = actions.add_parser(
             "seal", help="seal a day in its present state, also if it is sealed"
         )
@@ -73,17 +75,17 @@ class Command(BaseCommand):
             "verify", help="check sealed days against their seals; exit 1: a day differs"
         )
         checking.add_argument("day", type=date.fromisoformat, nargs="?", help="YYYY-MM-DD, UTC")
-        for each in (bringing, letting, sealing):
+        for each in (restoring, releasing, sealing):
             each.add_argument("day", type=date.fromisoformat, help="YYYY-MM-DD, UTC")
-        for each in (bringing, letting, sealing, checking):
+        for each in (restoring, releasing, sealing, checking):
             each.add_argument("--entity", choices=BY_NAME, help="one kind of entity, not all")
-        for each in (listing, planning, upkeep, checking):
+        for each in (listing, planning, maintaining, checking):
             each.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_: object, **options: Any) -> None:
         self.options = options
-        guard = None if options.get("force") else unsettled
-        self.policy = Policy.at(clock.now(), settings.ANNALS, guard)
+        holds = None if options.get("force") else unsettled
+        self.policy = Policy.at(clock.now(), settings.ANNALS, holds)
         if options["action"] == "maintain" and options["dry_run"]:
             options["action"] = "plan"
         try:
@@ -158,18 +160,18 @@ class Command(BaseCommand):
                 progress.update(archived, completed=done, description=text, visible=True)
 
             url = settings.ANNALS.archive_url
-            keeper = Keeper(Store(url), rows) if url else None
-            outcome = maintain(self.policy, report, begin, keeper)
+            archiver = Archiver(Store(url), rows) if url else None
+            outcome = maintain(self.policy, report, begin, archiver)
             outcome.sealed += self._seal_due(progress)
         seconds = time.monotonic() - begun
         runs.note(outcome, started, seconds)
-        self._summary(outcome, keeper, seconds)
+        self._summary(outcome, archiver, seconds)
         return outcome.exit_code
 
     def _seal_due(self, progress: Progress) -> list[str]:
         """Seal the days that are finished; returns their partitions' names."""
         sealed = []
-        with alone():
+        with run_lock():
             existing = catalog.read(connection, [entity.table for entity in ENTITIES])
             waiting = list(due(existing, self.policy.today, settings.ANNALS.seal_days))
             for entity, day in progress.track(waiting, description="seal"):
@@ -177,8 +179,8 @@ class Command(BaseCommand):
                 sealed.append(partition_name(entity.table, day))
         return sealed
 
-    def _summary(self, outcome: Outcome, keeper: Keeper | None, seconds: float) -> None:
-        kept = keeper.kept.values() if keeper else ()
+    def _summary(self, outcome: Outcome, archiver: Archiver | None, seconds: float) -> None:
+        kept = archiver.archived.values() if archiver else ()
         in_table, in_files = sum(m.table_bytes for m in kept), sum(m.file_bytes for m in kept)
         if self.options["json"]:
             archive = {"days": len(kept), "tableBytes": in_table, "fileBytes": in_files}
@@ -209,7 +211,7 @@ class Command(BaseCommand):
             raise ArchiveError("ANNALS_ARCHIVE_URL is not set, so there is no archive")
         day, store = self.options["day"], Store(url)
 
-        def bring(plain: Connection, entity: Entity) -> str:
+        def restore_one(plain: Connection, entity: Entity) -> str:
             with _progress() as progress:
                 task = progress.add_task(f"restore {entity.table} {day}, rows", total=None)
                 done = restore(
@@ -217,29 +219,29 @@ class Command(BaseCommand):
                 )
             return f"Restored {entity.table} {day}: {done.rows:,} rows."
 
-        return self._for_each(bring)
+        return self._for_each(restore_one)
 
     def _release(self) -> int:
         day = self.options["day"]
 
-        def let_go(plain: Connection, entity: Entity) -> str:
+        def release_one(plain: Connection, entity: Entity) -> str:
             release(plain, entity.table, day)
             return f"Released {entity.table} {day}."
 
-        return self._for_each(let_go)
+        return self._for_each(release_one)
 
     def _seal(self) -> int:
         day = self.options["day"]
 
-        def again(plain: Connection, entity: Entity) -> str:
+        def seal_one(plain: Connection, entity: Entity) -> str:
             try:
                 made = seal(plain, entity, day)
             except LookupError as error:
                 raise ArchiveError(error) from None
             return f"Sealed {entity.table} {day}: {made.rows:,} rows, {made.seal}"
 
-        with alone():
-            return self._for_each(again)
+        with run_lock():
+            return self._for_each(seal_one)
 
     def _verify(self) -> int:
         connection.ensure_connection()
@@ -269,7 +271,7 @@ class Command(BaseCommand):
         return code
 
     def _for_each(self, act: Callable[[Connection, Entity], str]) -> int:
-        """Do it for the chosen kinds of entities, and say of each what came of it."""
+        """Do it for the chosen kinds of entities, and report the result of each."""
         connection.ensure_connection()
         code = 0
         for entity in self._entities():
@@ -285,7 +287,7 @@ class Command(BaseCommand):
         return [BY_NAME[name]] if name else list(ENTITIES)
 
     def _print(self, table: RenderableType) -> None:
-        """A table as wide as the terminal, or as wide as it wants where that is a file."""
+        """A table as wide as the terminal, or 200 columns if the output is a file."""
         console = Console(width=None if sys.stdout.isatty() else 200)
         with console.capture() as text:
             console.print(table)
@@ -293,7 +295,7 @@ class Command(BaseCommand):
 
 
 def _progress() -> Progress:
-    """Bars on standard error, where that is a terminal."""
+    """Progress bars on standard error, if it is a terminal."""
     console = Console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     return Progress(*columns, console=console, disable=not console.is_terminal)

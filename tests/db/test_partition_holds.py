@@ -50,7 +50,7 @@ def read(**fields: Any) -> Ledger:
 
 
 def held(hold_days: int = 7) -> dict[date, str]:
-    table = plan(policy(guard=unsettled, hold_days=hold_days))[0]
+    table = plan(policy(holds=unsettled, hold_days=hold_days))[0]
     return dict(table.strategy.holds)
 
 
@@ -59,7 +59,7 @@ def test_nothing_open_holds_nothing() -> None:
     bad(b"{}", status=Quarantined.Status.DISCARDED)
     bad(b"{}", 1, status=Quarantined.Status.RESOLVED)
     assert held() == {}
-    assert maintain(policy(guard=unsettled, hold_days=7)).dropped == [
+    assert maintain(policy(holds=unsettled, hold_days=7)).dropped == [
         days.partition_name(*place) for place in OLD
     ]
 
@@ -100,7 +100,7 @@ def test_what_the_broker_deleted_unread_holds_nothing() -> None:
 
 def test_a_held_day_is_not_dropped_and_the_metrics_say_so() -> None:
     bad(b"{}", timestamp=NOW - timedelta(days=5))
-    guarded = policy(guard=unsettled, hold_days=7)
+    guarded = policy(holds=unsettled, hold_days=7)
     outcome = maintain(guarded)
     assert outcome.held == [days.partition_name(TABLE, day(-5))]
     assert outcome.dropped == [days.partition_name(TABLE, day(-4))]

@@ -1,4 +1,4 @@
-"""What maintain does with a day before it is dropped, where an archive is set."""
+"""What maintain does with a day before it drops it, if an archive is set."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from history.models import ArchivedDay
 BY_TABLE = {entity.table: entity for entity in ENTITIES}
 
 
-class Keeper:
-    """Puts days into the archive, and lets go of none that is not there."""
+class Archiver:
+    """Archives days, and lets no day be dropped that is not in the archive."""
 
     def __init__(
         self, store: Store, progress: Callable[[str, date, int], None] = lambda *_: None
     ) -> None:
-        """progress: told table, day and rows done so far."""
-        self.kept: dict[tuple[str, date], Manifest] = {}
+        """progress: called with table, day and rows done so far."""
+        self.archived: dict[tuple[str, date], Manifest] = {}
         self._store = store
         self._progress = progress
 
-    def keep(self, connection: Connection, table: str, day: date) -> None:
-        """Archive a day. Raises ArchiveError or OSError where that is not possible."""
+    def archive(self, connection: Connection, table: str, day: date) -> None:
+        """Archive a day. Raises ArchiveError or OSError if that is not possible."""
         place = days.locate(connection, table, day)
         progress = partial(self._progress, table, day)
         done = archive(connection, self._store, BY_TABLE[table], day, place.child, progress)
-        self.kept[table, day] = done
+        self.archived[table, day] = done
         ArchivedDay.objects.update_or_create(
             table=table,
             day=day,
@@ -49,10 +49,10 @@ class Keeper:
             },
         )
 
-    def last_look(self, connection: Connection, table: str, day: date) -> None:
-        """Whether the table, that nobody can write to any more, still has just the rows that are in
-        the archive. Raises ArchiveError otherwise; the next run archives it anew."""
+    def confirm(self, connection: Connection, table: str, day: date) -> None:
+        """Check that the table has exactly the rows that are in the archive, when nobody can write
+        to it any more. Raises ArchiveError otherwise; the next run archives it again."""
         place = days.locate(connection, table, day)
-        rows, kept = count(connection, place.child), self.kept[table, day].rows
+        rows, kept = count(connection, place.child), self.archived[table, day].rows
         if rows != kept:
             raise ArchiveError(f"{table} {day} has {rows} rows by now, {kept} are in the archive")
