@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from datetime import date
 
 import psycopg
 from django.db import connections
 
-from history.days import ADVISORY_SPACE
+from history.days import ADVISORY_SPACE, partition_name
 from history.partitions.plan import DayPlan, Policy, Report, plan
 from history.partitions.strategy import Archiver, DayPartition
 
@@ -25,13 +26,15 @@ class AlreadyRunningError(RuntimeError):
 class Outcome:
     """What a run did, by the names of partitions.
 
-    held: not dropped because they are held. busy: their locks were not available; the next run
-    tries again. broken: failed for any other reason, with the error.
+    held: not dropped because they are held. unsealed: finished days, each a table and a day, that
+    may still get rows, with the reason. busy: their locks were not available; the next run tries
+    again. broken: failed for any other reason, with the error.
     """
 
     created: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     sealed: list[str] = field(default_factory=list)
+    unsealed: list[tuple[str, date, str]] = field(default_factory=list)
     held: list[str] = field(default_factory=list)
     busy: list[str] = field(default_factory=list)
     broken: list[tuple[str, str]] = field(default_factory=list)
@@ -46,20 +49,33 @@ class Outcome:
 
     def as_object(self) -> dict[str, object]:
         """For JSON."""
-        return {**asdict(self), "exitCode": self.exit_code}
+        waiting = [(partition_name(table, day), why) for table, day, why in self.unsealed]
+        return {**asdict(self), "unsealed": waiting, "exitCode": self.exit_code}
 
     def note(self, action: str, part: DayPartition, error: Exception | None) -> None:
         """Record the outcome of one day."""
-        if isinstance(error, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
-            self.busy.append(part.full_name)
-        elif error is not None:
-            said = str(error).splitlines() or [type(error).__name__]
-            self.broken.append((part.full_name, said[0]))
+        if error is not None:
+            self._failed(part.full_name, error)
         elif action == "created":
             self.created.append(part.full_name)
         else:
             self.dropped.append(part.full_name)
             self.freed += part.found.bytes if part.found else 0
+
+    def note_seal(self, name: str, error: Exception | None) -> None:
+        """Record whether a day was sealed."""
+        if error is not None:
+            self._failed(name, error)
+        else:
+            self.sealed.append(name)
+
+    def _failed(self, name: str, error: Exception) -> None:
+        if isinstance(error, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
+            self.busy.append(name)
+        else:
+            # The first line only: PostgreSQL's further lines can quote a row.
+            lines = str(error).splitlines() or [type(error).__name__]
+            self.broken.append((name, lines[0]))
 
 
 def maintain(

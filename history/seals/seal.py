@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from datetime import date, timedelta
 
 import msgspec
@@ -12,25 +11,35 @@ from psycopg import sql
 from history import clock, days
 from history.canonical import Connection, digest
 from history.days import State
-from history.entities import ENTITIES, Entity
+from history.entities import Entity
 from history.models import DaySeal
-from history.partitions.catalog import Partition
 
 GENESIS = "0" * 64
+# No day is sealed that is younger than this. Writers look for sealed days only where a row is of
+# an earlier day than today, and their clock may differ from ours.
+YOUNGEST_DAYS = 2
+
+
+class NotSealable(RuntimeError):
+    """A day that cannot be sealed; the text says why."""
 
 
 def seal(connection: Connection, entity: Entity, day: date) -> DaySeal:
     """Seal a day of one table in its present state. A sealed day gets one more seal.
 
     The caller holds the lock of maintain's runs: without it two runs could fork the chain. Raises
-    LookupError if the table has no partition of that day.
+    NotSealable if the day is not finished or has no rows.
     """
+    if day > clock.now().date() - timedelta(days=YOUNGEST_DAYS):
+        raise NotSealable(f"{entity.table} {day} is not finished: it ended less than a day ago")
     place = days.locate(connection, entity.table, day)
     if place.state is not State.ATTACHED:
-        raise LookupError(f"{entity.table} has no partition of {day}")
+        raise NotSealable(f"{entity.table} has no partition of {day}")
     _freeze(connection, place)
     found = digest(connection, entity, place.child)
     rows, whole = found.rows, found.finish()
+    if not rows:
+        raise NotSealable(f"{entity.table} {day} has no rows, so there is nothing to seal")
     last = DaySeal.objects.filter(table=entity.table).order_by("-id").first()
     previous = last.seal if last else GENESIS
     return DaySeal.objects.create(
@@ -49,22 +58,6 @@ def chained(previous: str, table: str, day: date, rows: int, digest: str) -> str
     """The seal, in hex: SHA-256 of one line with the previous seal and what is sealed."""
     line = f"{previous} {table} {day.isoformat()} {rows} {digest}\n"
     return hashlib.sha256(line.encode()).hexdigest()
-
-
-def due(existing: list[Partition], today: date, after_days: int) -> Iterator[tuple[Entity, date]]:
-    """The attached days that are finished and have no seal, oldest first for each table.
-
-    after_days: a day is finished this many days after its end; 0: no day is sealed.
-    """
-    if not after_days:
-        return
-    finished = today - timedelta(days=after_days)
-    sealed = set(DaySeal.objects.values_list("table", "day"))
-    for entity in ENTITIES:
-        mine = [part for part in existing if part.table == entity.table]
-        for day in sorted(part.day for part in mine if part.day and part.state is State.ATTACHED):
-            if day < finished and (entity.table, day) not in sealed:
-                yield entity, day
 
 
 def _freeze(connection: Connection, place: days.DayTable) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 
 import msgspec
+import psycopg
 
 from history import days
 from history.canonical import Connection, Digest, Range, digest
@@ -52,13 +53,20 @@ def verify(connection: Connection, entity: Entity, day: date | None = None) -> I
 
     The digest of an attached day is computed again from its rows. The seal of a day that is no
     longer in the table is compared with the digest that the database keeps of the archived day.
+    A day that cannot be read has that as its fault; a lost connection is raised.
     """
     seals = DaySeal.objects.filter(table=entity.table)
     if day is not None:
         seals = seals.filter(day=day)
     newest = seals.order_by("day", "-id").distinct("day")
     for known in newest.iterator(chunk_size=1):
-        fault, note = _compare(connection, entity, known)
+        try:
+            fault, note = _compare(connection, entity, known)
+        except psycopg.Error as error:
+            if connection.closed:
+                raise
+            # The first line only: PostgreSQL's further lines can quote a row.
+            fault, note = f"cannot be read: {str(error).partition(chr(10))[0]}", "not compared"
         yield Verdict(known.table, known.day, known.rows, known.seal, fault, note)
 
 

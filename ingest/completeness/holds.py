@@ -42,6 +42,35 @@ def unsettled(days: Collection[tuple[str, date]]) -> dict[tuple[str, date], str]
     return {place: "; ".join(why) for place, why in reasons.items()}
 
 
+def may_get_rows(days: Collection[tuple[str, date]]) -> dict[tuple[str, date], str]:
+    """The given days that may still get rows, with a reason for people: those that are unsettled,
+    and all days of a table while one of its topics was never read or its end is not known."""
+    reasons = unsettled(days)
+    unknown = _unknown_topics({table for table, _ in days})
+    for place in days:
+        if place not in reasons and place[0] in unknown:
+            reasons[place] = unknown[place[0]]
+    return reasons
+
+
+def _unknown_topics(tables: Collection[str]) -> dict[str, str]:
+    """The tables with topics that may hold unread messages, and which topics these are."""
+    found: dict[str, list[str]] = {}
+    ledger = entries()
+    for entity in ENTITIES:
+        if entity.table not in tables:
+            continue
+        for topic in entity.topics:
+            mine = [entry for entry in ledger if entry.topic == topic]
+            if not mine:
+                found.setdefault(entity.table, []).append(f"{topic} was never read")
+            for entry in mine:
+                if entry.lag is None:
+                    where = f"{topic}[{entry.partition}]"
+                    found.setdefault(entity.table, []).append(f"the end of {where} is not known")
+    return {table: "; ".join(why) for table, why in found.items()}
+
+
 def _quarantined(tables: Collection[str]) -> Counter[tuple[str, date]]:
     """The number of unresolved messages of each table and day: the day of updatedAt, or the day on
     which the message was sent."""
@@ -75,7 +104,8 @@ def _unaccounted() -> list[tuple[str, date | None, str]]:
         if entry.read != settled or entry.next_offset - entry.first_offset != passed:
             found.append((entity.table, None, f"the ledger of {where} does not add up"))
         if entry.lag:
-            newest = entry.newest_timestamp
+            # A migration topic carries old versions in new messages: their time says nothing.
+            newest = entry.newest_timestamp if entry.topic == entity.topics[0] else None
             since = newest.astimezone(UTC).date() if newest else None
             found.append((entity.table, since, f"{entry.lag} messages of {where} not read yet"))
     return found

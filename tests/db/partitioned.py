@@ -97,3 +97,20 @@ def stored(plain: psycopg.Connection[Any], table: str = TABLE) -> int:
     row = plain.execute(f"SELECT count(*) FROM {table}").fetchone()
     assert row is not None
     return int(row[0])
+
+
+def read_to_end(topic: str, **fields: Any) -> None:
+    """A ledger row: ten messages of the topic read and stored, none left."""
+    given = {"first_offset": 0, "next_offset": 10, "high_watermark": 10, "read": 10, "stored": 10}
+    Ledger.objects.create(
+        **{"topic": topic, "topic_id": "t", "partition": 0, **given, **fields},
+        updated_at=NOW,
+        checked_at=NOW,
+    )
+
+
+def read_all_to_end() -> None:
+    """Ledger rows of all topics, read to their end."""
+    for entity in ENTITIES:
+        for topic in entity.topics:
+            read_to_end(topic)

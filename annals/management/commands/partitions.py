@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import date
@@ -30,9 +31,10 @@ from history.partitions import catalog, locks, runs, show
 from history.partitions.maintain import AlreadyRunningError, Outcome, maintain, run_lock
 from history.partitions.plan import DayPlan, Policy, plan
 from history.partitions.strategy import DayPartition
-from history.seals.seal import due, seal
+from history.seals.finished import due, seal_days
+from history.seals.seal import NotSealable, seal
 from history.seals.verify import chain_fault, newest_seal, verify
-from ingest.completeness.holds import unsettled
+from ingest.completeness.holds import may_get_rows, unsettled
 
 BROKEN = (PostgresPartitioningError, DatabaseError, psycopg.Error, ArchiveError, OSError)
 
@@ -162,22 +164,23 @@ class Command(BaseCommand):
             url = settings.ANNALS.archive_url
             archiver = Archiver(Store(url), rows) if url else None
             outcome = maintain(self.policy, report, begin, archiver)
-            outcome.sealed += self._seal_due(progress)
+            self._seal_due(progress, outcome)
         seconds = time.monotonic() - begun
         runs.note(outcome, started, seconds)
         self._summary(outcome, archiver, seconds)
         return outcome.exit_code
 
-    def _seal_due(self, progress: Progress) -> list[str]:
-        """Seal the days that are finished; returns their partitions' names."""
-        sealed = []
+    def _seal_due(self, progress: Progress, outcome: Outcome) -> None:
+        """Seal the days that are finished and settled."""
         with run_lock():
             existing = catalog.read(connection, [entity.table for entity in ENTITIES])
-            waiting = list(due(existing, self.policy.today, settings.ANNALS.seal_days))
-            for entity, day in progress.track(waiting, description="seal"):
-                seal(connection.connection, entity, day)
-                sealed.append(partition_name(entity.table, day))
-        return sealed
+            found = due(existing, self.policy.today, settings.ANNALS.seal_days, may_get_rows)
+            outcome.unsealed += [(*place, why) for place, why in sorted(found.waiting.items())]
+            task = progress.add_task("seal", total=len(found.days))
+            for entity, day, error in seal_days(found.days):
+                name = partition_name(entity.table, day)
+                outcome.note_seal(name, error)
+                progress.update(task, advance=1, description=f"seal {name}")
 
     def _summary(self, outcome: Outcome, archiver: Archiver | None, seconds: float) -> None:
         kept = archiver.archived.values() if archiver else ()
@@ -193,6 +196,10 @@ class Command(BaseCommand):
             self.stderr.write(f"{name}: held, see `partitions plan`; --force drops it")
         for name, error in outcome.broken:
             self.stderr.write(f"{name}: {error}")
+        reasons = Counter((table, why) for table, _, why in outcome.unsealed)
+        for (table, why), count in reasons.items():
+            days = "1 day" if count == 1 else f"{count} days"
+            self.stdout.write(f"{table}: {days} not sealed: {why}")
         if kept:
             self.stdout.write(
                 f"Archived {len(kept)} days: {show.size(in_table)} in tables, "
@@ -234,10 +241,7 @@ class Command(BaseCommand):
         day = self.options["day"]
 
         def seal_one(plain: Connection, entity: Entity) -> str:
-            try:
-                made = seal(plain, entity, day)
-            except LookupError as error:
-                raise ArchiveError(error) from None
+            made = seal(plain, entity, day)
             return f"Sealed {entity.table} {day}: {made.rows:,} rows, {made.seal}"
 
         with run_lock():
@@ -277,8 +281,10 @@ class Command(BaseCommand):
         for entity in self._entities():
             try:
                 self.stdout.write(act(connection.connection, entity))
-            except ArchiveError as error:
-                self.stderr.write(f"{entity.name}: {error}")
+            except (ArchiveError, NotSealable, psycopg.Error) as error:
+                if connection.connection.closed:
+                    raise
+                self.stderr.write(f"{entity.name}: {str(error).partition(chr(10))[0]}")
                 code = 2
         return code
 

@@ -1,0 +1,83 @@
+"""Seals the finished days of all tables: which are due, which must wait, and each fails alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from django.db import connection
+from psycopg import Error
+
+from history.days import State
+from history.entities import ENTITIES, Entity
+from history.models import DaySeal
+from history.partitions.catalog import Partition
+from history.seals.seal import NotSealable, seal
+
+# Of the days given, each a table and a day, those that may still get rows, and why.
+Unsettled = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date], str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """days: to be sealed now, oldest first for each table. waiting: finished, but they may still
+    get rows, with the reason."""
+
+    days: Sequence[tuple[Entity, date]]
+    waiting: Mapping[tuple[str, date], str]
+
+
+def due(existing: Collection[Partition], today: date, after_days: int, unsettled: Unsettled) -> Due:
+    """The attached days that are finished, have rows and have no seal.
+
+    existing: the partitions of all tables. after_days: a day is finished this many days after its
+    end; 0: no day is sealed. An empty day is not sealed: it may be a day of which nothing came yet.
+    """
+    if not after_days:
+        return Due((), {})
+    finished = today - timedelta(days=after_days)
+    sealed = set(DaySeal.objects.values_list("table", "day"))
+    found = {
+        (part.table, part.day): part.name
+        for part in existing
+        if part.day and part.day < finished and part.state is State.ATTACHED
+    }
+    names = _with_rows([name for place, name in found.items() if place not in sealed])
+    filled = {place for place, name in found.items() if name in names}
+    waiting = unsettled(filled)
+    entities = {entity.table: entity for entity in ENTITIES}
+    order = list(entities)
+    days = sorted(filled - waiting.keys(), key=lambda place: (order.index(place[0]), place[1]))
+    return Due([(entities[table], day) for table, day in days], waiting)
+
+
+def seal_days(
+    places: Sequence[tuple[Entity, date]],
+) -> Iterator[tuple[Entity, date, Exception | None]]:
+    """Seal each of these days; yields each with the error if it could not be sealed. A day that
+    fails stops no other; a lost connection is raised.
+
+    The caller holds the lock of maintain's runs.
+    """
+    connection.ensure_connection()
+    for entity, day in places:
+        try:
+            seal(connection.connection, entity, day)
+        except (NotSealable, Error) as error:
+            if connection.connection.closed:
+                raise
+            yield entity, day, error
+        else:
+            yield entity, day, None
+
+
+def _with_rows(names: Sequence[str]) -> set[str]:
+    """Those of the partitions that were ever written to: their files are not empty."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT name FROM unnest(%s::text[]) AS name"
+            " WHERE pg_relation_size(name::regclass) > 0",
+            [list(names)],
+        )
+        return {name for (name,) in cursor.fetchall()}

@@ -1,0 +1,198 @@
+"""Which days maintain seals: finished, with rows, and with no message outstanding."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from annals import env
+from history import clock, days
+from history.entities import BY_NAME, CHILDREN, ENTITIES
+from history.models import ArchivedDay, DaySeal
+from ingest.models import Ledger, Quarantined
+from tests.db.partitioned import (
+    TABLE,
+    insert,
+    raw,
+    read_all_to_end,
+    read_to_end,
+    stored,
+    tables,
+    transactional_db,
+)
+from tests.db.test_partitions import run
+
+__all__ = ["tables", "transactional_db"]
+pytestmark = pytest.mark.usefixtures("tables")
+
+TOPIC, MIGRATION = BY_NAME["product-instance"].topics
+TOPICS = [topic for entity in ENTITIES for topic in entity.topics]
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine days of retention; a day is finished five days after its end."""
+    given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
+    monkeypatch.setattr(settings, "ANNALS", env.read(given))
+
+
+def ago(number: int) -> datetime:
+    """Noon of the UTC day `number` days before today."""
+    return clock.now().replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=number)
+
+
+def fill(*numbers: int) -> None:
+    """One application on each of the days."""
+    with raw() as plain:
+        for number in numbers:
+            days.create(plain, TABLE, ago(number).date())
+            insert(plain, ago(number))
+
+
+def sealed() -> list[Any]:
+    return sorted(DaySeal.objects.values_list("day", flat=True))
+
+
+def test_a_new_installation_seals_nothing_and_a_backfill_verifies() -> None:
+    assert run("maintain")[0] == 0
+    assert sealed() == []
+    read_all_to_end()
+    assert run("maintain")[0] == 0  # everything read, and still no row
+    fill(8)
+    assert run("verify")[0] == 0
+    assert run("maintain")[0] == 0
+    assert sealed() == [ago(8).date()]
+    assert run("verify")[0] == 0
+
+
+def test_only_finished_days_with_rows_and_without_a_seal_are_sealed() -> None:
+    read_all_to_end()
+    fill(8, 6, 5, 0)
+    code, out, _ = run("maintain", "--json")
+    assert code == 0
+    assert json.loads(out)["sealed"] == [
+        days.partition_name(TABLE, ago(number).date()) for number in (8, 6)
+    ]
+    assert sealed() == [ago(8).date(), ago(6).date()]
+    assert json.loads(run("maintain", "--json")[1])["sealed"] == []
+
+
+def test_without_seal_days_nothing_is_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "0"}
+    monkeypatch.setattr(settings, "ANNALS", env.read(given))
+    read_all_to_end()
+    fill(8)
+    assert run("maintain")[0] == 0
+    assert sealed() == []
+
+
+@pytest.mark.parametrize(
+    "migration, why",
+    [
+        (None, f"{MIGRATION} was never read"),
+        ({"high_watermark": 12}, f"2 messages of {MIGRATION}[0] not read yet"),
+        ({"high_watermark": None}, f"the end of {MIGRATION}[0] is not known"),
+        ({"stored": 9}, f"the ledger of {MIGRATION}[0] does not add up"),
+    ],
+)
+def test_a_day_that_may_still_get_rows_waits(migration: dict[str, Any] | None, why: str) -> None:
+    for topic in TOPICS:
+        if topic != MIGRATION:
+            read_to_end(topic)
+    if migration is not None:
+        read_to_end(MIGRATION, newest_timestamp=clock.now(), **migration)
+    fill(8)
+    code, out, _ = run("maintain")
+    assert (code, sealed()) == (0, [])
+    assert f"{TABLE}: 1 day not sealed: {why}" in out
+    Ledger.objects.filter(topic=MIGRATION).delete()
+    read_to_end(MIGRATION)
+    assert run("maintain")[0] == 0
+    assert sealed() == [ago(8).date()]
+
+
+def test_a_day_with_a_message_in_quarantine_waits() -> None:
+    read_all_to_end()
+    fill(8, 7)
+    Quarantined.objects.create(
+        topic=TOPIC,
+        topic_id="t",
+        partition=0,
+        offset=3,
+        value=f'{{"updatedAt": "{ago(8).isoformat()}"}}'.encode(),
+        first_seen=clock.now(),
+        status=Quarantined.Status.FAILED,
+    )
+    # Days that drop out of retention may go with --force, but a seal is never forced.
+    assert run("maintain", "--force")[0] == 0
+    assert sealed() == [ago(7).date()]
+
+
+def test_an_empty_or_unfinished_day_is_not_sealed_manually_either() -> None:
+    with raw() as plain:
+        days.create(plain, TABLE, ago(7).date())
+    fill(1, 0)
+    for number, why in ((7, "has no rows"), (1, "is not finished"), (0, "is not finished")):
+        code, _, err = run("seal", str(ago(number).date()), "--entity", "product-instance")
+        assert (code, why in err) == (2, True)
+    assert sealed() == []
+
+
+def swell(number: int) -> None:
+    """Make the document of a day one whose text exceeds PostgreSQL's limit of 1 GB."""
+    with raw() as plain:
+        changed = plain.execute(
+            f"UPDATE {TABLE} SET data = ('[' || repeat('1e131071,', 9000) || '1]')::jsonb"
+            " WHERE updated_at = %s",
+            [ago(number)],
+        )
+        assert changed.rowcount == 1
+
+
+def test_a_day_with_a_document_too_large_for_text_fails_alone() -> None:
+    read_all_to_end()
+    fill(8, 7, 6)
+    swell(7)
+    code, out, err = run("maintain")
+    name = days.partition_name(TABLE, ago(7).date())
+    assert (code, "sealed 2" in out, "broken 1" in out) == (2, True, True)
+    assert f"{name}: string buffer exceeds maximum allowed length" in err
+    assert sealed() == [ago(8).date(), ago(6).date()]
+    swell(8)
+    code, out, err = run("verify", "--entity", "product-instance")
+    assert (code, "2 days read, 1 differ" in out) == (1, True)
+    assert f"{TABLE} {ago(8).date()}: cannot be read: string buffer exceeds" in err
+    with raw() as plain:
+        for entity in CHILDREN:
+            days.create(plain, entity.table, ago(7).date())
+            plain.execute(
+                f"INSERT INTO {entity.table} (id, version, data, updated_at, client_id, type,"
+                " product_instance_id) VALUES ('a', 1, '{}', %s, 'test', 1, 'a')",
+                [ago(7)],
+            )
+    code, out, err = run("seal", str(ago(7).date()))
+    assert (code, out.count("Sealed")) == (2, len(CHILDREN))
+    assert "product-instance: string buffer exceeds" in err
+
+
+def test_a_day_with_a_document_too_large_for_text_stays_out_of_the_archive_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given = {"ANNALS_RETENTION_DAYS": "5", "ANNALS_AHEAD_DAYS": "1"}
+    monkeypatch.setattr(
+        settings, "ANNALS", env.read({**given, "ANNALS_ARCHIVE_URL": str(tmp_path)})
+    )
+    fill(8, 7, 6)
+    swell(7)
+    code, out, err = run("maintain")
+    assert (code, "dropped 2" in out) == (2, True)
+    assert f"{days.partition_name(TABLE, ago(7).date())}: string buffer exceeds" in err
+    kept = sorted(ArchivedDay.objects.values_list("day", flat=True))
+    assert kept == [ago(8).date(), ago(6).date()]
+    with raw() as plain:
+        assert stored(plain) == 1
