@@ -13,10 +13,12 @@ from history.exactjson import Json
 from history.labels import Label
 from history.people import Author
 from history.record import ChangeType
-from history.timeline import compose, pages, paging, retention, token
+from history.timeline import compose, paging, retention, token
 from history.timeline.blame import Blame, leaves
+from history.timeline.chain import chain
 from history.timeline.neighbours import Pair, Place
 from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, NoVersionError
+from history.timeline.rows import Key
 from history.timeline.versions import Version, parse
 
 
@@ -56,7 +58,7 @@ def blame(entity: Entity, id: str) -> Blamed:
 
     Reads older versions until every leaf is blamed. Raises NoVersionError.
     """
-    pairs = pages.backwards(entity, id) if paging.storable(id) else iter(())
+    pairs = chain(entity, id)
     first = pair = next(pairs, None)
     if first is None or pair is None:
         raise NoVersionError(f"the store has no version of {entity.name} {id}")
@@ -128,33 +130,32 @@ def field(
     paging.check_path(path)
     if "*" in path.split("/"):
         raise BadParameterError("path", "must name one field; * would name many")
-    binding = ("field", entity.name, id, path)
-    after, until = None, None
+    binding = ("values", entity.name, id, path)
+    start, until = None, None
     if page_token is not None:
-        *place, until = token.read(binding, page_token)
-        after = Place(*place)
+        version, moment, until = token.read(binding, page_token)
+        start = Key(version, moment)
     found: list[tuple[Pair, Maybe, datetime | None]] = []
-    pairs = pages.backwards(entity, id, after) if paging.storable(id) else iter(())
-    last = pair = next(pairs, None)
-    if last is None and page_token is None:
-        raise NoVersionError(f"the store has no version of {entity.name} {id}")
+    following: Key | None = None
     scanned = 0
-    while pair is not None and scanned < paging.SCAN:
+    for pair in chain(entity, id, start):
         before = _value(path, pair.before.data) if pair.before else MISSING
         value = _value(path, pair.row.data)
-        if not _same(before, value):
-            if len(found) == size:
-                break
+        changed = not _equal(before, value)
+        if scanned == paging.SCAN or (changed and len(found) == size):
+            following = pair.row.key
+            break
+        if changed:
             found.append((pair, value, until))
             until = pair.row.updated_at
         scanned += 1
-        last, pair = pair, next(pairs, None)
-    end = last.place if last is not None and pair is not None else None
+    if not scanned and page_token is None:
+        raise NoVersionError(f"the store has no version of {entity.name} {id}")
     origins = _origins([pair for pair, _, _ in found])
     return FieldHistory(
         label=labels.catalogue().find(entity.name, path),
         values=tuple(FieldValue(value, origins[pair.place], to) for pair, value, to in found),
-        next_token=token.issue(binding, (*end, until)) if end else None,
+        next_token=token.issue(binding, (*following, until)) if following else None,
     )
 
 
@@ -162,7 +163,7 @@ def _value(path: str, snapshot: bytes) -> Maybe:
     return next((value for _, value in find(path, parse(snapshot))), MISSING)
 
 
-def _same(old: Maybe, new: Maybe) -> bool:
+def _equal(old: Maybe, new: Maybe) -> bool:
     if old is MISSING or new is MISSING:
         return old is new
     return not changes(old, new)

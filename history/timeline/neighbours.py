@@ -53,6 +53,11 @@ class Keys:
         there = (key for key in reversed(self._keys) if key.updated_at <= moment)
         return next(there, None)
 
+    def up_to(self, key: Key) -> Key | None:
+        """This key, or the highest one below it; None if there is none."""
+        place = bisect_right(self._keys, key)
+        return self._keys[place - 1] if place else None
+
     def previous(self, key: Key) -> Key | None:
         """The key with the nearest lower version number; None if there is none.
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from history.entities import Entity
 from history.timeline import archived, neighbours, paging, retention, rows
-from history.timeline.neighbours import Pair, Place
+from history.timeline.neighbours import Place
 from history.timeline.paging import Slice
 from history.timeline.query import (
     Filters,
@@ -14,7 +13,6 @@ from history.timeline.query import (
     OlderThanRetentionError,
     Order,
     Query,
-    Sort,
 )
 from history.timeline.rows import FIRST, LAST, Key, Row
 from history.timeline.versions import Page
@@ -48,25 +46,6 @@ def older_than_kept(filters: Filters) -> None:
     start = retention.start()
     if filters.until is not None and filters.until <= start:
         raise OlderThanRetentionError(f"versions before {start:%Y-%m-%d} are not kept")
-
-
-def backwards(entity: Entity, id: str, after: Place | None = None) -> Iterator[Pair]:
-    """The versions of an entity from the newest number (or from beyond a place) down, each the
-    one that the pair before it was compared with. Three queries for every BATCH of them."""
-    query = Query(entity=entity, id=id, sort=Sort.VERSION)
-    carry: Sequence[Row] = ()
-    expected: Key | None = None
-    while True:
-        batch = read_slice(query, after, paging.BATCH, carry)
-        for pair in batch.pairs:
-            if expected in (None, pair.row.key):  # a twin that nothing was compared with is none
-                yield pair
-                if pair.before is None:
-                    return
-                expected = pair.before.key
-        if batch.end is None:
-            return
-        after, carry = batch.end, [batch.pairs[-1].row]
 
 
 def read_slice(query: Query, after: Place | None, size: int, carry: Sequence[Row]) -> Slice:

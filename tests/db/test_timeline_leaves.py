@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from django.db import connection
 
 from history import timeline
 from history.diff import MISSING
 from history.entities import ROOT
 from history.record import ChangeType
-from history.timeline import BadParameterError, NoVersionError, OlderThanRetentionError
+from history.timeline import BadParameterError, NoVersionError, OlderThanRetentionError, rows
 from tests.db.store import T0, Store, minute
 
 
@@ -148,3 +150,59 @@ def test_as_of_a_moment(store: Store) -> None:
     store.add("B1", 8, {"createdAt": (T0 - timedelta(days=300)).isoformat()}, 0)
     with pytest.raises(OlderThanRetentionError):
         timeline.at(ROOT, "B1", minute(-1))
+
+
+def in_pages(path: str, size: int) -> list[tuple[object, int, object]]:
+    seen: list[tuple[object, int, object]] = []
+    token = None
+    while True:
+        page = timeline.field(ROOT, "A1", path, size, token)
+        seen += [(value.value, value.origin.version, value.until) for value in page.values]
+        token = page.next_token
+        if token is None:
+            return seen
+
+
+@pytest.mark.parametrize("scan", [1, 2, 1000])
+@pytest.mark.parametrize("size", [1, 2, 50])
+def test_pages_of_a_field_leave_out_a_twin_that_nothing_was_compared_with(
+    store: Store, monkeypatch: pytest.MonkeyPatch, scan: int, size: int
+) -> None:
+    monkeypatch.setattr("history.timeline.paging.SCAN", scan)
+    monkeypatch.setattr("history.timeline.paging.BATCH", 2)
+    for version, at, value in ((1, 1, "a"), (2, 4, "b"), (2, 6, "x"), (3, 5, "c")):
+        store.add("A1", version, {"rate": value}, at)
+    assert in_pages("/rate", size) == [("c", 3, None), ("b", 2, minute(5)), ("a", 1, minute(4))]
+
+
+def test_pages_of_a_field_go_on_where_retention_has_removed_the_next_version(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for version in range(4):
+        store.add("A1", version, {"rate": version}, version)
+    first = timeline.field(ROOT, "A1", "/rate", 1)
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM product_instance_aud WHERE version = 2")
+    rest = timeline.field(ROOT, "A1", "/rate", 50, first.next_token)
+    assert [value.value for value in rest.values] == [1, 0]
+
+
+@pytest.mark.parametrize("versions", [range(0, 1200, 2), range(600)], ids=["gaps", "dense"])
+def test_blame_reads_each_version_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, versions: range
+) -> None:
+    for version in versions:
+        store.add("A1", version, {"old": 1, "new": version}, version / 60)
+    read: list[int] = []
+    plain = rows.fetch
+
+    def fetch(*args: Any) -> list[tuple[Any, ...]]:
+        found = plain(*args)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(rows, "fetch", fetch)
+    assert blamed() == {"/old": 0, "/new": versions[-1]}
+    # All keys, and each version; only where a batch ends one is read a second time.
+    assert sum(read) <= 2 * len(versions) + 10
+    assert len(read) <= 6

@@ -1,0 +1,39 @@
+"""The chain of an entity's versions: from the newest one, each with the one it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from history.entities import Entity
+from history.timeline import neighbours, paging, rows
+from history.timeline.neighbours import Pair
+from history.timeline.rows import Key
+
+
+def chain(entity: Entity, id: str, start: Key | None = None) -> Iterator[Pair]:
+    """The versions from the highest number (or from `start`) down; each is the one that the pair
+    before it was compared with. A twin that no version is compared with is not among them.
+
+    `start` itself comes first; if the store no longer has it, the next lower key does. One query
+    for all keys and one for every BATCH versions: linear in the number of versions.
+    """
+    keys = neighbours.all_keys(entity, [id]).get(id) if paging.storable(id) else None
+    if keys is None:
+        return
+    key = keys.newest if start is None else keys.up_to(start)
+    upper: rows.Row | None = None
+    while key is not None:
+        batch = [key]
+        while len(batch) < paging.BATCH and (lower := keys.previous(batch[-1])) is not None:
+            batch.append(lower)
+        read = rows.bodies(entity, [(id, each) for each in batch])
+        for each in batch:
+            row = read.get((id, each))  # None if retention has just removed it
+            if upper is not None:
+                yield Pair(entity, upper, row)
+            if row is None:
+                return
+            upper = row
+        key = keys.previous(batch[-1])
+    if upper is not None:
+        yield Pair(entity, upper, None)
