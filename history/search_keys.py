@@ -23,20 +23,27 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class FoundKey(NamedTuple):
-    """A row of the search_key table without its day. Sortable: writers that insert in order do not
+    """The primary key of the search_key table. Sortable: writers that insert in order do not
     deadlock."""
 
     value: str
     name: str
     entity: str
     id: str
+
+
+class KeyRow(NamedTuple):
+    """A row of the search_key table. day: UTC, in days since the epoch, of the newest version with
+    this key; product_instance_id: the application that this version belongs to."""
+
+    key: FoundKey
     product_instance_id: str
+    day: int
 
 
 Values = list[object]  # the values at an entity's pointers, in their order; UNSET if absent
-# A hash of an entity's kind, a UTC day and its values. Small, so that thousands fit in memory.
+# A hash of an entity's kind, application, UTC day and values. Small: thousands fit in memory.
 Fingerprint = int
-DayKey = tuple[FoundKey, int]  # a key and the day it was seen on, in days since the epoch
 
 
 class KnownFingerprints(Protocol):
@@ -56,7 +63,7 @@ class NewKeys:
 
     def __init__(self, known: KnownFingerprints = NONE_KNOWN) -> None:
         self._known = known
-        self._newest: dict[FoundKey, int] = {}
+        self._newest: dict[FoundKey, tuple[int, str]] = {}
         self.fingerprints: dict[str, Fingerprint] = {}
 
     def add(self, record: Record) -> None:
@@ -65,19 +72,23 @@ class NewKeys:
         values = _values(record)
         if not values:
             return
-        id, day = record.id, record.updated_at // MICROSECONDS_PER_DAY
+        id, moment = record.id, record.updated_at
+        product = record.product_instance_id or id
         # Of the text: -1 and -2 have the same hash, and an absent value must differ from its name.
-        fingerprint = hash((record.entity, day, repr(values)))
+        fingerprint = hash((record.entity, product, moment // MICROSECONDS_PER_DAY, repr(values)))
         if self.fingerprints.get(id) == fingerprint or self._known.get(id) == fingerprint:
             return
         self.fingerprints[id] = fingerprint
         for key in _keys(record, values):
-            if self._newest.get(key, day) <= day:
-                self._newest[key] = day
+            if key not in self._newest or self._newest[key][0] <= moment:
+                self._newest[key] = moment, product
 
-    def rows(self) -> list[DayKey]:
-        """Each key once, with its newest day, in the order of insertion."""
-        return sorted(self._newest.items())
+    def rows(self) -> list[KeyRow]:
+        """Each key once, as its newest version has it, in the order of insertion."""
+        return [
+            KeyRow(key, product, moment // MICROSECONDS_PER_DAY)
+            for key, (moment, product) in sorted(self._newest.items())
+        ]
 
 
 def _values(record: Record) -> Values:
@@ -101,33 +112,35 @@ def _alone(pointer: str, record: Record) -> object:
 
 
 def _keys(record: Record, values: Values) -> Iterator[FoundKey]:
-    product = record.product_instance_id or record.id
     for (name, _), value in zip(BY_NAME[record.entity].search, values, strict=True):
         if not isinstance(value, str | int) or isinstance(value, bool):
             continue
         text = str(value)
         if 0 < len(text) <= SEARCH_VALUE_LENGTH and "\0" not in text:
-            yield FoundKey(text, name, record.entity, record.id, product)
+            yield FoundKey(text, name, record.entity, record.id)
 
 
-def upsert_values(rows: Sequence[DayKey]) -> tuple[str, ...]:
+def upsert_values(rows: Sequence[KeyRow]) -> tuple[str, ...]:
     """The parameters of UPSERT, one JSON array per column: cheaper to build and to parse than SQL
     arrays or one parameter per value."""
-    columns = [*zip(*(key for key, _ in rows), strict=True)]
-    dates = {day: (EPOCH + timedelta(day)).isoformat() for day in {day for _, day in rows}}
-    columns.append(tuple(dates[day] for _, day in rows))
+    columns = [*zip(*(row.key for row in rows), strict=True)]
+    dates = {day: (EPOCH + timedelta(day)).isoformat() for day in {row.day for row in rows}}
+    columns.append(tuple(row.product_instance_id for row in rows))
+    columns.append(tuple(dates[row.day] for row in rows))
     return tuple(msgspec.json.encode(column).decode() for column in columns)
 
 
 _COLUMN = "json_array_elements_text(%s::json)"
-# One row per key. `day` changes at most once a day, so that a busy entity costs little.
+# One row per key. It changes once a day, and when the entity moves to another application, so that
+# a busy entity costs little.
 UPSERT = f"""
     INSERT INTO search_key (value, name, entity, id, product_instance_id, day)
     SELECT value, name, entity, id, product, day::date
     FROM ROWS FROM ({", ".join([_COLUMN] * 6)}) AS u(value, name, entity, id, product, day)
     ON CONFLICT (value, name, entity, id) DO UPDATE
     SET day = excluded.day, product_instance_id = excluded.product_instance_id
-    WHERE search_key.day < excluded.day
+    WHERE search_key.day < excluded.day OR (search_key.day = excluded.day
+        AND search_key.product_instance_id <> excluded.product_instance_id)
 """  # noqa: S608 - constants
 EXPIRE = "DELETE FROM search_key WHERE day < %s"
 

@@ -13,6 +13,7 @@ from ingest.source.message import Message, TopicPartition
 TOPIC = ROOT.topics[0]
 TWIN = ROOT.topics[1]
 CHILD = BY_NAME["product-task"].topics[0]
+PARTICIPANT = BY_NAME["participant-role"].topics[0]
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 WINDOW = Window.at(NOW, 90, 14)

@@ -10,15 +10,14 @@ from psycopg import Rollback, errors
 
 from history import days
 from history.entities import BY_NAME
-from history.search_keys import NewKeys
 from history.window import Window, day_of
 from ingest.quarantine import messages
 from ingest.quarantine.messages import LockedMessage, Selection
 from ingest.source.decode import Decode, Expired, Rejected, decode
 from ingest.store.batch import Row
 from ingest.store.ledger import Connection
-from ingest.store.search_index import index
-from ingest.store.slow_path import store_deduplicated
+from ingest.store.slow_path import store_isolated
+from ingest.store.sqlstate import missing_partition
 
 MESSAGES_PER_TRANSACTION = 100
 
@@ -70,16 +69,14 @@ def _try_again(
         return "expired"
     except Rejected as error:
         return messages.postpone(connection, locked, error.reason, error.detail)
-    keys = NewKeys()
-    keys.add(record)
     try:
         with connection.transaction():
-            outcome = store_deduplicated(
+            outcome = store_isolated(
                 connection, BY_NAME[record.entity], [Row(record, locked.message)]
             )
-            if not outcome.rejects:
-                index(connection, keys.rows())
-    except errors.CheckViolation:
+    except errors.CheckViolation as error:
+        if not missing_partition(error):
+            raise
         return _NO_DAY
     if outcome.rejects:
         reject = outcome.rejects[0]

@@ -10,7 +10,7 @@ import msgspec
 
 from history.entities import BY_NAME
 from history.record import Record
-from history.search_keys import NONE_KNOWN, DayKey, Fingerprint, KnownFingerprints, NewKeys
+from history.search_keys import NONE_KNOWN, Fingerprint, KeyRow, KnownFingerprints, NewKeys
 from history.window import Window
 from ingest.source.decode import Decode, Expired, Reason, Rejected, decode
 from ingest.source.message import Message, TopicPartition
@@ -85,7 +85,7 @@ class Batch:
         self.bytes = 0
         self.messages = 0
         self.rows: dict[str, list[Row]] = {}
-        self.keys: list[DayKey] = []
+        self.keys: list[KeyRow] = []
         self.rejects: list[Reject] = []
         self.progress: dict[TopicPartition, Progress] = {}
 

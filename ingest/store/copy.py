@@ -6,6 +6,7 @@ The only place that uses COPY.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import psycopg
 from psycopg import errors, sql
@@ -14,12 +15,17 @@ from ingest.source.decode import Reason
 from ingest.store.batch import Reject, Row
 from ingest.store.copy_format import HEADER, TRAILER
 from ingest.store.ledger import Connection
+from ingest.store.sqlstate import Cause, cause
 
 CHUNK_BYTES = 256 * 1024
 
-# What a row itself can be guilty of; everything else is the database's state.
-POISON = (psycopg.DataError, errors.ProgramLimitExceeded, errors.StatementTooComplex)
-Poison = psycopg.DataError | errors.ProgramLimitExceeded | errors.StatementTooComplex
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A row that PostgreSQL does not store, and its error."""
+
+    row: Row
+    error: psycopg.Error
 
 
 def copy(
@@ -40,35 +46,48 @@ def copy(
         stream.write(b"".join((*pieces, TRAILER)))
 
 
-def copy_halving(
-    connection: Connection, attempt: Callable[[Sequence[Row]], None], rows: Sequence[Row]
-) -> list[Reject]:
-    """Attempt all rows in a savepoint. If a row is poison, halve until it is found.
+def halve(
+    connection: Connection,
+    attempt: Callable[[Sequence[Row]], None],
+    rows: Sequence[Row],
+    conflicts: bool = False,
+) -> list[Refused]:
+    """Attempt all rows in a savepoint. If a row is at fault, halve until it is found.
 
-    Inside a transaction. Returns the poison rows; the others are in the table.
+    Inside a transaction. Returns the rows at fault; the others are stored. conflicts: also look for
+    the rows that violate a unique constraint; otherwise that error is raised, as are all errors
+    that are not the rows' fault.
     """
     if not rows:
         return []
     try:
         with connection.transaction():
             attempt(rows)
-    except POISON as error:
+    except psycopg.Error as error:
+        if cause(error) is not Cause.BATCH:
+            raise
+        if isinstance(error, errors.UniqueViolation) and not conflicts:
+            raise
         if len(rows) == 1:
-            return [_poison(rows[0], error)]
+            return [Refused(rows[0], error)]
         middle = len(rows) // 2
         return [
-            *copy_halving(connection, attempt, rows[:middle]),
-            *copy_halving(connection, attempt, rows[middle:]),
+            *halve(connection, attempt, rows[:middle], conflicts),
+            *halve(connection, attempt, rows[middle:], conflicts),
         ]
     return []
 
 
-def _poison(row: Row, error: Poison) -> Reject:
-    reason, detail = Reason.NOT_STORABLE, "PostgreSQL cannot store the snapshot"
+def reject(refused: Refused) -> Reject:
+    """The reject for a row that PostgreSQL does not store. The detail quotes nothing of the row."""
+    error = refused.error
+    reason, detail = Reason.NOT_STORABLE, "PostgreSQL does not store the row"
     if isinstance(error, errors.UntranslatableCharacter | errors.CharacterNotInRepertoire):
         reason, detail = Reason.BAD_TEXT, "a character that PostgreSQL cannot store, such as NUL"
     elif isinstance(error, errors.InvalidTextRepresentation):
-        reason, detail = Reason.BAD_TEXT, "text that is no Unicode, such as a lone surrogate"
+        reason, detail = Reason.BAD_TEXT, "text that is not Unicode, such as a lone surrogate"
     elif isinstance(error, errors.NumericValueOutOfRange):
         reason, detail = Reason.BAD_NUMBER, "a number beyond what PostgreSQL can store"
-    return Reject(row.message, reason, f"{detail} (SQLSTATE {error.sqlstate})")
+    elif isinstance(error, psycopg.IntegrityError):
+        detail = f"the row violates the constraint {error.diag.constraint_name}"
+    return Reject(refused.row.message, reason, f"{detail} (SQLSTATE {error.sqlstate})")

@@ -16,6 +16,7 @@ from ingest.store import ledger
 from ingest.store.batch import Batch
 from ingest.store.connect import terminate_frozen
 from ingest.store.ledger import Claim, Connection, Fenced
+from ingest.store.sqlstate import Cause, cause
 from ingest.store.transaction import Writer, Written
 
 logger = logging.getLogger(__name__)
@@ -111,9 +112,7 @@ class RetryingWriter:
             try:
                 result = once(retry)
             except (psycopg.Error, ForeignTableError) as error:
-                logger.warning(
-                    "the database is not available, trying again: %s", _first_line(error)
-                )
+                _report(error)
                 metrics.DATABASE_UP.set(0)
                 metrics.RETRIES.inc()
                 self._writer.close()
@@ -135,6 +134,17 @@ def _as_counted(batch: Batch) -> Written:
 def _end_frozen(connection: Connection) -> None:
     if ended := terminate_frozen(connection):
         logger.warning("terminated %d sessions of consumers that froze during a write", ended)
+
+
+def _report(error: psycopg.Error | ForeignTableError) -> None:
+    if isinstance(error, psycopg.Error) and cause(error) is Cause.OUTAGE:
+        logger.warning("the database is not available, trying again: %s", _first_line(error))
+    else:
+        logger.error(
+            "the database refuses to store the batch: check its schema and the privileges of this "
+            "login. No message is lost or quarantined; trying again: %s",
+            _first_line(error),
+        )
 
 
 def _first_line(error: Exception) -> str:

@@ -8,7 +8,7 @@ from history import search_keys
 from ingest.store.ledger import Connection
 
 
-def index(connection: Connection, keys: Sequence[search_keys.DayKey]) -> None:
+def index(connection: Connection, keys: Sequence[search_keys.KeyRow]) -> None:
     """Store keys, each with its newest day, inside the caller's transaction.
 
     keys: sorted, so that concurrent writers of the same keys do not deadlock.

@@ -2,7 +2,7 @@
 
 The fast path is COPY into the partitioned tables. A batch with a conflict, or with a row that
 PostgreSQL cannot store, is rolled back and takes the slow path: repeats are looked up first, bad
-rows are found by halving.
+rows are found by halving. If the batch fails there too, rows are isolated with their search keys.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 import psycopg
 from psycopg import errors
@@ -23,10 +24,10 @@ from history.window import day_of
 from ingest.source.message import Message, TopicPartition
 from ingest.store import ledger, rejects
 from ingest.store.batch import Batch, Reject, Row
-from ingest.store.copy import POISON
 from ingest.store.ledger import Advance, Claim, Connection
 from ingest.store.search_index import index
-from ingest.store.slow_path import copy_rows, store_deduplicated
+from ingest.store.slow_path import copy_rows, store_deduplicated, store_isolated
+from ingest.store.sqlstate import Cause, cause, missing_partition
 
 # After a conflict, this many batches go straight to the slow path.
 SLOW_PATH_BATCHES = 20
@@ -40,6 +41,14 @@ class Written:
     stored: Mapping[TopicPartition, int]
     repeated: Mapping[TopicPartition, int]
     rejects: tuple[Reject, ...] = ()
+
+
+class _Path(Enum):
+    """How a batch is written, in the order of the attempts."""
+
+    FAST = "fast"
+    DEDUPLICATED = "deduplicated"
+    ISOLATED = "isolated"
 
 
 @dataclass(slots=True)
@@ -93,48 +102,53 @@ class Writer:
         written again.
         """
         batch.arrange()
-        try:
-            return self._transaction(batch, claims, high)
-        except (errors.UniqueViolation, *POISON):
+        for path in (_Path.FAST, _Path.DEDUPLICATED):
+            try:
+                return self._transaction(batch, claims, high, path)
+            except psycopg.Error as error:
+                if cause(error) is not Cause.BATCH:
+                    raise
             for name in batch.rows:
                 self._slow_batches_left[name] = SLOW_PATH_BATCHES
-            return self._transaction(batch, claims, high)
+        return self._transaction(batch, claims, high, _Path.ISOLATED)
 
     def _transaction(
         self,
         batch: Batch,
         claims: Mapping[TopicPartition, Claim],
         high: Mapping[TopicPartition, int],
+        path: _Path,
     ) -> Written:
         result = _Result()
         connection = self.connection
         try:
             with connection.transaction():
                 for name in batch.entities():
-                    self._store(connection, BY_NAME[name], batch.rows[name], result)
-                index(connection, batch.keys)
+                    self._store(connection, BY_NAME[name], batch.rows[name], result, path)
+                if path is not _Path.ISOLATED:
+                    index(connection, batch.keys)
                 rejects.add(connection, [*batch.rejects, *result.rejects], claims)
                 written = _count(batch, result)
                 ledger.advance(connection, _moves(batch, claims, high, written))
-        except errors.CheckViolation:
-            if not self._make_days(batch):
+        except errors.CheckViolation as error:
+            if not missing_partition(error) or not self._make_days(batch):
                 raise
-            return self._transaction(batch, claims, high)
+            return self._transaction(batch, claims, high, path)
         return written
 
     def _store(
-        self, connection: Connection, entity: Entity, rows: list[Row], result: _Result
+        self, connection: Connection, entity: Entity, rows: list[Row], result: _Result, path: _Path
     ) -> None:
-        if self._slow_batches_left[entity.name] > 0:
-            outcome = store_deduplicated(connection, entity, rows)
-            result.repeated += outcome.repeated
-            result.rejects += outcome.rejects
-            calm = not outcome.repeated and not outcome.rejects
-            self._slow_batches_left[entity.name] = (
-                self._slow_batches_left[entity.name] - 1 if calm else SLOW_PATH_BATCHES
-            )
-        else:
+        left = self._slow_batches_left[entity.name]
+        if path is _Path.FAST and left == 0:
             copy_rows(connection, entity, rows)
+            return
+        store = store_isolated if path is _Path.ISOLATED else store_deduplicated
+        outcome = store(connection, entity, rows)
+        result.repeated += outcome.repeated
+        result.rejects += outcome.rejects
+        slow = outcome.repeated or outcome.rejects or path is not _Path.FAST
+        self._slow_batches_left[entity.name] = SLOW_PATH_BATCHES if slow else left - 1
 
     def _make_days(self, batch: Batch) -> bool:
         """Create the partitions that a batch needs. False: none was missing."""

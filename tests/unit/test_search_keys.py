@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from history.record import Record
 from history.search_keys import (
     NONE_KNOWN,
-    DayKey,
     Fingerprint,
     FoundKey,
+    KeyRow,
     KnownFingerprints,
     NewKeys,
 )
@@ -24,13 +24,19 @@ from ingest.consumer.key_cache import BoundedCache
 DAY = 86_400_000_000
 
 
-def record(data: object, entity: str = "product-instance", at: int = 0, id: str = "X1") -> Record:
+def record(
+    data: object,
+    entity: str = "product-instance",
+    at: int = 0,
+    id: str = "X1",
+    application: str = "A1",
+) -> Record:
     text = data if isinstance(data, bytes) else json.dumps(data).encode()
-    application = None if entity == "product-instance" else "A1"
-    return Record(entity, id, 0, 0, at, "crm", None, application, text)
+    parent = None if entity == "product-instance" else application
+    return Record(entity, id, 0, 0, at, "crm", None, parent, text)
 
 
-def new(*records: Record, known: KnownFingerprints = NONE_KNOWN) -> list[DayKey]:
+def new(*records: Record, known: KnownFingerprints = NONE_KNOWN) -> list[KeyRow]:
     keys = NewKeys(known)
     for each in records:
         keys.add(each)
@@ -38,7 +44,7 @@ def new(*records: Record, known: KnownFingerprints = NONE_KNOWN) -> list[DayKey]
 
 
 def values(data: object, entity: str = "product-instance") -> dict[str, str]:
-    return {key.name: key.value for key, _ in new(record(data, entity))}
+    return {row.key.name: row.key.value for row in new(record(data, entity))}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +70,7 @@ def test_found(data: object, expected: dict[str, str]) -> None:
 
 def test_a_child_is_found_with_its_application() -> None:
     assert new(record({"clientId": "77"}, "participant-role")) == [
-        (FoundKey("77", "clientId", "participant-role", "X1", "A1"), 0)
+        KeyRow(FoundKey("77", "clientId", "participant-role", "X1"), "A1", 0)
     ]
     assert values({"clientId": "77"}, "product-car") == {}
 
@@ -74,7 +80,20 @@ def test_a_batch_has_each_key_once_with_its_newest_day() -> None:
         record({"realtyCrmId": name}, at=at) for name, at in (("b", 0), ("a", 0), ("b", DAY))
     )
     for batch in ((b, a, later), (later, a, b)):
-        assert [(key.value, day) for key, day in new(*batch)] == [("a", 0), ("b", 1)]
+        assert [(row.key.value, row.day) for row in new(*batch)] == [("a", 0), ("b", 1)]
+
+
+def test_a_key_belongs_to_the_application_of_the_newest_version() -> None:
+    old, moved = (
+        record({"clientId": "77"}, "participant-role", at=at, application=application)
+        for at, application in ((5, "A1"), (9, "A2"))
+    )
+    key = FoundKey("77", "clientId", "participant-role", "X1")
+    for batch in ((old, moved), (moved, old)):
+        assert new(*batch) == [KeyRow(key, "A2", 0)]
+    once = NewKeys()
+    once.add(old)
+    assert new(moved, known=once.fingerprints) == [KeyRow(key, "A2", 0)]
 
 
 def test_what_was_shown_that_day_is_left_out_and_all_else_is_not() -> None:
@@ -112,7 +131,8 @@ def test_nothing_is_missed_however_batches_are_cut(shows: list[Any], cuts: list[
         for id, fingerprint, day in shows[start:end]:
             keys.add(record({"number": fingerprint}, at=day * DAY, id=id))
             expected[id, fingerprint] = max(day, expected.get((id, fingerprint), 0))
-        for key, day in keys.rows():
-            stored[key.id, key.value] = max(day, stored.get((key.id, key.value), 0))
+        for row in keys.rows():
+            place = row.key.id, row.key.value
+            stored[place] = max(row.day, stored.get(place, 0))
         known.update(keys.fingerprints)
     assert stored == expected

@@ -1,0 +1,83 @@
+"""Decides whose fault an error of PostgreSQL is: this one table of SQLSTATE codes says it.
+
+The reasons are in docs/decisions/0025-whose-fault-an-error-is.md.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import psycopg
+from psycopg import errors
+
+
+class Cause(Enum):
+    """Why a statement failed, and so what helps."""
+
+    OUTAGE = "outage"
+    """The database is not available, or busy. It works later: wait and repeat."""
+
+    BATCH = "batch"
+    """The rows themselves. Repeating never helps: find the rows, quarantine them."""
+
+    INSTALLATION = "installation"
+    """Schema, privileges, configuration or a program error. Somebody must correct it. The rows may
+    be good, so they are kept: wait, repeat, and report it as an error."""
+
+
+_OUTAGE, _BATCH, _INSTALLATION = Cause.OUTAGE, Cause.BATCH, Cause.INSTALLATION
+
+# The first two characters of a SQLSTATE. A class that is not here counts as INSTALLATION: then no
+# message is lost, and none goes to quarantine.
+CLASSES = {
+    "08": _OUTAGE,  # connection; 08P01 is also how PgBouncer reports its limits
+    "21": _BATCH,  # cardinality: one upsert meets the same key twice
+    "22": _BATCH,  # data: text, numbers and times that a column cannot hold
+    "23": _BATCH,  # integrity constraints
+    "40": _OUTAGE,  # rollback: serialization, deadlock
+    "53": _OUTAGE,  # resources: disk, memory, connections
+    "54": _BATCH,  # program limits: a value, row or nesting that is too large
+    "55": _OUTAGE,  # object state: locked, in use
+    "57": _OUTAGE,  # operator intervention: shutdown, startup, cancel
+    "58": _OUTAGE,  # system: input and output
+    "72": _OUTAGE,  # snapshot too old
+}
+
+# Codes that differ from their class.
+CODES = {
+    "22023": _INSTALLATION,  # invalid_parameter_value: of a setting or a function
+    "22P03": _INSTALLATION,  # invalid_binary_representation: another column type than expected
+    "22P04": _INSTALLATION,  # bad_copy_file_format: the program wrote a bad COPY
+    "23502": _INSTALLATION,  # not_null_violation: a column that the program does not know
+    "25006": _OUTAGE,  # read_only_sql_transaction: a standby, until the failover is complete
+    "25P02": _OUTAGE,  # in_failed_sql_transaction: gone with the connection
+    "25P03": _OUTAGE,  # idle_in_transaction_session_timeout
+    "25P04": _OUTAGE,  # transaction_timeout
+    "54011": _INSTALLATION,  # too_many_columns
+    "54023": _INSTALLATION,  # too_many_arguments
+    "55P02": _INSTALLATION,  # cant_change_runtime_param
+    "57P04": _INSTALLATION,  # database_dropped
+    "F0001": _OUTAGE,  # lock_file_exists: the server starts
+    "P0001": _BATCH,  # raise_exception: a trigger that refuses a row
+}
+
+
+def cause(error: psycopg.Error) -> Cause:
+    """Whose fault the error is. Errors without a SQLSTATE come from the client: a lost connection
+    is an outage, a value that cannot be sent is the batch's fault."""
+    if missing_partition(error):
+        return _OUTAGE
+    state = error.sqlstate
+    if state is not None:
+        return CODES.get(state) or CLASSES.get(state[:2], _INSTALLATION)
+    if isinstance(error, psycopg.DataError):
+        return _BATCH
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return _OUTAGE
+    return _INSTALLATION
+
+
+def missing_partition(error: psycopg.Error) -> bool:
+    """Whether a row has no partition. PostgreSQL reports it as a check_violation that names no
+    constraint."""
+    return isinstance(error, errors.CheckViolation) and error.diag.constraint_name is None

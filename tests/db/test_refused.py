@@ -1,0 +1,185 @@
+"""What PostgreSQL refuses: a row's own fault costs that row, everything else costs only time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from psycopg import errors
+
+from history.entities import BY_NAME
+from ingest.source.message import TopicPartition
+from ingest.store import ledger
+from ingest.store.connect import connect
+from ingest.store.ledger import Connection
+from ingest.store.retrying import RetryingWriter
+from ingest.store.sqlstate import Cause
+from ingest.store.transaction import Writer
+from tests.db.ingested import Ingested, counts, faults, ids, ingested, quarantined, query
+from tests.messages import PARTICIPANT, value
+from tests.unit.test_sqlstate import NOTABLE
+
+__all__ = ["ingested"]
+ROLE = BY_NAME["participant-role"]
+ROLE_SOURCE = TopicPartition(PARTICIPANT, "id-of-participants", 0)
+
+
+@contextmanager
+def refusing(table: str, column: str, code: str) -> Iterator[None]:
+    """Refuse rows with "refused" in a column, with this SQLSTATE."""
+    with connect("test") as plain:
+        plain.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            f" IF NEW.{column} = 'refused' THEN"
+            f" RAISE EXCEPTION 'said' USING ERRCODE = '{code}', CONSTRAINT = 'of_theirs'; END IF;"
+            " RETURN NEW; END $$"
+        )
+        plain.execute(f"CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON {table}"
+                      " FOR EACH ROW EXECUTE FUNCTION refuse()")  # fmt: skip
+        try:
+            yield
+        finally:
+            plain.execute(f"DROP TRIGGER refuse ON {table}")
+            plain.execute("DROP FUNCTION refuse")
+
+
+BODIES = [value(id="a"), value(id="b", author="refused"), value(id="c"), b"bad"]
+
+
+@pytest.mark.parametrize("name", NOTABLE[Cause.BATCH])
+def test_a_row_at_fault_is_found_and_the_others_are_stored(ingested: Ingested, name: str) -> None:
+    with refusing("product_instance_aud", "author", getattr(errors, name).sqlstate):
+        ingested.write(*BODIES)
+    assert ids() == ["a", "c"]
+    assert [held["offset"] for held in quarantined()] == [1, 3]
+    assert counts() == {"next_offset": 4, "read": 4, "stored": 2, "quarantined": 2}
+    assert faults() == []
+
+
+@pytest.mark.parametrize("name", NOTABLE[Cause.OUTAGE] + NOTABLE[Cause.INSTALLATION])
+def test_no_other_error_costs_a_message(ingested: Ingested, name: str) -> None:
+    batch = ingested.batch(*BODIES)
+    with refusing("product_instance_aud", "author", getattr(errors, name).sqlstate):
+        for _ in range(2):
+            with pytest.raises(getattr(errors, name)):
+                ingested.store(batch)
+    assert (ids(), quarantined(), counts()) == ([], [], {})
+    ingested.store(batch)
+    assert ids() == ["a", "b", "c"]
+    assert [held["offset"] for held in quarantined()] == [3]
+    assert faults() == []
+
+
+def test_an_outage_while_a_bad_row_is_looked_for_quarantines_nothing(ingested: Ingested) -> None:
+    batch = ingested.batch(value(id="z", data={"a": "\0"}), *BODIES)
+    with (
+        refusing("product_instance_aud", "author", errors.DiskFull.sqlstate),
+        pytest.raises(errors.DiskFull),
+    ):
+        ingested.store(batch)
+    assert (ids(), quarantined(), counts()) == ([], [], {})
+
+
+def test_one_participant_of_two_applications_in_one_batch(ingested: Ingested) -> None:
+    with connect() as plain:
+        ingested.claims[ROLE_SOURCE] = ledger.claim(plain, ROLE_SOURCE, 0)
+    ingested.next[ROLE_SOURCE] = 0
+    ingested.write(
+        *(
+            value(id="p", version=n, productInstanceId=application, data={"clientId": "77"})
+            for n, application in enumerate(["A1", "A2"])
+        ),
+        source=ROLE_SOURCE,
+    )
+    assert ids(ROLE) == ["p", "p"]
+    assert quarantined() == []
+    [key] = query("SELECT value, id, product_instance_id FROM search_key")
+    assert [*key.values()] == ["77", "p", "A2"]
+
+
+@pytest.mark.parametrize("code", ["22000", "21000", "54000", "23505"])
+def test_a_row_whose_search_key_is_refused_is_found(ingested: Ingested, code: str) -> None:
+    with refusing("search_key", "value", code):
+        ingested.write(
+            value(id="a", data={"number": "1"}),
+            value(id="b", data={"number": "refused"}),
+            value(id="c", data={"number": "3"}),
+        )
+    assert ids() == ["a", "c"]
+    assert [held["offset"] for held in quarantined()] == [1]
+    assert [row["value"] for row in query("SELECT value FROM search_key ORDER BY 1")] == ["1", "3"]
+    assert faults() == []
+
+
+@pytest.mark.parametrize(
+    "make, drop",
+    [
+        (
+            "ALTER TABLE product_instance_aud ADD CONSTRAINT theirs CHECK (author <> 'refused')",
+            "ALTER TABLE product_instance_aud DROP CONSTRAINT theirs",
+        ),
+        (
+            "CREATE UNIQUE INDEX theirs ON product_instance_aud (updated_at, (author = 'refused'))"
+            " WHERE author = 'refused'",
+            "DROP INDEX theirs",
+        ),
+    ],
+    ids=["check", "unique"],
+)
+def test_a_constraint_that_somebody_added(ingested: Ingested, make: str, drop: str) -> None:
+    same = {"author": "refused", "version": 0}
+    with connect("test") as plain:
+        plain.execute(make)
+        try:
+            ingested.write(value(id="a"), value(id="b", **same), value(id="c", **same), b"bad")
+        finally:
+            plain.execute(drop)
+    found = quarantined()
+    assert "theirs" in found[0]["detail"] or "product_instance_aud_" in found[0]["detail"]
+    assert len(ids()) + len(found) == 4
+    assert ids()[0] == "a"
+    assert faults() == []
+
+
+def test_a_missing_privilege_is_reported_and_waited_for(
+    ingested: Ingested, caplog: pytest.LogCaptureFixture
+) -> None:
+    def without_privilege() -> Connection:
+        connection = connect()
+        connection.execute("SET ROLE nobody_special")
+        return connection
+
+    with connect("test") as plain:
+        plain.execute("CREATE ROLE nobody_special")
+        plain.execute(
+            "GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO nobody_special"
+        )
+        plain.execute("GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO nobody_special")
+        ingested.write(value(id="a"))
+        plain.execute("REVOKE INSERT ON product_instance_aud FROM nobody_special")
+        batch = ingested.batch(value(id="b"), b"bad")
+        writer = RetryingWriter(Writer(without_privilege))
+        writing = threading.Thread(target=writer.write, args=(batch, ingested.claims, {}))
+        try:
+            with caplog.at_level(logging.WARNING):
+                writing.start()
+                writing.join(0.5)
+                assert writing.is_alive()
+                assert (ids(), quarantined()) == (["a"], [])
+                plain.execute("GRANT INSERT ON product_instance_aud TO nobody_special")
+                writing.join(10)
+        finally:
+            writer.abandon()
+            writing.join(10)
+            writer.close()
+            plain.execute("DROP OWNED BY nobody_special")
+            plain.execute("DROP ROLE nobody_special")
+    assert ids() == ["a", "b"]
+    assert len(quarantined()) == 1
+    [said] = {record.getMessage() for record in caplog.records if record.levelname == "ERROR"}
+    assert "check its schema and the privileges" in said
+    assert "permission denied for table product_instance_aud" in said
+    assert faults() == []

@@ -1,0 +1,153 @@
+"""Every SQLSTATE has one cause, and only the rows' own errors can bring a row to quarantine."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from psycopg import errors
+
+from ingest.store.sqlstate import Cause, cause
+
+KNOWN = {
+    each.sqlstate
+    for each in vars(errors).values()
+    if isinstance(each, type) and isinstance(vars(each).get("sqlstate"), str)
+}
+
+# Each class, as the appendix of the PostgreSQL manual lists them, with the cause of its codes
+# except those below.
+CLASSES = {
+    Cause.OUTAGE: "08 40 53 55 57 58 72",
+    Cause.BATCH: "21 22 23 54",
+    Cause.INSTALLATION: "02 03 09 0A 0B 0F 0L 0P 0Z 10 20 24 25 26 27 28 2B 2D 2F 34 38 39 3B 3D 3F"
+    " 42 44 F0 HV P0 XX",
+}
+
+# Codes that PostgreSQL raises while Annals writes, or might.
+NOTABLE = {
+    Cause.OUTAGE: [
+        "ConnectionException",
+        "ConnectionFailure",
+        "SqlclientUnableToEstablishSqlconnection",
+        "ProtocolViolation",
+        "ReadOnlySqlTransaction",
+        "InFailedSqlTransaction",
+        "IdleInTransactionSessionTimeout",
+        "TransactionTimeout",
+        "SerializationFailure",
+        "DeadlockDetected",
+        "InsufficientResources",
+        "DiskFull",
+        "OutOfMemory",
+        "TooManyConnections",
+        "ConfigurationLimitExceeded",
+        "LockNotAvailable",
+        "ObjectInUse",
+        "QueryCanceled",
+        "AdminShutdown",
+        "CrashShutdown",
+        "CannotConnectNow",
+        "IdleSessionTimeout",
+        "IoError",
+    ],
+    Cause.BATCH: [
+        "CardinalityViolation",
+        "StringDataRightTruncation",
+        "NumericValueOutOfRange",
+        "DatetimeFieldOverflow",
+        "CharacterNotInRepertoire",
+        "InvalidTextRepresentation",
+        "UntranslatableCharacter",
+        "InvalidJsonText",
+        "TooManyJsonArrayElements",
+        "ForeignKeyViolation",
+        "UniqueViolation",
+        "ExclusionViolation",
+        "ProgramLimitExceeded",
+        "StatementTooComplex",
+        "RaiseException",
+    ],
+    Cause.INSTALLATION: [
+        "FeatureNotSupported",
+        "InvalidParameterValue",
+        "InvalidBinaryRepresentation",
+        "BadCopyFileFormat",
+        "NotNullViolation",
+        "NoActiveSqlTransaction",
+        "InvalidPassword",
+        "InvalidCatalogName",
+        "InvalidSchemaName",
+        "InsufficientPrivilege",
+        "SyntaxError",
+        "UndefinedTable",
+        "UndefinedColumn",
+        "UndefinedFunction",
+        "DatatypeMismatch",
+        "TooManyColumns",
+        "CantChangeRuntimeParam",
+        "DatabaseDropped",
+        "AssertFailure",
+        "InternalError_",
+        "DataCorrupted",
+        "IndexCorrupted",
+    ],
+}
+
+
+def raised(state: str) -> psycopg.Error:
+    error = (errors.lookup(state) if state in KNOWN else psycopg.Error)("said")
+    error.sqlstate = state  # type: ignore[misc]
+    return error
+
+
+def test_every_class_of_postgresql_is_in_the_table_above() -> None:
+    assert len(KNOWN) > 250
+    named = [each for classes in CLASSES.values() for each in classes.split()]
+    assert sorted(named) == sorted({state[:2] for state in KNOWN})
+
+
+@pytest.mark.parametrize(
+    "wanted, name", [(wanted, name) for wanted, each in CLASSES.items() for name in each.split()]
+)
+def test_a_new_code_of_a_class_counts_as_the_class_does(wanted: Cause, name: str) -> None:
+    assert cause(raised(f"{name}ZZZ")) is wanted
+
+
+@pytest.mark.parametrize(
+    "wanted, name", [(wanted, name) for wanted, names in NOTABLE.items() for name in names]
+)
+def test_notable_codes(wanted: Cause, name: str) -> None:
+    assert cause(getattr(errors, name)("said")) is wanted
+
+
+def test_nothing_else_can_bring_a_row_to_quarantine() -> None:
+    """The classes of the rows' own errors, without the codes that are not; a new code of another
+    class needs a decision here."""
+    at_fault = {state for state in KNOWN if cause(raised(state)) is Cause.BATCH}
+    classes = {state for state in KNOWN if state[:2] in ("21", "22", "23", "54")}
+    others = {"22023", "22P03", "22P04", "23502", "54011", "54023"}
+    # A check_violation without a constraint is a missing partition, see below.
+    assert at_fault == (classes - others - {"23514"}) | {"P0001"}
+
+
+def test_a_code_that_nobody_knows_loses_and_quarantines_nothing() -> None:
+    assert cause(raised("ZZ123")) is Cause.INSTALLATION
+
+
+@pytest.mark.parametrize(
+    "error, wanted",
+    [
+        (psycopg.OperationalError("server closed the connection"), Cause.OUTAGE),
+        (psycopg.InterfaceError("the connection is closed"), Cause.OUTAGE),
+        (psycopg.DataError("PostgreSQL text fields cannot contain NUL"), Cause.BATCH),
+        (psycopg.ProgrammingError("cannot adapt type"), Cause.INSTALLATION),
+    ],
+    ids=repr,
+)
+def test_errors_of_the_client(error: psycopg.Error, wanted: Cause) -> None:
+    assert error.sqlstate is None
+    assert cause(error) is wanted
+
+
+def test_a_missing_partition_is_waited_for() -> None:
+    assert cause(errors.CheckViolation("no partition of relation found for row")) is Cause.OUTAGE
