@@ -83,7 +83,7 @@ class _Slowly:
         if not missing:
             self._known += split.known
             return []
-        same_key = []
+        same_key: list[Row] = []
         for row in split.known:
             (same_key if deduplicate.key(row) in missing else self._known).append(row)
         return again + self._storable(same_key)

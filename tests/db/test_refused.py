@@ -19,7 +19,7 @@ from ingest.store.retrying import RetryingWriter
 from ingest.store.sqlstate import Cause
 from ingest.store.transaction import Writer
 from tests.db.ingested import Ingested, counts, faults, ids, ingested, quarantined, query
-from tests.messages import PARTICIPANT, value
+from tests.messages import PARTICIPANT, value, with_data
 from tests.unit.test_sqlstate import NOTABLE
 
 __all__ = ["ingested"]
@@ -182,4 +182,45 @@ def test_a_missing_privilege_is_reported_and_waited_for(
     [said] = {record.getMessage() for record in caplog.records if record.levelname == "ERROR"}
     assert "check its schema and the privileges" in said
     assert "permission denied for table product_instance_aud" in said
+    assert faults() == []
+
+
+POISON = with_data(b'{"a":1e400000}', id="a")
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        pytest.param([POISON] * 1_500, id="equal"),
+        pytest.param(
+            [with_data(b'{"a":1e400000,"n":%d}' % n, id="a") for n in range(1_500)], id="one key"
+        ),
+        pytest.param(
+            [with_data(b'{"a":1e400000}', id=str(n)) for n in range(1_500)], id="all different"
+        ),
+    ],
+)
+def test_thousands_of_bad_rows_in_one_batch(ingested: Ingested, bodies: list[bytes]) -> None:
+    ingested.write(*bodies, value(id="a"), value(id="a"), value(id="b"))
+    assert ids() == ["a", "b"]
+    expected = {"next_offset": 1_503, "read": 1_503, "stored": 2, "repeated": 1}
+    assert counts() == {**expected, "quarantined": 1_500}
+    assert {held["reason"] for held in quarantined()} == {"number_out_of_range"}
+    assert faults() == []
+
+
+def test_a_good_row_among_bad_ones_of_its_key_is_stored(ingested: Ingested) -> None:
+    """The first good one is stored, what equals it is a repeat, what differs is divergent; also
+    beside a version that was stored before and is repeated and contradicted."""
+    ingested.write(value(id="x"))
+    other = value(id="a", author="other")
+    ingested.write(
+        value(id="x", author="other"), *[POISON] * 40, value(id="a"), POISON, other, value(id="a"),
+        value(id="x"),
+    )  # fmt: skip
+    assert ids() == ["a", "x"]
+    expected = {"next_offset": 47, "read": 47, "stored": 2, "repeated": 2}
+    assert counts() == {**expected, "quarantined": 43}
+    differing = [held for held in quarantined() if held["reason"] == "divergent_duplicate"]
+    assert [held["offset"] for held in differing] == [1, 44]
     assert faults() == []
