@@ -133,6 +133,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "are not where the contract has them; see docs/kafka.md."
         ),
     ] = None
+    oidc_file: Annotated[
+        Path | None,
+        Meta(
+            description="TOML or JSON that declares the identity providers: login for people, "
+            "Bearer tokens for programs; see docs/access.md."
+        ),
+    ] = None
     batch_rows: Annotated[
         int, Meta(ge=1, le=100_000, description="Most messages written in one transaction.")
     ] = 10_000

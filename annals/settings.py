@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from psycopg.conninfo import conninfo_to_dict
 
 from annals import env
+from annals.access.oidc import providers
 from annals.observe import logs
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -103,6 +104,9 @@ KAFKA = {
     **env.kafka(os.environ, ANNALS.librdkafka_file),
 }
 
+# The identity providers, in the order of their file.
+OIDC_PROVIDERS = providers.given(ANNALS)
+
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("MinimumLengthValidator", "CommonPasswordValidator", "NumericPasswordValidator")
@@ -142,6 +146,7 @@ X_FRAME_OPTIONS = "DENY"
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_AUTHENTICATION_CLASSES": [
+        "annals.access.oidc.bearer.BearerToken",
         *(["history.api.access.DemoBasic"] if ANNALS.demo else []),
         "history.api.access.Session",
     ],

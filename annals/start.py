@@ -20,6 +20,11 @@ def prepare(arguments: Sequence[str]) -> None:
     """
     try:
         settings = env.read(os.environ)
+        if settings.oidc_file is not None:
+            # Imported late: most starts have no such file.
+            from annals.access.oidc import providers
+
+            providers.given(settings)
     except env.SettingError as error:
         sys.exit(f"annals: {error}")
     command = next((word for word in arguments if not word.startswith("-")), "help")

@@ -49,6 +49,10 @@ class UnknownAddressError(LookupError):
     """The API has no call at this address."""
 
 
+class UnavailableError(exceptions.APIException):
+    """Something that an answer needs cannot be reached now. The message says what."""
+
+
 # The first match counts. DRF's own exceptions have a message for people.
 _KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ...] = (
     (BadParameterError, 400, "bad_parameter"),
@@ -61,6 +65,7 @@ _KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ..
     ((PermissionDenied, exceptions.PermissionDenied), 403, "no_permission"),
     (exceptions.MethodNotAllowed, 405, "method_not_allowed"),
     (exceptions.Throttled, 429, "too_many_requests"),
+    (UnavailableError, 503, "unavailable"),
     ((OperationalError, InterfaceError, PoolTimeout), 503, "unavailable"),
     (ArchiveUnavailableError, 503, "archive_unavailable"),
 )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-
-from django.contrib.auth.base_user import AbstractBaseUser
-from django.contrib.auth.models import AnonymousUser, PermissionsMixin
+from typing import Protocol
 
 PERMITTED_SECONDS = 5.0
 REMEMBERED = 1000
@@ -13,13 +11,25 @@ REMEMBERED = 1000
 _until: dict[tuple[object, str], float] = {}
 
 
-def may(user: AbstractBaseUser | AnonymousUser | None, permission: str) -> bool:
+class Caller(Protocol):
+    """Whoever asks: a login, or a program with a token of its own."""
+
+    @property
+    def pk(self) -> object: ...
+    @property
+    def is_authenticated(self) -> bool: ...
+    @property
+    def is_active(self) -> bool: ...
+    def has_perm(self, permission: str, /) -> bool: ...
+
+
+def may(user: Caller | None, permission: str) -> bool:
     """Whether the user is logged in and has the permission.
 
     What was granted is good for PERMITTED_SECONDS without asking again; in the process that takes
     it away, and for a login that is switched off, for no longer.
     """
-    if not isinstance(user, PermissionsMixin) or not user.is_authenticated:
+    if user is None or not user.is_authenticated:
         return False
     asked = (user.pk, permission)
     if user.is_active and _until.get(asked, 0.0) > time.monotonic():

@@ -1,0 +1,207 @@
+"""What a provider says of itself: its endpoints and its keys, fetched, bounded and remembered."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import jwt
+import msgspec
+import requests
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+from annals.access.oidc.providers import LOOPBACK, Provider
+
+log = logging.getLogger(__name__)
+
+CONNECT_SECONDS: Final = 3.0
+READ_SECONDS: Final = 5.0
+LONGEST_ANSWER: Final = 1_048_576
+METADATA_SECONDS: Final = 3_600.0
+KEYS_SECONDS: Final = 3_600.0
+# A token with an unknown key id, or a provider that is down, makes us ask no more often than this.
+AGAIN_SECONDS: Final = 10.0
+MOST_KEYS: Final = 100
+SMALLEST_RSA_BITS: Final = 2_048
+
+
+class ProviderDownError(Exception):
+    """The provider did not answer, or not as a provider does. Asking again later is right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A public key, and the algorithms of signatures that it may check."""
+
+    id: str | None
+    algorithms: tuple[str, ...]
+    key: RSAPublicKey | EllipticCurvePublicKey
+
+
+class Discovery:
+    """One provider's metadata and keys. For several threads: one asks the provider, and whoever
+    finds what it needs among what is remembered does not wait for that."""
+
+    def __init__(self, provider: Provider, clock: Callable[[], float] = time.monotonic) -> None:
+        self.provider = provider
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._metadata: dict[str, Any] = {}
+        self._metadata_until = 0.0
+        self._keys: dict[str | None, list[Key]] = {}
+        self._keys_until = 0.0
+        self._asked_at = -AGAIN_SECONDS
+        self._failed_until = 0.0
+        self._failure = ""
+
+    def endpoint(self, name: str) -> str:
+        """The address that the metadata give, as `token_endpoint`. Raises ProviderDownError."""
+        with self._lock:
+            address = self._current_metadata().get(name)
+        if not isinstance(address, str) or not _safe(address):
+            raise ProviderDownError(f"{self.provider.issuer} names no usable {name}")
+        return address
+
+    def keys(self, key_id: str | None) -> list[Key]:
+        """The signing keys of this id (None: of tokens that name none); empty: there is none.
+
+        An unknown id makes us ask, once in AGAIN_SECONDS at most. While the provider is down, what
+        is remembered goes on to serve. Raises ProviderDownError where nothing is.
+        """
+        known = self._keys.get(key_id)
+        wait = known is None
+        if known is not None and self._clock() < self._keys_until:
+            return known
+        if self._lock.acquire(blocking=wait):
+            try:
+                self._refresh_keys(key_id)
+            finally:
+                self._lock.release()
+        return self._keys.get(key_id, [])
+
+    def _refresh_keys(self, key_id: str | None) -> None:
+        now = self._clock()
+        if key_id in self._keys and now < self._keys_until:
+            return  # another thread was faster
+        if now - self._asked_at >= AGAIN_SECONDS:
+            self._asked_at = now
+            try:
+                self._fetch_keys()
+            except ProviderDownError as error:
+                log.warning("keys not refreshed: %s", error)
+                self._failure = str(error)
+        if not self._keys:
+            raise ProviderDownError(self._failure or f"{self.provider.issuer} gave no keys")
+
+    def _current_metadata(self) -> dict[str, Any]:
+        now = self._clock()
+        if now < self._metadata_until:
+            return self._metadata
+        if now < self._failed_until:
+            if self._metadata:
+                return self._metadata
+            raise ProviderDownError(self._failure)
+        address = f"{self.provider.issuer.rstrip('/')}/.well-known/openid-configuration"
+        try:
+            found = self._own(address)
+        except ProviderDownError as error:
+            self._failed_until, self._failure = now + AGAIN_SECONDS, str(error)
+            if self._metadata:
+                return self._metadata
+            raise
+        self._metadata, self._metadata_until = found, now + METADATA_SECONDS
+        return found
+
+    def _own(self, address: str) -> dict[str, Any]:
+        found = self.get(address)
+        if found.get("issuer") != self.provider.issuer:
+            raise ProviderDownError(f"{address} is of another issuer: {found.get('issuer')!r}")
+        return found
+
+    def _fetch_keys(self) -> None:
+        address = self._current_metadata().get("jwks_uri")
+        if not isinstance(address, str) or not _safe(address):
+            raise ProviderDownError(f"{self.provider.issuer} names no usable jwks_uri")
+        given = self.get(address).get("keys")
+        if not isinstance(given, list):
+            raise ProviderDownError(f"{address} holds no keys")
+        keys: dict[str | None, list[Key]] = {}
+        for each in given[:MOST_KEYS]:
+            if (key := _usable(each, self.provider.algorithms)) is not None:
+                for name in {key.id, None}:
+                    keys.setdefault(name, []).append(key)
+        self._keys, self._keys_until = keys, self._clock() + KEYS_SECONDS
+
+    def get(self, address: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
+        """A JSON object from the provider. Raises ProviderDownError."""
+        return self._ask("GET", address, headers=headers)
+
+    def post(self, address: str, form: dict[str, str], **options: Any) -> dict[str, Any]:
+        """The JSON object that answers a form. Raises ProviderDownError."""
+        return self._ask("POST", address, data=form, **options)
+
+    def _ask(self, method: str, address: str, **options: Any) -> dict[str, Any]:
+        """Bounded in time and size, and never redirected: a provider must not lead us elsewhere."""
+        try:
+            with requests.request(
+                method,
+                address,
+                timeout=(CONNECT_SECONDS, READ_SECONDS),
+                verify=str(self.provider.ca_file) if self.provider.ca_file else True,
+                allow_redirects=False,
+                stream=True,
+                **options,
+            ) as answer:
+                until = time.monotonic() + READ_SECONDS
+                body = b""
+                for part in answer.iter_content(65_536):
+                    body += part
+                    if len(body) > LONGEST_ANSWER or time.monotonic() > until:
+                        raise ProviderDownError(f"{address} answers too much or too slowly")
+                if answer.status_code != 200:
+                    raise ProviderDownError(f"{address} answers {answer.status_code}")
+                found = msgspec.json.decode(body)
+        except (requests.RequestException, msgspec.DecodeError, RecursionError) as error:
+            raise ProviderDownError(f"{address}: {type(error).__name__}") from None
+        if not isinstance(found, dict):
+            raise ProviderDownError(f"{address} answers no JSON object")
+        return found
+
+
+def _safe(address: str) -> bool:
+    parts = urlsplit(address)
+    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
+
+
+def _usable(given: Any, algorithms: tuple[str, ...]) -> Key | None:
+    """A public key for signatures of accepted algorithms; None for every other."""
+    if not isinstance(given, dict) or given.get("use", "sig") != "sig":
+        return None
+    operations = given.get("key_ops")
+    if isinstance(operations, list) and "verify" not in operations:
+        return None
+    name, named = given.get("kid"), given.get("alg")
+    if not isinstance(name, str | None):
+        return None
+    try:
+        key = jwt.PyJWK(given, algorithm=_ALGORITHM_OF.get(str(given.get("kty")))).key
+    except (jwt.PyJWTError, ValueError, TypeError, KeyError):
+        return None
+    if isinstance(key, RSAPublicKey) and key.key_size >= SMALLEST_RSA_BITS:
+        fitting = [each for each in algorithms if each in ("RS256", "PS256")]
+    elif isinstance(key, EllipticCurvePublicKey) and key.curve.name == "secp256r1":
+        fitting = [each for each in algorithms if each == "ES256"]
+    else:
+        return None
+    if named is not None:
+        fitting = [each for each in fitting if each == named]
+    return Key(name, tuple(fitting), key) if fitting else None
+
+
+_ALGORITHM_OF = {"RSA": "RS256", "EC": "ES256"}

@@ -1,0 +1,132 @@
+"""The identity providers that ANNALS_OIDC_FILE declares: one frozen Provider each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta
+
+from annals import env
+from annals.access.roles import ROLES
+
+SCOPE = "topst-product-maintenance-changelog"
+ALGORITHMS = ("RS256", "PS256", "ES256")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+
+Text = Annotated[str, Meta(min_length=1, max_length=1000)]
+Seconds = Annotated[int, Meta(ge=1, le=86_400 * 30)]
+
+
+class ProvidersError(ValueError):
+    """The file cannot be used. The message says where it is wrong and what would be right."""
+
+
+class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One provider. Claims are dotted paths into a token, as `realm_access.roles`.
+
+    name: in addresses, unique. title: on the login page. audiences: the `aud` of Bearer tokens that
+    are for Annals; empty: client_id. roles: a value of groups_claim to the role it gives.
+    login, api: whether people may log in with it, and whether its Bearer tokens are accepted.
+    """
+
+    name: Text
+    title: Text
+    issuer: Text
+    client_id: Text
+    client_secret_file: Path | None = None
+    ca_file: Path | None = None
+    login: bool = True
+    api: bool = True
+    login_scopes: tuple[Text, ...] = ("openid", "profile", "email")
+    login_claim: Text = "preferred_username"
+    name_claim: Text = "name"
+    groups_claim: Text = "groups"
+    roles: Mapping[str, str] = {}
+    audiences: tuple[Text, ...] = ()
+    scope: Text = SCOPE
+    algorithms: Annotated[tuple[str, ...], Meta(min_length=1)] = ALGORITHMS
+    max_age_seconds: Seconds = 86_400
+    leeway_seconds: Annotated[int, Meta(ge=0, le=300)] = 30
+
+    @property
+    def api_audiences(self) -> tuple[str, ...]:
+        """The audiences that a Bearer token may name."""
+        return self.audiences or (self.client_id,)
+
+    def secret(self) -> str | None:
+        """The client secret, read from its file at each call so that it can be replaced; None for
+        a public client. Raises OSError."""
+        if self.client_secret_file is None:
+            return None
+        return self.client_secret_file.read_text().strip()
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    provider: Annotated[tuple[Provider, ...], Meta(min_length=1)]
+
+
+def given(settings: env.Settings) -> tuple[Provider, ...]:
+    """The providers of ANNALS_OIDC_FILE; none where it is unset. Raises env.SettingError."""
+    if settings.oidc_file is None:
+        return ()
+    try:
+        return read(settings.oidc_file)
+    except ProvidersError as error:
+        raise env.SettingError(f"ANNALS_OIDC_FILE is wrong: {error}. See docs/access.md.") from None
+
+
+def read(path: Path) -> tuple[Provider, ...]:
+    """The providers in the order of the file: TOML, or JSON where its name ends in .json.
+
+    Raises ProvidersError.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise ProvidersError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        decode = msgspec.json.decode if path.suffix == ".json" else msgspec.toml.decode
+        found: tuple[Provider, ...] = decode(text, type=_File, dec_hook=_path).provider
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ProvidersError(f"{path}: {error}") from None
+    for provider in found:
+        if (wrong := _wrong(provider)) is not None:
+            raise ProvidersError(f"{path}, provider {provider.name!r}: {wrong}")
+    for field in ("name", "issuer"):
+        values = [getattr(provider, field) for provider in found]
+        for value in values:
+            if values.count(value) > 1:
+                raise ProvidersError(f"{path}: two providers have the {field} {value!r}")
+    return found
+
+
+def _wrong(provider: Provider) -> str | None:
+    """What is wrong with one provider by itself; None: nothing."""
+    issuer = urlsplit(provider.issuer)
+    if NAME.fullmatch(provider.name) is None:
+        return "name must be lower case letters, digits and hyphens, 32 at most"
+    if not issuer.hostname or issuer.query or issuer.fragment or issuer.username:
+        return f"issuer must be a URL without query, as its tokens name it: {provider.issuer!r}"
+    if issuer.scheme != "https" and not (issuer.scheme == "http" and issuer.hostname in LOOPBACK):
+        return "issuer must begin with https:// (http:// only on the loopback address)"
+    if unknown := sorted(set(provider.roles.values()) - ROLES.keys()):
+        return f"roles gives {', '.join(unknown)}; the roles are {', '.join(ROLES)}"
+    if unknown := sorted(set(provider.algorithms) - set(ALGORITHMS)):
+        return f"algorithms has {', '.join(unknown)}; accepted are {', '.join(ALGORITHMS)}"
+    for field in ("client_secret_file", "ca_file"):
+        file = getattr(provider, field)
+        if file is not None and not file.is_file():
+            return f"{field} is not a file: {file}"
+    return None
+
+
+def _path(kind: type, value: object) -> object:
+    if kind is Path and isinstance(value, str):
+        return Path(value).expanduser()
+    raise TypeError(kind)

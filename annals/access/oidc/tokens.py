@@ -1,0 +1,195 @@
+"""Whether a JWT is what it says: signature, issuer, audience, times, and what it is for.
+
+TokenError   it is refused, and why
+ScopeError   a good token that lacks the scope
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import jwt
+
+from annals.access.oidc.discovery import Discovery
+
+LONGEST_TOKEN: Final = 16_384
+# What a token may call itself; RFC 9068 and RFC 7519. Others are for other purposes.
+BEARER_TYPES: Final = (None, "JWT", "at+jwt", "application/at+jwt")
+ID_TYPES: Final = (None, "JWT")
+LOGOUT_EVENT: Final = "http://schemas.openid.net/event/backchannel-logout"
+
+
+class TokenError(Exception):
+    """The token is refused. The message names no value of it and may be shown to its bearer."""
+
+
+class ScopeError(Exception):
+    """The token is good, but does not have the scope."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """Who calls with a Bearer token. client: the service account's client id; subject: `sub`."""
+
+    issuer: str
+    client: str
+    subject: str
+    expires_at: int
+
+
+def issuer_of(token: str) -> tuple[Mapping[str, Any], str]:
+    """The header of a token, and who says to have issued it: nothing of it is checked yet."""
+    if len(token) > LONGEST_TOKEN or not token.isascii():
+        raise TokenError("The token is too long or is no JWT.")
+    try:
+        header = jwt.get_unverified_header(token)
+        claims = jwt.decode(token, options={"verify_signature": False})
+    except (jwt.PyJWTError, ValueError, RecursionError):
+        raise TokenError("The token is no JWT.") from None
+    issuer = claims.get("iss")
+    if not isinstance(issuer, str):
+        raise TokenError("The token names no issuer.")
+    return header, issuer
+
+
+def bearer(token: str, discoveries: Mapping[str, Discovery]) -> Bearer:
+    """The caller that a Bearer token stands for. discoveries: by issuer, those accepted.
+
+    Raises TokenError, ScopeError, and ProviderDownError where the issuer's keys are not known.
+    """
+    header, issuer = issuer_of(token)
+    discovery = discoveries.get(issuer)
+    if discovery is None or not discovery.provider.api:
+        raise TokenError("The token's issuer is not accepted.")
+    provider = discovery.provider
+    if _kind(header) not in BEARER_TYPES:
+        raise TokenError("The token is not an access token.")
+    claims = _verified(token, header, discovery, provider.api_audiences, ("sub",))
+    if "at_hash" in claims or claims.get("typ") in ("ID", "Refresh"):
+        raise TokenError("The token is not an access token.")
+    if provider.scope not in _scopes(claims):
+        raise ScopeError(f"The token lacks the scope {provider.scope}.")
+    client = claims.get("client_id") or claims.get("azp") or claims["sub"]
+    if not isinstance(client, str):
+        raise TokenError("The token's client id is not text.")
+    return Bearer(issuer, client, claims["sub"], int(claims["exp"]))
+
+
+def identity(token: str, discovery: Discovery, nonce: str) -> Mapping[str, Any]:
+    """The claims of an ID token that this login asked for. Raises TokenError and
+    ProviderDownError."""
+    header, issuer = issuer_of(token)
+    client = discovery.provider.client_id
+    if issuer != discovery.provider.issuer:
+        raise TokenError("The token is of another issuer.")
+    if _kind(header) not in ID_TYPES:
+        raise TokenError("The token is not an ID token.")
+    claims = _verified(token, header, discovery, (client,), ("sub",))
+    if not nonce or claims.get("nonce") != nonce:
+        raise TokenError("The token is not of this login (nonce).")
+    audience = claims["aud"]
+    several = not isinstance(audience, str) and len(audience) > 1
+    if (several or "azp" in claims) and claims.get("azp") != client:
+        raise TokenError("The token is for another client (azp).")
+    return claims
+
+
+def logout(token: str, discovery: Discovery) -> tuple[str | None, str | None]:
+    """Subject and session id of a back-channel logout token; one of them at least. Raises
+    TokenError and ProviderDownError."""
+    header, issuer = issuer_of(token)
+    if issuer != discovery.provider.issuer:
+        raise TokenError("The token is of another issuer.")
+    if _kind(header) not in (None, "JWT", "logout+jwt", "application/logout+jwt"):
+        raise TokenError("The token is not a logout token.")
+    claims = _verified(token, header, discovery, (discovery.provider.client_id,), ("jti", "events"))
+    events = claims["events"]
+    if "nonce" in claims or not isinstance(events, dict) or LOGOUT_EVENT not in events:
+        raise TokenError("The token is not a logout token.")
+    subject, session = claims.get("sub"), claims.get("sid")
+    if not isinstance(subject, str | None) or not isinstance(session, str | None):
+        raise TokenError("The token's subject or session is not text.")
+    if subject is None and session is None:
+        raise TokenError("The token names neither a subject nor a session.")
+    return subject, session
+
+
+def _verified(
+    token: str,
+    header: Mapping[str, Any],
+    discovery: Discovery,
+    audiences: Sequence[str],
+    required: Sequence[str],
+) -> dict[str, Any]:
+    """The claims, once signature, issuer, audience and times are right."""
+    provider, algorithm, key_id = discovery.provider, header.get("alg"), header.get("kid")
+    if algorithm not in provider.algorithms:
+        raise TokenError("The token's algorithm is not accepted.")
+    if "crit" in header:
+        raise TokenError("The token needs an extension that is not known here.")
+    if not isinstance(key_id, str | None):
+        raise TokenError("The token's key id is not text.")
+    keys = [key for key in discovery.keys(key_id) if algorithm in key.algorithms]
+    if not keys or (key_id is None and len(keys) > 1):
+        raise TokenError("The token is signed with a key that its issuer does not have.")
+    claims: dict[str, Any] | None = None
+    for key in keys:
+        try:
+            claims = jwt.decode(
+                token,
+                key.key,
+                algorithms=[str(algorithm)],
+                audience=list(audiences),
+                issuer=provider.issuer,
+                leeway=provider.leeway_seconds,
+                options={"require": ["exp", "iat", "iss", "aud", *required]},
+            )
+            break
+        except jwt.InvalidSignatureError:
+            continue
+        except jwt.PyJWTError as error:
+            raise TokenError(_sentence(error)) from None
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            raise TokenError("The token's claims have the wrong form.") from None
+    if claims is None:
+        raise TokenError("The token's signature is wrong.")
+    age = time.time() - float(claims["iat"])
+    if age > provider.max_age_seconds + provider.leeway_seconds:
+        raise TokenError("The token is too old.")
+    if not isinstance(claims.get("sub", ""), str) or claims.get("sub", "-") == "":
+        raise TokenError("The token's subject is not text.")
+    return claims
+
+
+_SENTENCES: Final = (
+    (jwt.ExpiredSignatureError, "The token has expired."),
+    (jwt.ImmatureSignatureError, "The token is not valid yet."),
+    (jwt.InvalidAudienceError, "The token is for another audience."),
+    (jwt.InvalidIssuerError, "The token's issuer is not accepted."),
+    (jwt.MissingRequiredClaimError, "The token lacks a claim that it must have."),
+)
+
+
+def _sentence(error: jwt.PyJWTError) -> str:
+    return next(
+        (text for kind, text in _SENTENCES if isinstance(error, kind)),
+        "The token's claims have the wrong form.",
+    )
+
+
+def _kind(header: Mapping[str, Any]) -> object:
+    kind = header.get("typ")
+    if not isinstance(kind, str):
+        return kind
+    return "JWT" if kind.upper() == "JWT" else kind.lower()
+
+
+def _scopes(claims: Mapping[str, Any]) -> Sequence[str]:
+    """`scope`, a string (RFC 8693), or `scp`, a string or a list, as some providers have it."""
+    given = claims.get("scope", claims.get("scp", ""))
+    if isinstance(given, str):
+        return given.split()
+    return [each for each in given if isinstance(each, str)] if isinstance(given, list) else []

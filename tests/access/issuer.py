@@ -1,0 +1,105 @@
+"""An issuer of our own: it serves its metadata and keys over HTTP and signs whatever it is told to.
+
+A real provider signs only what is right; these tests need tokens that are wrong in one thing each.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+RSA = rsa.generate_private_key(65537, 2048)
+OTHER_RSA = rsa.generate_private_key(65537, 2048)
+SMALL_RSA = rsa.generate_private_key(65537, 1024)  # noqa: S505 - to be refused
+EC = ec.generate_private_key(ec.SECP256R1())
+CLIENT = "annals"
+SCOPE = "topst-product-maintenance-changelog"
+
+
+def jwk(key: Any, name: str | None, **more: object) -> dict[str, object]:
+    """The public half of a key, as a JWK."""
+    kind = (
+        jwt.algorithms.RSAAlgorithm
+        if hasattr(key, "private_numbers") and isinstance(key, rsa.RSAPrivateKey)
+        else jwt.algorithms.ECAlgorithm
+    )
+    found = dict(json.loads(kind.to_jwk(key.public_key())), **more)
+    return found | ({"kid": name} if name else {})
+
+
+class Issuer:
+    """Serves on a port of the loopback address while it is used as a context."""
+
+    def __init__(self) -> None:
+        self.keys: list[dict[str, object]] = [jwk(RSA, "rsa"), jwk(EC, "ec", alg="ES256")]
+        self.metadata: dict[str, object] = {}
+        self.asked: list[str] = []
+        self.down = False
+        issuer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                issuer.asked.append(self.path)
+                body = issuer.answer(self.path)
+                self.send_response(404 if body is None or issuer.down else 200)
+                self.end_headers()
+                self.wfile.write(json.dumps(body).encode())
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Quiet."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/realm"
+
+    def answer(self, path: str) -> object:
+        """The JSON at a path, None where there is none."""
+        if path == "/realm/.well-known/openid-configuration":
+            return {"issuer": self.url, "jwks_uri": f"{self.url}/keys"} | self.metadata
+        return {"keys": self.keys} if path == "/realm/keys" else None
+
+    def claims(self, **changed: object) -> dict[str, Any]:
+        """Good claims of an access token, some changed; None takes one away."""
+        now = int(time.time())
+        good = {
+            "iss": self.url,
+            "sub": "service-account-audit",
+            "aud": CLIENT,
+            "client_id": "audit-system",
+            "scope": f"openid {SCOPE}",
+            "iat": now,
+            "exp": now + 300,
+        }
+        return {name: value for name, value in (good | changed).items() if value is not None}
+
+    def token(
+        self,
+        key: Any = RSA,
+        algorithm: str = "RS256",
+        kid: str | None = "rsa",
+        header: dict[str, object] | None = None,
+        **changed: object,
+    ) -> str:
+        """A signed token of claims()."""
+        names = ({"kid": kid} if kid else {}) | (header or {})
+        return jwt.encode(self.claims(**changed), key, algorithm, headers=names)
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def unsigned(header: dict[str, object], claims: dict[str, object], signature: bytes = b"") -> str:
+    """A token put together by hand."""
+    parts = [json.dumps(each).encode() for each in (header, claims)] + [signature]
+    return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
