@@ -1,7 +1,7 @@
 """Compares two snapshots: changes for people, a patch for programs. Nothing else compares."""
 
 from history.diff.change import MISSING, Change, Diff, Kind, Maybe, Operation
-from history.diff.filter import BadPath, find, matches, parse
+from history.diff.filter import BadPath, differs, find, matches, parse, touches
 from history.diff.identity import DEFAULT, Identity
 from history.diff.walk import changes, compare, patch
 
@@ -17,8 +17,10 @@ __all__ = [
     "Operation",
     "changes",
     "compare",
+    "differs",
     "find",
     "matches",
     "parse",
     "patch",
+    "touches",
 ]

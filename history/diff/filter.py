@@ -1,11 +1,15 @@
-"""Paths in requests (`path=/rate`): which changes and which values they select."""
+"""Paths in requests (`path=/rate`): what they select, and whether a version changed it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import zip_longest
 
+from history.diff.align import align
 from history.diff.change import MISSING, Change, Maybe
+from history.diff.identity import DEFAULT, Identity
 from history.diff.path import escape, name_item, split, unescape
+from history.diff.similarity import Similarity
 from history.diff.walk import changes
 from history.exactjson import Json
 
@@ -49,13 +53,68 @@ def _segment(segment: str) -> Segment:
     return Segment(unescape(segment))
 
 
-def matches(path: str | Path, change: Change) -> bool:
-    """Whether this change changed what is at the path, or anything below it.
+def touches(path: str | Path, old: Json, new: Json, identity: Identity = DEFAULT) -> bool:
+    """Whether a version with the snapshot `new` after `old` changed something at the path.
 
-    A step fits a list item by its key or by its index: in the new list, of removed items in the
-    old one.
-    Where something larger came, went or was replaced, the path is looked up in the old and in the
-    new value. A move of a larger thing changes nothing inside it.
+    So it is where what the path selects differs, and where a change has this path: an item that
+    moved, or in a list without keys a change at this index whose value was there before.
+    """
+    steps = parse(path) if isinstance(path, str) else path
+    if differs(steps, old, new, identity):
+        return True
+    return any(matches(steps, change) for change in changes(old, new, identity))
+
+
+def differs(path: str | Path, old: Maybe, new: Maybe, identity: Identity = DEFAULT) -> bool:
+    """Whether what the path selects (see find) differs between two snapshots.
+
+    An item named by its key is compared with the one of the same key, whatever else the lists
+    hold; of items that share it, the first with the first. An index means a place, whoever stands
+    there. With `*` the items of two lists are matched as in the diff.
+    """
+    steps = parse(path) if isinstance(path, str) else path
+    pairs: list[_Selected] = [(old, new, "")]
+    for step in steps:
+        pairs = [inner for pair in pairs for inner in _inside_both(pair, step, identity)]
+    return any(_differ(was, now, identity) for was, now, _ in pairs)
+
+
+# What a path selects in the old and in the new snapshot, and its pointer in the new one.
+_Selected = tuple[Maybe, Maybe, str]
+
+
+def _inside_both(pair: _Selected, step: Segment, identity: Identity) -> Iterator[_Selected]:
+    old, new, pointer = pair
+    if old is new:
+        return
+    if step.kind != "any":
+        both = zip_longest(_inside(old, step), _inside(new, step), fillvalue=("", MISSING))
+        for (_, was), (key, now) in both:
+            yield was, now, f"{pointer}/{escape(key)}"
+    elif type(old) is list and type(new) is list:
+        places = align(old, new, identity.at(pointer), Similarity())
+        for index, origin in enumerate(places.source):
+            yield MISSING if origin < 0 else old[origin], new[index], f"{pointer}/{index}"
+        for origin in places.gone:
+            yield old[origin], MISSING, ""
+    else:
+        before, after = dict(_inside(old, step)), dict(_inside(new, step))
+        for key in {**before, **after}:
+            yield before.get(key, MISSING), after.get(key, MISSING), f"{pointer}/{escape(key)}"
+
+
+def _differ(old: Maybe, new: Maybe, identity: Identity) -> bool:
+    if old is MISSING or new is MISSING:
+        return old is not new
+    return bool(changes(old, new, identity))
+
+
+def matches(path: str | Path, change: Change) -> bool:
+    """Whether the path leads to this change, or to something above it.
+
+    A step fits a list item by its key or by its index: in the new list, for removed items in the
+    old one. A path that leads into what was added, removed or replaced fits if what it selects
+    there differs. A move changes nothing inside what moved.
     """
     steps = parse(path) if isinstance(path, str) else path
     places, names = split(change.path), split(change.key_path)
@@ -65,10 +124,7 @@ def matches(path: str | Path, change: Change) -> bool:
     rest = steps[len(places) :]
     if not rest:
         return True
-    if change.kind == "moved":
-        return False
-    old, new = dict(_values(change.old, rest)), dict(_values(change.new, rest))
-    return old.keys() != new.keys() or any(changes(old[place], new[place]) for place in old)
+    return change.kind != "moved" and differs(rest, change.old, change.new)
 
 
 def _fits(step: Segment, place: str, name: str) -> bool:
@@ -76,31 +132,26 @@ def _fits(step: Segment, place: str, name: str) -> bool:
         return True
     if step.kind == "item":
         return name == name_item(step.field, step.text)
-    # of a removed field in a moved item the pointer has the old index and the key path the new one
+    # If a removed field was in a moved item, the pointer has the old index, the key path the new.
     return unescape(place) == step.text or (name[:1] != "[" and unescape(name) == step.text)
 
 
-def find(path: str | Path, document: Json) -> Iterator[tuple[str, Json]]:
-    """The pointer and the value of all that the path means in a snapshot, in document order.
+def find(path: str | Path, document: Maybe) -> list[tuple[str, Json]]:
+    """The pointer and the value of all that the path selects in a snapshot, in document order.
 
-    Nothing, one, or, where the path has a `*` or a key that two items share, many.
+    Nothing, one, or, if the path has a `*` or a key that several items share, many.
     """
-    steps = parse(path) if isinstance(path, str) else path
-    return _values(document, steps)
+    found: list[tuple[str, Json]] = [] if document is MISSING else [("", document)]
+    for step in parse(path) if isinstance(path, str) else path:
+        found = [
+            (f"{pointer}/{escape(key)}", inner)
+            for pointer, value in found
+            for key, inner in _inside(value, step)
+        ]
+    return found
 
 
-def _values(value: Maybe, steps: Path, pointer: str = "") -> Iterator[tuple[str, Json]]:
-    if value is MISSING:
-        return
-    if not steps:
-        yield pointer, value
-        return
-    step, rest = steps[0], steps[1:]
-    for key, inner in _inside(value, step):
-        yield from _values(inner, rest, f"{pointer}/{escape(key)}")
-
-
-def _inside(value: Json, step: Segment) -> Iterator[tuple[str, Json]]:
+def _inside(value: Maybe, step: Segment) -> Iterator[tuple[str, Json]]:
     if type(value) is dict:
         if step.kind == "any":
             yield from value.items()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from history import labels, people
-from history.diff import MISSING, Maybe, changes, find
+from history.diff import MISSING, Maybe, differs, find
 from history.entities import Entity
 from history.exactjson import Json
 from history.labels import Label
@@ -137,15 +137,17 @@ def field(
         start = Key(version, moment)
     found: list[tuple[Pair, Maybe, datetime | None]] = []
     following: Key | None = None
+    before: Maybe = MISSING
     scanned = 0
     for pair in chain(entity, id, start):
-        before = _value(path, pair.before.data) if pair.before else MISSING
-        value = _value(path, pair.row.data)
-        changed = not _equal(before, value)
+        data = parse(pair.row.data) if before is MISSING else before
+        before = parse(pair.before.data) if pair.before else MISSING
+        changed = differs(path, before, data, compose.identity(entity))
         if scanned == paging.SCAN or (changed and len(found) == size):
             following = pair.row.key
             break
         if changed:
+            value = next((value for _, value in find(path, data)), MISSING)
             found.append((pair, value, until))
             until = pair.row.updated_at
         scanned += 1
@@ -157,13 +159,3 @@ def field(
         values=tuple(FieldValue(value, origins[pair.place], to) for pair, value, to in found),
         next_token=token.issue(binding, (*following, until)) if following else None,
     )
-
-
-def _value(path: str, snapshot: bytes) -> Maybe:
-    return next((value for _, value in find(path, parse(snapshot))), MISSING)
-
-
-def _equal(old: Maybe, new: Maybe) -> bool:
-    if old is MISSING or new is MISSING:
-        return old is new
-    return not changes(old, new)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
-from history.diff import BadPath, changes, matches, parse
+from history.diff import BadPath, parse, touches
 from history.record import ID_LENGTH
 from history.timeline import compose, token
 from history.timeline.neighbours import Pair, Place
@@ -126,5 +126,5 @@ def _matching(read: Reader, path: str, after: Place | None, size: int) -> Slice:
 def _touches(path: str, pair: Pair, snapshots: compose.Snapshots) -> bool:
     if pair.before is None:
         return False
-    both = (snapshots.of(pair.before), snapshots.of(pair.row), compose.identity(pair.entity))
-    return any(matches(path, change) for change in changes(*both))
+    both = (snapshots.of(pair.before), snapshots.of(pair.row))
+    return touches(path, *both, compose.identity(pair.entity))

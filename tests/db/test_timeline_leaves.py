@@ -12,7 +12,14 @@ from history import timeline
 from history.diff import MISSING
 from history.entities import ROOT
 from history.record import ChangeType
-from history.timeline import BadParameterError, NoVersionError, OlderThanRetentionError, rows
+from history.timeline import (
+    BadParameterError,
+    Filters,
+    NoVersionError,
+    OlderThanRetentionError,
+    Query,
+    rows,
+)
 from tests.db.store import T0, Store, minute
 
 
@@ -206,3 +213,25 @@ def test_blame_reads_each_version_once(
     # All keys, and each version; only where a batch ends one is read a second time.
     assert sum(read) <= 2 * len(versions) + 10
     assert len(read) <= 6
+
+
+@pytest.mark.parametrize(
+    "path, states",
+    [
+        ("/docs/[pid=a]/s", [[{"pid": "a", "s": 1}, {"s": 9}], [{"pid": "a", "s": 2}, {"s": 9}]]),
+        ("/docs/[pid=a]/s", [[{"pid": "a", "s": 1}, {"pid": "a"}], [{"pid": "a"}]]),
+        ("/docs/[id=1]/s", [[{"pid": "a", "id": 1, "s": 1}], [{"pid": "a", "id": 1, "s": 2}]]),
+        ("/docs/[pid=a]/s", [[{"pid": "a", "s": 1}, 5], [{"pid": "b", "s": 1}, 5]]),
+        ("/docs/1", [["a", "b"], ["new", "a", "b"]]),
+    ],
+)
+def test_the_filter_and_the_field_mean_the_same_by_a_path(
+    store: Store, path: str, states: list[Any]
+) -> None:
+    for version, docs in enumerate([*states, states[-1], *states[::-1]]):
+        store.add("A1", version, {"docs": docs, "x": version}, version)
+    query = Query(entity=ROOT, id="A1", filters=Filters(path=path))
+    kept = [version.version for version in timeline.page(query).versions]
+    assert kept == [4, 1]
+    # The first version changed nothing, but its value is one of the field's.
+    assert [value.origin.version for value in timeline.field(ROOT, "A1", path).values] == [4, 1, 0]

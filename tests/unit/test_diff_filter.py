@@ -1,12 +1,14 @@
 """Which changes a `path=` filter lets through, and which values a path means."""
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from history.diff import BadPath, changes, find, matches, parse
-from tests.unit.diff_documents import PAIRS, equal
+from history.diff import BadPath, changes, differs, find, matches, parse, touches
+from tests.unit.diff_documents import DOCUMENTS, PAIRS, equal
 
 OLD = {
     "rate": "18.4",
@@ -146,3 +148,104 @@ def test_find() -> None:
     assert list(find("/rate/x", NEW)) == []
     assert list(find("/participants/" + "9" * 5000, NEW)) == []
     assert list(find("/[id=true]", [{"id": True}])) == []
+    assert list(find("/a" * 20_000, {"a": 1})) == []
+
+
+ODD_LISTS: list[tuple[str, Any, Any, bool]] = [
+    # one item has no key
+    ("/docs/[pid=a]/s", [{"pid": "a", "s": 1}, {"s": 9}], [{"pid": "a", "s": 2}, {"s": 9}], True),
+    ("/docs/[pid=a]/s", [{"pid": "a", "s": 1}, {"s": 8}], [{"s": 9}, {"pid": "a", "s": 1}], False),
+    ("/docs/[pid=a]/s", [{"pid": "a", "s": 1}, 5], [7, {"pid": "a", "s": 2}, 5], True),
+    # another item has its key twice
+    (
+        "/docs/[pid=a]/s",
+        [{"pid": "a", "s": 1}, {"pid": "b"}, {"pid": "b"}],
+        [{"pid": "b"}, {"pid": "a", "s": 2}],
+        True,
+    ),
+    # two items share the key
+    ("/docs/[pid=a]/s", [{"pid": "a", "s": 1}] * 2, [{"pid": "a", "s": 1}, {"pid": "a"}], True),
+    ("/docs/[pid=a]/s", [{"pid": "a", "s": 1}] * 2, [{"pid": "a", "s": 1}] * 2, False),
+    ("/docs/[pid=a]/s", [{"pid": "a", "s": 1}] * 2, [{"pid": "a", "s": 1}], True),
+    # items have both keys, and are matched by the other one
+    ("/docs/[id=1]/s", [{"pid": "a", "id": 1, "s": 1}], [{"pid": "a", "id": 1, "s": 2}], True),
+    (
+        "/docs/[id=1]/s",
+        [{"pid": "a", "id": 1, "s": 1}, {"pid": "b", "id": 2, "s": 1}],
+        [{"pid": "b", "id": 2, "s": 2}, {"pid": "a", "id": 1, "s": 1}],
+        False,
+    ),
+    ("/docs/[id=1]/s", [{"pid": "a", "id": 1, "s": 1}], [{"pid": "a", "id": 2, "s": 1}], True),
+    # any other field names an item too
+    ("/docs/[kind=x]/s", [{"kind": "x", "s": 1}], [{"kind": "x", "s": 2}], True),
+    # the key goes from one item to the next, and the items are matched by what they hold
+    ("/docs/[pid=a]/s", [{"pid": "a", "s": 1}, {}], [{"pid": "b", "s": 1}, {}], True),
+    # a move of the item itself, and what an index means
+    (
+        "/docs/[pid=a]",
+        [{"pid": "a"}, {"pid": "b"}, {"pid": "c"}],
+        [{"pid": "b"}, {"pid": "c"}, {"pid": "a"}],
+        True,
+    ),
+    ("/docs/0/pid", [{"pid": "a"}, {"pid": "b"}], [{"pid": "b"}, {"pid": "a"}], True),
+    ("/docs/1", ["a", "b"], ["new", "a", "b"], True),
+    ("/docs/0", ["a", "b"], ["a", "new", "b"], False),
+    # any item
+    ("/docs/*/s", [{"pid": "a", "s": 1}, {"s": 9}], [{"s": 9}, {"pid": "a", "s": 1}], False),
+    ("/docs/*/s", [{"pid": "a", "s": 1}, {"s": 9}], [{"s": 9}, {"pid": "a", "s": 2}], True),
+    ("/docs/*/s", {"0": {"s": 1}}, [{"s": 1}], False),
+    ("/docs/*/s", {"0": {"s": 1}}, [{"s": 2}], True),
+    ("/docs/*/s", None, [{"s": 2}], True),
+    ("/docs/*/x", None, [{"s": 2}], False),
+]
+
+
+@pytest.mark.parametrize("path, old, new, touched", ODD_LISTS)
+def test_an_item_is_found_by_its_key_whatever_else_the_list_holds(
+    path: str, old: Any, new: Any, touched: bool
+) -> None:
+    assert touches(path, {"docs": old}, {"docs": new}) is touched
+    assert touches(path, {"docs": new}, {"docs": old}) is touched
+
+
+NAMED = st.builds(
+    lambda pid, id, inner: {"pid": pid, "id": id, "s": inner},
+    st.sampled_from(["a", "b", 7, "7", None]),
+    st.sampled_from([1, 2, "1"]),
+    st.integers(0, 1),
+)
+LISTS = st.lists(NAMED | st.just({"s": 0}) | st.just("x"), max_size=4)
+ITEM = st.sampled_from(["[pid=a]", "[pid=7]", "[id=1]", "[id=2]", "[none=1]"])
+
+
+def named(items: Any, item: str) -> list[Any]:
+    """What stands in `s` of the items that a segment names; nothing borrowed from the filter."""
+    field, _, value = item.strip("[]").partition("=")
+    return [
+        one["s"]
+        for one in items
+        if isinstance(one, dict)
+        and field in one
+        and one[field] is not None
+        and str(one[field]) == value
+    ]
+
+
+@given(LISTS, LISTS, ITEM)
+def test_a_key_path_is_touched_iff_what_it_selects_differs(old: Any, new: Any, item: str) -> None:
+    found = touches(f"/x/{item}/s", {"x": old}, {"x": new})
+    assert found is (named(old, item) != named(new, item))
+    assert differs(f"/x/{item}/s", {"x": old}, {"x": new}) is found
+
+
+@given(PAIRS)
+def test_every_change_touches_its_own_paths(pair: tuple[Any, Any]) -> None:
+    for change in changes(*pair):
+        assert touches(change.key_path, *pair)
+        assert touches("", *pair)
+
+
+@given(DOCUMENTS)
+def test_a_copy_differs_nowhere(document: Any) -> None:
+    for path in ("", "/*", "/*/*", "/[pid=a]/*", "/0"):
+        assert not touches(path, document, deepcopy(document))
