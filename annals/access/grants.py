@@ -28,8 +28,8 @@ WEB_WRITES = (
     "django_session",
     "django_admin_log",
 )
-CONSUMER_ADDS = ("ingest_gap", "ingest_quarantine")
-CONSUMER_MOVES = ("ingest_ledger", "search_key")
+CONSUMER_ADDS = ("ingest_gap",)
+CONSUMER_MOVES = ("ingest_ledger", "ingest_quarantine", "search_key")
 
 
 def statements() -> Iterator[sql.Composed]:

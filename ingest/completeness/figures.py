@@ -64,6 +64,8 @@ def entries() -> list[Entry]:
     unresolved = (
         Quarantined.objects.exclude(status=Quarantined.Status.RESOLVED)
         .filter(**{name: OuterRef(name) for name in place})
+        # Where a topic is read again, the ledger counts what was read since.
+        .filter(offset__gte=OuterRef("first_offset"), offset__lt=OuterRef("next_offset"))
         .order_by()
         .values(*place)
         .annotate(count=Count("id"))

@@ -57,17 +57,20 @@ def take(
 
 def resolve(connection: Connection, locked: LockedMessage, became: str) -> None:
     """Settle a message that was stored (`stored`), was stored before (`repeated`) or is too old by
-    now (`expired`), and move it in the ledger's counts."""
+    now (`expired`), and move it in the ledger's counts, unless its partition is read again and
+    the ledger does not count this message yet."""
     connection.execute(
         "UPDATE ingest_quarantine SET status = 'resolved', outcome = %s, attempts = attempts + 1,"
         " settled_at = now(), next_attempt = NULL WHERE id = %s",
         (became, locked.id),
     )
+    message = locked.message
     column = {"stored": "stored", "repeated": "repeated", "expired": "expired"}[became]
     connection.execute(
         f"UPDATE ingest_ledger SET quarantined = quarantined - 1, {column} = {column} + 1"  # noqa: S608
-        " WHERE topic = %s AND topic_id = %s AND partition = %s",
-        (locked.message.topic, locked.topic_id, locked.message.partition),
+        " WHERE topic = %s AND topic_id = %s AND partition = %s"
+        " AND %s >= first_offset AND %s < next_offset",
+        (message.topic, locked.topic_id, message.partition, message.offset, message.offset),
     )
 
 

@@ -27,13 +27,15 @@ class Fenced(Exception):
 @dataclass(frozen=True, slots=True)
 class Claim:
     """The right to write one partition from next_offset on. resume_until: bad messages before
-    this offset go to quarantine whatever the limits are."""
+    this offset go to quarantine whatever the limits are. reread_until: the quarantine has messages
+    from next_offset up to here, because the partition is read again; 0 if it has none."""
 
     source: TopicPartition
     epoch: int
     next_offset: int
     resume_until: int
     halted: bool
+    reread_until: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,10 @@ def _claim(connection: Connection, source: TopicPartition, earliest: int) -> Cla
         VALUES (%(topic)s, %(topic_id)s, %(partition)s, %(earliest)s, %(earliest)s, 1,
                 0, 0, 0, 0, 0, 0, 0, '', now(), now())
         ON CONFLICT (topic, topic_id, partition) DO UPDATE SET epoch = l.epoch + 1
-        RETURNING epoch, next_offset, coalesce(resume_until, 0), halted_at IS NOT NULL
+        RETURNING epoch, next_offset, coalesce(resume_until, 0), halted_at IS NOT NULL,
+            (SELECT coalesce(max("offset") + 1, 0) FROM ingest_quarantine q
+             WHERE q.topic = l.topic AND q.topic_id = l.topic_id AND q.partition = l.partition
+                 AND q."offset" >= l.next_offset)
         """,
         {
             "topic": source.topic,
@@ -101,8 +106,15 @@ def _claim(connection: Connection, source: TopicPartition, earliest: int) -> Cla
         },
     ).fetchone()
     assert row is not None  # RETURNING of an upsert  # noqa: S101
-    epoch, next_offset, resume_until, halted = row
-    return Claim(source, int(epoch), int(next_offset), int(resume_until), bool(halted))  # type: ignore[call-overload]
+    epoch, next_offset, resume_until, halted, reread_until = row
+    return Claim(
+        source,
+        int(epoch),  # type: ignore[call-overload]
+        int(next_offset),  # type: ignore[call-overload]
+        int(resume_until),  # type: ignore[call-overload]
+        bool(halted),
+        int(reread_until),  # type: ignore[call-overload]
+    )
 
 
 _ADVANCE = """

@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from psycopg.types.json import Jsonb
 
 from ingest.source.message import TopicPartition
-from ingest.store.batch import Reject
+from ingest.store.batch import Progress, Reject
 from ingest.store.ledger import Claim, Connection
 
 FIRST_PAUSE_SECONDS = 60
+
+_ADD = """
+INSERT INTO ingest_quarantine AS q (topic, topic_id, partition, "offset", timestamp, key, value,
+    headers, reason, detail, status, attempts, first_seen, next_attempt, outcome)
+VALUES (%s, %s, %s, %s, CASE WHEN %s >= 0 THEN to_timestamp(%s / 1000.0) END, %s, %s,
+    %s, %s, %s, 'new', 0, now(), now() + make_interval(secs => %s), '')
+ON CONFLICT (topic, topic_id, partition, "offset") DO UPDATE SET
+    key = excluded.key, value = excluded.value, headers = excluded.headers,
+    reason = excluded.reason, detail = excluded.detail,
+    (status, attempts, next_attempt, settled_at, outcome) = (
+        SELECT * FROM (VALUES
+            (excluded.status, 0, excluded.next_attempt, NULL::timestamptz, ''),
+            (q.status, q.attempts, q.next_attempt, q.settled_at, q.outcome)
+        ) v OFFSET CASE q.status WHEN 'resolved' THEN 0 ELSE 1 END LIMIT 1)
+"""
+# Messages that were quarantined when their partition was read before, and now were not.
+_NOT_AGAIN = """
+UPDATE ingest_quarantine SET status = 'resolved', outcome = 'read again',
+    settled_at = now(), next_attempt = NULL
+WHERE topic = %s AND topic_id = %s AND partition = %s AND "offset" >= %s AND "offset" < %s
+    AND status <> 'resolved' AND "offset" <> ALL(%s)
+"""
 
 
 def add(
     connection: Connection, rejects: Sequence[Reject], claims: Mapping[TopicPartition, Claim]
 ) -> None:
-    """Put messages into quarantine, inside the caller's transaction."""
+    """Put messages into quarantine, inside the caller's transaction.
+
+    A message that is there already was read again: its reason is updated. It keeps its status and
+    attempts, unless it was resolved: then it is new.
+    """
     if not rejects:
         return
     ids = {(source.topic, source.partition): source.topic_id for source in claims}
     with connection.cursor() as cursor:
         cursor.executemany(
-            'INSERT INTO ingest_quarantine (topic, topic_id, partition, "offset", timestamp, key,'
-            " value, headers, reason, detail, status, attempts, first_seen, next_attempt, outcome)"
-            " VALUES (%s, %s, %s, %s, CASE WHEN %s >= 0 THEN to_timestamp(%s / 1000.0) END, %s, %s,"
-            " %s, %s, %s, 'new', 0, now(), now() + make_interval(secs => %s), '')",
+            _ADD,
             [
                 (
                     message.topic,
@@ -44,4 +67,27 @@ def add(
                 for reject in rejects
                 for message in (reject.message,)
             ],
+        )
+
+
+def settle_read_again(
+    connection: Connection,
+    rejects: Iterable[Reject],
+    read: Mapping[TopicPartition, Progress],
+    claims: Mapping[TopicPartition, Claim],
+) -> None:
+    """Resolve the messages in quarantine that were read again and are not among the rejects, inside
+    the caller's transaction. read: the offsets that the batch covers."""
+    again = [source for source, each in read.items() if each.start < claims[source].reread_until]
+    if not again:
+        return
+    bad: dict[tuple[str, int], list[int]] = {}
+    for reject in rejects:
+        message = reject.message
+        bad.setdefault((message.topic, message.partition), []).append(message.offset)
+    for source in again:
+        place = (source.topic, source.topic_id, source.partition)
+        offsets = (read[source].start, read[source].next)
+        connection.execute(
+            _NOT_AGAIN, (*place, *offsets, bad.get((source.topic, source.partition), []))
         )

@@ -127,7 +127,9 @@ class Writer:
                     self._store(connection, BY_NAME[name], batch.rows[name], result, path)
                 if path is not _Path.ISOLATED:
                     index(connection, batch.keys)
-                rejects.add(connection, [*batch.rejects, *result.rejects], claims)
+                bad = [*batch.rejects, *result.rejects]
+                rejects.add(connection, bad, claims)
+                rejects.settle_read_again(connection, bad, batch.progress, claims)
                 written = _count(batch, result)
                 ledger.advance(connection, _moves(batch, claims, high, written))
         except errors.CheckViolation as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,10 +14,12 @@ from psycopg import errors
 
 from annals.access.grants import CONSUMER, WEB
 from history.entities import ENTITIES
+from ingest.quarantine.messages import Selection
+from ingest.quarantine.retry import retry
 from ingest.store.connect import connect
 from ingest.store.transaction import Writer
 from tests.db.ingested import Ingested, ingested
-from tests.messages import value
+from tests.messages import WINDOW, value
 
 __all__ = ["ingested"]
 
@@ -80,6 +83,8 @@ def test_the_consumer_can_do_all_its_work(ingested: Ingested) -> None:
     ingested.writer = Writer(restricted)
     ingested.write(value(id="a", data={"realtyCrmId": "R-1"}), b"not json")
     ingested.write(value(id="a", data={"realtyCrmId": "R-1"}), value(id="b"))
+    with restricted() as plain:
+        assert sum(retry(plain, Selection(), WINDOW), Counter()) == {"retrying": 1}
     ingested.writer.close()
     with connection.cursor() as cursor:
         cursor.execute("SELECT id FROM product_instance_aud ORDER BY id")
