@@ -9,6 +9,7 @@ from functools import partial
 import msgspec
 
 from history import days
+from history.archive import manifest
 from history.archive.manifest import Manifest
 from history.archive.store import ArchiveError, Store
 from history.archive.write import archive, count
@@ -27,13 +28,16 @@ class Archiver:
     ) -> None:
         """progress: called with table, day and rows done so far."""
         self.archived: dict[tuple[str, date], Manifest] = {}
+        self._rows: dict[tuple[str, date], int] = {}
         self._store = store
         self._progress = progress
 
     def archive(self, connection: Connection, table: str, day: date) -> None:
         """Archive a day. Raises ArchiveError or OSError if that is not possible."""
+        self._check_known(table, day)
         place = days.locate(connection, table, day)
         progress = partial(self._progress, table, day)
+        self._rows[table, day] = count(connection, place.child)
         done = archive(connection, self._store, BY_TABLE[table], day, place.child, progress)
         self.archived[table, day] = done
         ArchivedDay.objects.update_or_create(
@@ -48,11 +52,25 @@ class Archiver:
                 "archived_at": done.archived_at,
             },
         )
+        manifest.tidy(self._store, table, day, done.files)
 
     def confirm(self, connection: Connection, table: str, day: date) -> None:
-        """Check that the table has exactly the rows that are in the archive, when nobody can write
-        to it any more. Raises ArchiveError otherwise; the next run archives it again."""
+        """Check that the table has no more rows than were archived, when nobody can write to it any
+        more. Raises ArchiveError otherwise; the next run archives it again."""
         place = days.locate(connection, table, day)
-        rows, kept = count(connection, place.child), self.archived[table, day].rows
-        if rows != kept:
-            raise ArchiveError(f"{table} {day} has {rows} rows by now, {kept} are in the archive")
+        rows, archived = count(connection, place.child), self._rows[table, day]
+        if rows != archived:
+            raise ArchiveError(f"{table} {day} has {rows} rows by now, {archived} are archived")
+
+    def _check_known(self, table: str, day: date) -> None:
+        """Raise ArchiveError if the archive has less of a day than the database says."""
+        known = ArchivedDay.objects.filter(table=table, day=day).first()
+        if known is None:
+            return
+        found = manifest.load(self._store, table, day)
+        if (found.rows if found else 0) < known.rows:
+            raise ArchiveError(
+                f"{known.rows} rows of {table} {day} were archived, and {self._store.url} does not "
+                "have them. Check ANNALS_ARCHIVE_URL and the files there, or give up the archived "
+                "rows of this day with `partitions forget`"
+            )

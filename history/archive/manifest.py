@@ -1,11 +1,18 @@
-"""What the archive says of a day: its files, their sums, and the digest of its rows."""
+"""What the archive says of a day: its files, their checksums, and the digest of its rows.
+
+The manifest is the only list of the files that count, and it is replaced as a whole. A file is
+never written twice under one name, so a manifest stays true until the next one replaces it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from datetime import date, datetime
 
 import msgspec
 
+from history.archive import parquet
+from history.archive.parquet import Row
 from history.archive.store import ArchiveError, Store, folder
 
 FORMAT = 1
@@ -25,8 +32,9 @@ class File(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Manifest(msgspec.Struct, frozen=True, rename="camel"):
-    """One day of one table, complete. digest: as history.canonical computes it, the same that the
-    day's seal has. table_bytes: what the day took in PostgreSQL, with indexes and TOAST."""
+    """One day of one table, complete. digest: of the ordered rows, as history.canonical computes
+    it. table_bytes: the size of the day in PostgreSQL, with indexes and TOAST. generation: 1, and
+    one more with each merge of rows that came later."""
 
     table: str
     day: date
@@ -35,6 +43,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
     table_bytes: int
     archived_at: datetime
     files: tuple[File, ...]
+    generation: int = 1
     format: int = FORMAT
 
     @property
@@ -42,10 +51,17 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
         return sum(file.bytes for file in self.files)
 
 
+class Progress(msgspec.Struct, frozen=True):
+    """The finished files of a generation whose manifest is not written yet."""
+
+    generation: int
+    files: tuple[File, ...]
+
+
 def load(store: Store, table: str, day: date) -> Manifest | None:
-    """The manifest of a day; None where the day is not in the archive. Raises ArchiveError for one
-    that cannot be understood."""
-    name = f"{folder(table, day)}/manifest.json"
+    """The manifest of a day; None if the day is not in the archive. Raises ArchiveError if it
+    cannot be understood."""
+    name = _path(table, day, "manifest")
     text = store.read(name)
     if text is None:
         return None
@@ -59,24 +75,67 @@ def load(store: Store, table: str, day: date) -> Manifest | None:
 
 
 def save(store: Store, manifest: Manifest) -> None:
-    """Write the manifest: from here on the day counts as archived."""
-    _write(store, f"{folder(manifest.table, manifest.day)}/manifest.json", manifest)
+    """Write the manifest: from now on exactly these files are the archived day."""
+    store.put(_path(manifest.table, manifest.day, "manifest"), _json(manifest))
 
 
-def load_progress(store: Store, table: str, day: date) -> list[File]:
-    """The files of a day that an interrupted run has finished."""
-    text = store.read(f"{folder(table, day)}/progress.json")
-    return [] if text is None else msgspec.json.decode(text, type=list[File])
+def delete(store: Store, table: str, day: date) -> None:
+    """Delete the manifest: the day is not archived any more. Its files are left to `tidy`."""
+    store.delete(_path(table, day, "manifest"))
 
 
-def save_progress(store: Store, table: str, day: date, files: list[File]) -> None:
-    _write(store, f"{folder(table, day)}/progress.json", files)
+def load_progress(store: Store, table: str, day: date) -> Progress | None:
+    """The finished files of an interrupted run; None if there are none that can be used."""
+    text = store.read(_path(table, day, "progress"))
+    try:
+        return None if text is None else msgspec.json.decode(text, type=Progress)
+    except msgspec.DecodeError:
+        return None
+
+
+def save_progress(store: Store, table: str, day: date, progress: Progress) -> None:
+    store.put(_path(table, day, "progress"), _json(progress))
 
 
 def clear_progress(store: Store, table: str, day: date) -> None:
-    store.delete(f"{folder(table, day)}/progress.json")
+    store.delete(_path(table, day, "progress"))
 
 
-def _write(store: Store, name: str, what: object) -> None:
-    with store.write(name) as sink:
-        sink.write(msgspec.json.format(msgspec.json.encode(what), indent=2))
+def tidy(store: Store, table: str, day: date, needed: Iterable[File]) -> None:
+    """Delete the Parquet files of a day that are not needed, unfinished ones too: those of replaced
+    generations, and those that interrupted runs left. Only with the lock of maintain's runs."""
+    clear_progress(store, table, day)
+    keep = {file.name for file in needed}
+    for name in store.names(folder(table, day)):
+        if ".parquet" in name and name not in keep:
+            store.delete(name)
+
+
+def damaged(store: Store, manifest: Manifest) -> str | None:
+    """What is wrong with the first file that is not as it was written; None if all are. Reads
+    every byte."""
+    return next(filter(None, (damage(store, file) for file in manifest.files)), None)
+
+
+def damage(store: Store, file: File) -> str | None:
+    """What is wrong with a file: it is missing or has other bytes; None if it is as written."""
+    try:
+        found = store.sha256(file.name)
+    except FileNotFoundError:
+        return f"{file.name} is missing in the archive"
+    return None if found == (file.sha256, file.bytes) else f"{file.name} has changed in the archive"
+
+
+def rows(store: Store, manifest: Manifest) -> Iterator[Row]:
+    """The archived rows of a day, in their order; one row group in memory."""
+    for file in manifest.files:
+        with store.open(file.name) as opened:
+            yield from parquet.rows(opened)
+
+
+def _path(table: str, day: date, name: str) -> str:
+    return f"{folder(table, day)}/{name}.json"
+
+
+def _json(value: object) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
-from history.archive import parquet
+from history.archive import manifest, parquet
+from history.archive.manifest import File
 from history.archive.store import ArchiveError, Store
 from history.canonical import columns
 from history.entities import Entity
@@ -38,37 +41,53 @@ def versions(
     of version and time. A day that was restored comes from both places.
 
     Opens the files whose ids span the given one, and of those reads the row groups that may hold
-    it. Raises OSError where the archive does not answer, ArchiveError where a file is broken.
+    it. Raises OSError if the archive does not answer, ArchiveError if a file is broken.
     """
     days = ArchivedDay.objects.filter(table=entity.table)
     if since is not None:
         days = days.filter(day__gte=since)
     if until is not None:
         days = days.filter(day__lte=until)
-    names = [
-        file["name"]
-        for day in days.values_list("files", flat=True)
-        for file in day
-        if file["first"] <= id_ <= file["last"]
+    wanted = [
+        (day, msgspec.convert(files, list[File])) for day, files in days.values_list("day", "files")
     ]
     with ThreadPoolExecutor(READERS) as pool:
-        found = pool.map(lambda name: _from_file(store, entity, name, id_), names)
+        found = pool.map(lambda each: _from_day(store, entity, each[0], each[1], id_), wanted)
         return sorted(
             (version for part in found for version in part),
             key=lambda version: (version.version, version.updated_at),
         )
 
 
-def _from_file(store: Store, entity: Entity, name: str, id_: str) -> list[ArchivedVersion]:
+def _from_day(
+    store: Store, entity: Entity, day: date, files: Sequence[File], id_: str
+) -> list[ArchivedVersion]:
     try:
-        with store.open(name) as file:
-            groups = parquet.groups_of(file, id_)
-            if not groups:
-                return []
-            file.seek(0)
-            return [_version(entity, row) for row in parquet.rows(file, groups) if row[0] == id_]
-    except pa.ArrowException as error:
-        raise ArchiveError(f"{name}: {error}") from error
+        return _from_files(store, entity, files, id_)
+    except FileNotFoundError:
+        # A merge has replaced the files since the database was asked for them.
+        known = manifest.load(store, entity.table, day)
+        if known is None:
+            raise
+        return _from_files(store, entity, known.files, id_)
+
+
+def _from_files(
+    store: Store, entity: Entity, files: Sequence[File], id_: str
+) -> list[ArchivedVersion]:
+    found = []
+    for each in files:
+        if not each.first <= id_ <= each.last:
+            continue
+        try:
+            with store.open(each.name) as file:
+                if groups := parquet.groups_of(file, id_):
+                    file.seek(0)
+                    rows = parquet.rows(file, groups)
+                    found += [_version(entity, row) for row in rows if row[0] == id_]
+        except pa.ArrowException as error:
+            raise ArchiveError(f"{each.name}: {error}") from error
+    return found
 
 
 def _version(entity: Entity, row: parquet.Row) -> ArchivedVersion:

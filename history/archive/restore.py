@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 
 from psycopg import sql
@@ -10,7 +9,7 @@ from psycopg import sql
 from history import days
 from history.archive import manifest, parquet
 from history.archive.manifest import Manifest
-from history.archive.parquet import Row, row_hash
+from history.archive.parquet import row_hash
 from history.archive.store import ArchiveError, Store
 from history.archive.write import Progress, count
 from history.canonical import Connection, Digest, columns
@@ -85,7 +84,7 @@ def _fill(
     moment = names.index("updated_at")
     digest = Digest()
     with connection.cursor() as cursor, cursor.copy(query) as copy:
-        for row in _rows(store, wanted):
+        for row in manifest.rows(store, wanted):
             digest.add(row[0], row[1], row_hash(row))
             values = list(row)
             values[moment] = _timestamp(row[moment])
@@ -95,12 +94,6 @@ def _fill(
         if digest.rows != wanted.rows or digest.finish() != wanted.digest:
             raise ArchiveError(f"the files of {wanted.table} {wanted.day} are not as they were")
     progress(wanted.rows)
-
-
-def _rows(store: Store, wanted: Manifest) -> Iterator[Row]:
-    for file in wanted.files:
-        with store.open(file.name) as opened:
-            yield from parquet.rows(opened)
 
 
 def _timestamp(microseconds: int) -> str:

@@ -1,6 +1,6 @@
-"""Where the archive's files are: a directory, or an object store by its URL.
+"""The files of the archive: in a directory, or in an object store by its URL.
 
-pyarrow's own file systems do both, so that no further library is needed.
+pyarrow's own file systems do both, so no other library is needed.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ BLOCK = 1 << 20
 
 
 class ArchiveError(RuntimeError):
-    """The archive is not what it should be; the text names the file and what is wrong."""
+    """Something is wrong with the archive; the text names the file or the day."""
 
 
 class Store:
     """Files by names relative to the archive's root, `product_instance_aud/2026-08-21/...`."""
 
     def __init__(self, url: str) -> None:
-        """url: a directory's path, or file://, s3:// or gs:// as pyarrow takes it. Credentials for
-        S3 come from where its tools look for them (AWS_ACCESS_KEY_ID and so on)."""
+        """url: the path of a directory, or file://, s3:// or gs:// as pyarrow takes it. Credentials
+        for S3 come from its usual places (AWS_ACCESS_KEY_ID and so on)."""
         self.url = url if "://" in url else Path(url).absolute().as_uri()
         self._files, root = fs.FileSystem.from_uri(self.url)
         self._root = root.rstrip("/")
@@ -35,15 +35,15 @@ class Store:
 
     @contextmanager
     def write(self, name: str) -> Iterator[IO[bytes]]:
-        """A file to write, there under its name only when the block has ended without an error, and
-        safe on the disk by then."""
+        """A new file to write. It gets its name when the block ends without an error, and it is
+        safe on the disk then."""
         path = self._path(name)
         if not self._local:
             try:
                 with self._files.open_output_stream(path) as sink:
                     yield cast(IO[bytes], sink)
             except BaseException:
-                self.delete(name)  # closing the stream has made an object of what there was
+                self.delete(name)  # closing the stream has made an object of the part
                 raise
             return
         target = Path(path)
@@ -59,12 +59,34 @@ class Store:
             unfinished.unlink(missing_ok=True)
         _sync_directory(target.parent)
 
+    def put(self, name: str, data: bytes) -> None:
+        """Write a small file, or replace it: whoever reads it gets the old bytes or the new ones.
+
+        Not `write`: that deletes a file that was not finished, and here the old one must stay.
+        """
+        if self._local:
+            with self.write(name) as file:
+                file.write(data)
+        else:
+            with self._files.open_output_stream(self._path(name)) as sink:
+                sink.write(data)
+        if self.read(name) != data:
+            raise ArchiveError(f"{name}: what is read back is not what was written")
+
+    def names(self, folder: str) -> list[str]:
+        """The names of all files directly in a folder, unfinished ones too."""
+        selector = fs.FileSelector(self._path(folder), allow_not_found=True)
+        found = self._files.get_file_info(selector)
+        return sorted(
+            f"{folder}/{info.base_name}" for info in found if info.type == fs.FileType.File
+        )
+
     def open(self, name: str) -> IO[bytes]:
         """A file for reading in any order. Raises FileNotFoundError."""
         return cast(IO[bytes], self._files.open_input_file(self._path(name)))
 
     def read(self, name: str) -> bytes | None:
-        """The whole of a small file; None where there is none."""
+        """All bytes of a small file; None if it does not exist."""
         try:
             with self.open(name) as file:
                 return file.read()
@@ -72,7 +94,7 @@ class Store:
             return None
 
     def sha256(self, name: str) -> tuple[str, int]:
-        """SHA-256 in hex and size in bytes of a file, as the store gives it back."""
+        """SHA-256 in hex and size in bytes of a file, read from the store."""
         whole, size = hashlib.sha256(), 0
         with self.open(name) as file:
             while block := file.read(BLOCK):
@@ -81,7 +103,7 @@ class Store:
         return whole.hexdigest(), size
 
     def delete(self, name: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file if it exists."""
         if self._files.get_file_info(self._path(name)).type != fs.FileType.NotFound:
             self._files.delete_file(self._path(name))
 
@@ -90,7 +112,7 @@ class Store:
 
 
 def folder(table: str, day: date) -> str:
-    """Where the files of one day of one table are."""
+    """The folder of one day of one table."""
     return f"{table}/{day.isoformat()}"
 
 

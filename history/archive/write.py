@@ -1,21 +1,22 @@
-"""Putting one day of one table into the archive, and being sure that it is there."""
+"""Archiving one day of one table, with proof that all its rows are in the archive."""
 
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 
 from psycopg import sql
 
-from history import canonical, clock
+from history import clock
 from history.archive import manifest, parquet
 from history.archive.manifest import File, Manifest
+from history.archive.merge import Key, Rows
 from history.archive.parquet import Row, Writer, row_hash
 from history.archive.store import ArchiveError, Store, folder
-from history.canonical import Connection, Digest, digest, fields, order
+from history.canonical import Connection, Digest
 from history.entities import Entity
 
 FILE_ROWS = 500_000
@@ -25,19 +26,26 @@ Progress = Callable[[int], None]
 
 
 @dataclass
-class _Day:
-    """A day on its way into the archive: the digest so far, the files that are finished."""
+class _Generation:
+    """The files of a day that are being written: the digest so far, the files that are finished.
+
+    run: in the names of this run's files. No two runs write to one name, not even a run that was
+    frozen and the one that took over its work.
+    """
 
     store: Store
     entity: Entity
     day: date
+    number: int
     progress: Progress
+    run: str = field(default_factory=lambda: secrets.token_hex(4))
     digest: Digest = field(default_factory=Digest)
     files: list[File] = field(default_factory=list)
-    last: tuple[str, int, int] | None = None  # the key of the last row that is in a finished file
+    last: Key | None = None  # of the last row in a finished file
 
-    def name(self, number: int) -> str:
-        return f"{folder(self.entity.table, self.day)}/part-{number:05}.parquet"
+    def next_name(self) -> str:
+        number = len(self.files)
+        return f"{folder(self.entity.table, self.day)}/part-{number:05}-{self.run}.parquet"
 
 
 def archive(
@@ -48,109 +56,115 @@ def archive(
     source: sql.Composable,
     progress: Progress = lambda _: None,
 ) -> Manifest:
-    """Write the rows of `source`, the table of a day, read them back, and write the manifest.
+    """Make the archive have every row of `source`, the table of a day, and every row it had before.
 
-    What an interrupted run has finished is checked and kept. A day that is there already, with the
-    same digest, is left as it is. Memory: one row group. Raises ArchiveError where what is read
-    back is not what was written.
+    A day that is archived already and gets no new row stays as it is. Otherwise all rows go to new
+    files, which are read back, and one manifest replaces the other; the files of the former one
+    stay until `manifest.tidy`. Finished files of an interrupted run are checked and used. Memory:
+    one row group. Only with the lock of maintain's runs. Raises ArchiveError if an archived file is
+    damaged, if a row differs from its archived one, or if the table changes meanwhile.
     """
+    table = Rows(connection, store, entity, source)
     known = manifest.load(store, entity.table, day)
-    if known is not None and known.digest == digest(connection, entity, source).finish():
+    if known is None:
+        return _write(table, _Generation(store, entity, day, 1, progress))
+    damage = manifest.damaged(store, known)
+    new = _Generation(store, entity, day, known.generation + 1, progress)
+    if table.digest(progress) == known.digest:
+        return _write(table, new, known, known.digest) if damage else known
+    if damage:
+        raise ArchiveError(damage)
+    if count(connection, source) == 0:
         return known
-    work = _Day(store, entity, day, progress)
-    _resume(work)
-    resumed = bool(work.files)
-    with _ordered(connection, entity, source, work.last) as stream:
-        while _file(work, stream):
-            manifest.save_progress(store, entity.table, day, work.files)
-    rows, whole = work.digest.rows, work.digest.finish()
-    counted = count(connection, source)
-    # Between an interrupted run and this one the table may have changed anywhere.
-    same = not resumed or digest(connection, entity, source).finish() == whole
-    if counted != rows or not same:
-        manifest.clear_progress(store, entity.table, day)
+    both = replace(table, archived=known)
+    expected = both.digest(progress)
+    return known if expected == known.digest else _write(both, new, known, expected)
+
+
+def _write(
+    rows: Rows, new: _Generation, known: Manifest | None = None, expected: str | None = None
+) -> Manifest:
+    """Write and check the files of a generation, then its manifest. known: the manifest that it
+    replaces. expected: the digest of all rows, where it is computed already."""
+    table = new.entity.table, new.day
+    resumed = _resume(new)
+    with rows.ordered(new.last) as stream:
+        while _file(new, stream):
+            finished = manifest.Progress(new.number, tuple(new.files))
+            manifest.save_progress(new.store, *table, finished)
+    written, digest = new.digest.rows, new.digest.finish()
+    if expected is None and resumed:
+        expected = rows.digest(new.progress)  # the table may have changed between the two runs
+    if expected is None:
+        same = count(rows.connection, rows.source) == written
+    else:
+        same = digest == expected
+    if not same or (known and written < known.rows):
+        manifest.clear_progress(new.store, *table)
         raise ArchiveError(
-            f"{entity.table} {day}: {rows} rows written, {counted} are in the table, or others"
+            f"{table[0]} {table[1]} changed while it was archived: {written} rows were written, "
+            f"the table has {count(rows.connection, rows.source)}, or others; run it again"
         )
     done = Manifest(
-        table=entity.table,
-        day=day,
-        rows=counted,
-        digest=whole,
-        table_bytes=_bytes(connection, source),
+        table=new.entity.table,
+        day=new.day,
+        rows=written,
+        digest=digest,
+        table_bytes=max(_bytes(rows.connection, rows.source), known.table_bytes if known else 0),
         archived_at=clock.now(),
-        files=tuple(work.files),
+        files=tuple(new.files),
+        generation=new.number,
     )
-    manifest.save(store, done)
-    manifest.clear_progress(store, entity.table, day)
+    rows.connection.execute("SELECT 1")  # our session still exists, and so does its run lock
+    manifest.save(new.store, done)
     return done
 
 
-def _resume(work: _Day) -> None:
-    """Take over the finished files of an interrupted run, up to the first that is not sound."""
-    for known in manifest.load_progress(work.store, work.entity.table, work.day):
-        try:
-            found = work.store.sha256(known.name)
-        except FileNotFoundError:
-            return
-        if found != (known.sha256, known.bytes):
-            return
-        with work.store.open(known.name) as file:
-            for row in parquet.rows(file):
-                work.digest.add(row[0], row[1], row_hash(row))
-                work.last = (row[0], row[1], row[2])
-        work.files.append(known)
-        work.progress(work.digest.rows)
+def _resume(new: _Generation) -> bool:
+    """Use the finished files of an interrupted run, up to the first that is damaged; False if there
+    is none."""
+    known = manifest.load_progress(new.store, new.entity.table, new.day)
+    for file in known.files if known and known.generation == new.number else ():
+        if manifest.damage(new.store, file):
+            break
+        with new.store.open(file.name) as opened:
+            for row in parquet.rows(opened):
+                new.digest.add(row[0], row[1], row_hash(row))
+                new.last = (row[0], row[1], row[2])
+        new.files.append(file)
+        new.progress(new.digest.rows)
+    return bool(new.files)
 
 
-@contextmanager
-def _ordered(
-    connection: Connection,
-    entity: Entity,
-    source: sql.Composable,
-    after: tuple[str, int, int] | None,
-) -> Iterator[Iterator[Row]]:
-    """The rows in their order, those after a key; streamed, so that no day is held in memory."""
-    where = sql.SQL("true") if after is None else canonical.after(after)
-    query = sql.SQL("COPY (SELECT {} FROM {} WHERE {} ORDER BY {}) TO STDOUT (FORMAT BINARY)")
-    child = () if entity.root else ("text",)
-    with (
-        connection.cursor() as cursor,
-        cursor.copy(query.format(fields(entity), source, where, order(connection))) as copy,
-    ):
-        copy.set_types(["text", "int4", "int8", "text", "text", "int4", *child, "text"])
-        yield iter(copy.rows())
-
-
-def _file(work: _Day, stream: Iterator[Row]) -> bool:
-    """Write the next file and read it back; False where no row was left for one."""
+def _file(new: _Generation, stream: Iterator[Row]) -> bool:
+    """Write the next file and read it back; False if there are no more rows."""
     row = next(stream, None)
     if row is None:
         return False
-    name = work.name(len(work.files))
+    name = new.next_name()
     written, first, done = hashlib.sha256(), row[0], 0
-    with work.store.write(name) as sink:
-        writer = Writer(sink, work.entity)
+    with new.store.write(name) as sink:
+        writer = Writer(sink, new.entity)
         while row is not None:
             writer.add(row)
             hashed = row_hash(row)
             written.update(hashed)
-            work.digest.add(row[0], row[1], hashed)
+            new.digest.add(row[0], row[1], hashed)
             last, done = row[0], done + 1
             if done % parquet.GROUP_ROWS == 0:
-                work.progress(work.digest.rows)
+                new.progress(new.digest.rows)
             row = next(stream, None) if done < FILE_ROWS else None
         writer.close()
-    sha256, size = work.store.sha256(name)
+    sha256, size = new.store.sha256(name)
     file = File(name, done, size, sha256, written.hexdigest(), first, last)
-    check(work.store, file)
-    work.files.append(file)
-    work.progress(work.digest.rows)
+    check(new.store, file)
+    new.files.append(file)
+    new.progress(new.digest.rows)
     return True
 
 
 def check(store: Store, file: File) -> None:
-    """Read a file back, row by row. Raises ArchiveError where it is not what was written."""
+    """Read a file back, row by row. Raises ArchiveError if it is not what was written."""
     found, seen = hashlib.sha256(), 0
     with store.open(file.name) as opened:
         for row in parquet.rows(opened):
@@ -169,7 +183,7 @@ def count(connection: Connection, source: sql.Composable) -> int:
 
 
 def _bytes(connection: Connection, source: sql.Composable) -> int:
-    """What a table takes with indexes and TOAST."""
+    """The size of a table with indexes and TOAST."""
     name = source.as_string(connection)
     row = connection.execute("SELECT pg_total_relation_size(%s::regclass)", [name]).fetchone()
     return int(row[0]) if row else 0

@@ -391,6 +391,10 @@ def test_the_command_archives_restores_and_releases(with_archive: Callable[[], N
         assert run("release", str(old))[0] == 0
         code, out, _ = run("maintain")
         assert "Archived 5 days" in out
+        code, out, _ = run("forget", str(old), "--entity", "product-car", "--why", "a test")
+        assert (code, "Removed product_car_aud" in out) == (0, True)
+        code, _, err = run("restore", str(old), "--entity", "product-car")
+        assert (code, "not in the archive" in err) == (2, True)
 
 
 def test_a_url_that_is_none_stops_the_start() -> None:

@@ -22,6 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from history import clock
 from history.archive.archiver import Archiver
+from history.archive.forget import forget
 from history.archive.restore import release, restore
 from history.archive.store import ArchiveError, Store
 from history.canonical import Connection
@@ -77,7 +78,12 @@ class Command(BaseCommand):
             "verify", help="check sealed days against their seals; exit 1: a day differs"
         )
         checking.add_argument("day", type=date.fromisoformat, nargs="?", help="YYYY-MM-DD, UTC")
-        for each in (restoring, releasing, sealing):
+        forgetting = actions.add_parser(
+            "forget", help="remove a day from the archive; nothing else removes archived rows"
+        )
+        forgetting.add_argument("--entity", choices=BY_NAME, required=True, help="the kind of entity")
+        forgetting.add_argument("--why", required=True, help="the reason, kept in the archive")
+        for each in (restoring, releasing, forgetting, sealing):
             each.add_argument("day", type=date.fromisoformat, help="YYYY-MM-DD, UTC")
         for each in (restoring, releasing, sealing, checking):
             each.add_argument("--entity", choices=BY_NAME, help="one kind of entity, not all")
@@ -213,10 +219,7 @@ class Command(BaseCommand):
         )
 
     def _restore(self) -> int:
-        url = settings.ANNALS.archive_url
-        if not url:
-            raise ArchiveError("ANNALS_ARCHIVE_URL is not set, so there is no archive")
-        day, store = self.options["day"], Store(url)
+        day, store = self.options["day"], _store()
 
         def restore_one(plain: Connection, entity: Entity) -> str:
             with _progress() as progress:
@@ -236,6 +239,16 @@ class Command(BaseCommand):
             return f"Released {entity.table} {day}."
 
         return self._for_each(release_one)
+
+    def _forget(self) -> int:
+        day, store, why = self.options["day"], _store(), self.options["why"]
+
+        def forget_one(_: Connection, entity: Entity) -> str:
+            rows = forget(store, entity.table, day, why)
+            return f"Removed {entity.table} {day} from the archive: {rows:,} rows."
+
+        with run_lock():
+            return self._for_each(forget_one)
 
     def _seal(self) -> int:
         day = self.options["day"]
@@ -298,6 +311,13 @@ class Command(BaseCommand):
         with console.capture() as text:
             console.print(table)
         self.stdout.write(text.get())
+
+
+def _store() -> Store:
+    url = settings.ANNALS.archive_url
+    if not url:
+        raise ArchiveError("ANNALS_ARCHIVE_URL is not set, so there is no archive")
+    return Store(url)
 
 
 def _progress() -> Progress:

@@ -1,0 +1,51 @@
+"""Removing a day from the archive: the only way in which an archived row can disappear."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+
+import msgspec
+
+from history import clock
+from history.archive import manifest
+from history.archive.store import ArchiveError, Store, folder
+from history.models import ArchivedDay
+
+
+class Forgotten(msgspec.Struct, frozen=True, rename="camel"):
+    """What was removed. rows, digest: those of the manifest, None if there was none."""
+
+    rows: int | None
+    digest: str | None
+    why: str
+    forgotten_at: datetime
+
+
+def forget(store: Store, table: str, day: date, why: str) -> int:
+    """Remove a day of one table from the archive; returns how many rows it had.
+
+    The reason stays in `forgotten.json` of the day's folder. Rows that are in the table stay there.
+    A call that was interrupted can be repeated. Only with the lock of maintain's runs. Raises
+    ArchiveError if nothing of the day is in the archive.
+    """
+    found = manifest.load(store, table, day)
+    known = ArchivedDay.objects.filter(table=table, day=day)
+    record = f"{folder(table, day)}/forgotten.json"
+    left = [name for name in store.names(folder(table, day)) if name != record]
+    if not left and not known.exists():
+        raise ArchiveError(f"{table} {day} is not in the archive")
+    rows, digest = (found.rows, found.digest) if found else (None, None)
+    _add(store, record, Forgotten(rows, digest, why, clock.now()))
+    manifest.delete(store, table, day)
+    manifest.tidy(store, table, day, ())
+    known.delete()
+    return rows or 0
+
+
+def _add(store: Store, name: str, entry: Forgotten) -> None:
+    """Add an entry to a list in a file, unless an interrupted call has done it."""
+    text = store.read(name)
+    entries = msgspec.json.decode(text, type=list[Forgotten]) if text else []
+    last = entries[-1] if entries else None
+    if last is None or last.why != entry.why or entry.digest not in (None, last.digest):
+        store.put(name, msgspec.json.format(msgspec.json.encode([*entries, entry]), indent=2))

@@ -1,0 +1,92 @@
+"""The union of the archived rows of a day and those of its table, by primary key."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from history import canonical
+from history.archive import manifest
+from history.archive.manifest import Manifest
+from history.archive.parquet import GROUP_ROWS, Row, row_hash
+from history.archive.store import ArchiveError, Store
+from history.canonical import Connection, Digest, digest, fields, order
+from history.entities import Entity
+
+# (id, version, updated_at in microseconds): the primary key, in the order of the files
+Key = tuple[str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """All rows of a day: those of `source`, its table, and those that are archived already.
+
+    archived: the manifest of the latter; None to leave them out.
+    """
+
+    connection: Connection
+    store: Store
+    entity: Entity
+    source: sql.Composable
+    archived: Manifest | None = None
+
+    @contextmanager
+    def ordered(self, after: Key | None = None) -> Iterator[Iterator[Row]]:
+        """Each row once, in the order of the files, those after a key; streamed, so that no day is
+        in memory. Raises ArchiveError where a row of the table differs from the archived one."""
+        where = sql.SQL("true") if after is None else canonical.after(after)
+        query = sql.SQL("COPY (SELECT {} FROM {} WHERE {} ORDER BY {}) TO STDOUT (FORMAT BINARY)")
+        child = () if self.entity.root else ("text",)
+        by = order(self.connection)
+        with (
+            self.connection.cursor() as cursor,
+            cursor.copy(query.format(fields(self.entity), self.source, where, by)) as copy,
+        ):
+            copy.set_types(["text", "int4", "int8", "text", "text", "int4", *child, "text"])
+            if self.archived is None:
+                yield copy.rows()
+            else:
+                known = manifest.rows(self.store, self.archived)
+                later = known if after is None else (r for r in known if _sortable(r) > _key(after))
+                yield union(later, copy.rows())
+
+    def digest(self, progress: Callable[[int], None]) -> str:
+        """The digest of all rows; by the server if all are in the table."""
+        if self.archived is None:
+            return digest(self.connection, self.entity, self.source).finish()
+        found = Digest()
+        with self.ordered() as rows:
+            for row in rows:
+                found.add(row[0], row[1], row_hash(row))
+                if found.rows % GROUP_ROWS == 0:
+                    progress(found.rows)
+        return found.finish()
+
+
+def union(archived: Iterable[Row], table: Iterable[Row]) -> Iterator[Row]:
+    """Two ordered streams as one, a row that both have once. Raises ArchiveError for two rows with
+    the same key and different contents."""
+    last: Row | None = None
+    for row in heapq.merge(archived, table, key=_sortable):
+        if last is not None and row[:3] == last[:3]:
+            if tuple(row) != tuple(last):
+                raise ArchiveError(
+                    f"{row[0]} version {row[1]} differs from its archived row. Correct the table, "
+                    "or give up the archived rows of this day with `partitions forget`"
+                )
+            continue
+        last = row
+        yield row
+
+
+def _sortable(row: Row) -> tuple[bytes, int, int]:
+    """The key as the server orders it: ids by their bytes."""
+    return row[0].encode(), row[1], row[2]
+
+
+def _key(key: Key) -> tuple[bytes, int, int]:
+    return key[0].encode(), key[1], key[2]

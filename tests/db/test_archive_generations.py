@@ -1,0 +1,327 @@
+"""A day that comes back is merged into the archive: an archived row never disappears."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from psycopg import sql
+
+from history import days
+from history.archive import manifest, parquet, read, write
+from history.archive.archiver import Archiver
+from history.archive.forget import forget
+from history.archive.manifest import Manifest
+from history.archive.restore import release, restore
+from history.archive.store import ArchiveError, Store
+from history.archive.write import archive
+from history.canonical import Connection
+from history.entities import BY_NAME
+from history.models import ArchivedDay
+from history.partitions.maintain import maintain
+from tests.db.partitioned import TABLE, day, insert, names, policy, raw, tables, transactional_db
+
+__all__ = ["tables", "transactional_db"]
+pytestmark = pytest.mark.usefixtures("tables")
+
+PRODUCT = BY_NAME["product-instance"]
+OLD = day(-5)
+NAME = days.partition_name(TABLE, OLD)
+SOURCE = sql.Identifier(NAME)
+NOON = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
+FOLDER = f"{TABLE}/{OLD}"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(str(tmp_path / "archive"))
+
+
+@pytest.fixture(autouse=True)
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several files and row groups for a few rows."""
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 4)
+    monkeypatch.setattr(write, "FILE_ROWS", 10)
+
+
+def fill(plain: Connection, *ids: str, version: int = 1) -> None:
+    days.create(plain, TABLE, OLD)
+    for number, id_ in enumerate(ids):
+        insert(plain, NOON + timedelta(seconds=number), id_, version)
+
+
+def ids(prefix: str, count: int) -> list[str]:
+    return [f"{prefix}{number:03}" for number in range(count)]
+
+
+def archived(store: Store) -> list[str]:
+    """The ids in the archive, as its manifest says, in their order."""
+    known = manifest.load(store, TABLE, OLD)
+    return [] if known is None else [row[0] for row in manifest.rows(store, known)]
+
+
+def files(store: Store) -> list[str]:
+    return sorted(name.removeprefix(f"{FOLDER}/") for name in store.names(FOLDER))
+
+
+def expected_files(store: Store) -> list[str]:
+    """What there should be of the day: the manifest and its files."""
+    known = manifest.load(store, TABLE, OLD)
+    assert known is not None
+    return sorted(["manifest.json", *(Path(file.name).name for file in known.files)])
+
+
+def maintained(store: Store, keep: int = 3) -> list[str]:
+    outcome = maintain(policy(keep=keep), archiver=Archiver(store))
+    assert outcome.exit_code == 0, outcome
+    return outcome.dropped
+
+
+def test_retention_up_and_down_again_keeps_every_archived_row(store: Store) -> None:
+    with raw() as plain:
+        fill(plain, *ids("a", 25))
+    assert NAME in maintained(store)
+    before = files(store)
+    maintained(store, keep=7)
+    assert NAME in names()
+    assert NAME in maintained(store)
+    assert archived(store) == ids("a", 25)
+    assert ArchivedDay.objects.get(table=TABLE, day=OLD).rows == 25
+    assert files(store) == before
+
+
+def test_a_day_that_comes_back_with_other_rows_is_merged(store: Store) -> None:
+    with raw() as plain:
+        fill(plain, *ids("b", 25))
+        maintained(store)
+        first = files(store)
+        fill(plain, *ids("a", 11), *ids("c", 3))
+        assert NAME in maintained(store)
+        wanted = [*ids("a", 11), *ids("b", 25), *ids("c", 3)]
+        assert archived(store) == wanted
+        known = ArchivedDay.objects.get(table=TABLE, day=OLD)
+        assert known.rows == len(wanted)
+        assert files(store) == expected_files(store)
+        assert set(first) & set(files(store)) == {"manifest.json"}
+        assert [version.id for version in read.versions(store, PRODUCT, "b007")] == ["b007"]
+        done = restore(plain, store, PRODUCT, OLD)
+        assert (done.rows, done.digest, done.generation) == (len(wanted), known.digest, 2)
+
+
+def test_a_restored_day_with_a_late_row_is_merged_after_its_release(store: Store) -> None:
+    with raw() as plain:
+        fill(plain, *ids("b", 12))
+        maintained(store)
+        restore(plain, store, PRODUCT, OLD)
+        insert(plain, NOON, "late")
+        release(plain, TABLE, OLD)
+    assert NAME in maintained(store)
+    assert archived(store) == [*ids("b", 12), "late"]
+
+
+def test_a_day_with_nothing_new_is_left_as_it_is(store: Store) -> None:
+    with raw() as plain:
+        fill(plain, *ids("b", 12))
+        maintained(store)
+        before = manifest.load(store, TABLE, OLD)
+        fill(plain, *ids("b", 5))
+    assert NAME in maintained(store)
+    assert manifest.load(store, TABLE, OLD) == before
+
+
+def test_a_row_that_differs_from_the_archived_one_is_an_error_that_names_it(store: Store) -> None:
+    with raw() as plain:
+        fill(plain, *ids("b", 12))
+        maintained(store)
+        fill(plain, *ids("b", 12))
+        plain.execute(f"UPDATE {NAME} SET author = 'x' WHERE id = 'b003'")
+        outcome = maintain(policy(), archiver=Archiver(store))
+        [(name, said)] = outcome.broken
+        assert name == NAME
+        assert "b003" in said
+        assert "partitions forget" in said
+        assert archived(store) == ids("b", 12)
+        assert NAME in names()
+        assert forget(store, TABLE, OLD, "corrected by order 7") == 12
+        assert NAME in maintained(store)
+        assert archived(store) == ids("b", 12)
+        assert [v.author for v in read.versions(store, PRODUCT, "b003")] == ["x"]
+
+
+def test_forget_removes_a_day_and_says_who_wanted_it(store: Store) -> None:
+    with raw() as plain:
+        fill(plain, *ids("b", 12))
+        maintained(store)
+    assert forget(store, TABLE, OLD, "order 7 of the data protection officer") == 12
+    assert files(store) == ["forgotten.json"]
+    said = store.read(f"{FOLDER}/forgotten.json")
+    assert said is not None
+    assert b"order 7 of the data protection officer" in said
+    assert not ArchivedDay.objects.exists()
+    assert read.versions(store, PRODUCT, "b003") == []
+    with pytest.raises(ArchiveError, match="not in the archive"):
+        forget(store, TABLE, OLD, "again")
+
+
+class Killed(BaseException):
+    """As if the process had ended here."""
+
+
+class Fragile(Store):
+    """A store whose process ends before its n-th change."""
+
+    def __init__(self, url: str, changes: int) -> None:
+        super().__init__(url)
+        self.left = changes
+
+    def _change(self) -> None:
+        if self.left == 0:
+            raise Killed
+        self.left -= 1
+
+    @contextmanager
+    def write(self, name: str) -> Iterator[IO[bytes]]:
+        self._change()
+        with super().write(name) as sink:
+            yield sink
+
+    def put(self, name: str, data: bytes) -> None:
+        self._change()
+        super().put(name, data)
+
+    def delete(self, name: str) -> None:
+        self._change()
+        super().delete(name)
+
+
+def test_a_merge_that_ends_anywhere_loses_nothing(tmp_path: Path) -> None:
+    wanted = [*ids("a", 11), *ids("b", 25)]
+    ended = 0
+    for changes in range(100):
+        url = str(tmp_path / str(changes))
+        store, fragile = Store(url), Fragile(url, changes)
+        ArchivedDay.objects.all().delete()  # of the archive before this one
+        with raw() as plain:
+            fill(plain, *ids("b", 25))
+            maintained(store)
+            fill(plain, *ids("a", 11))
+        try:
+            maintain(policy(), archiver=Archiver(fragile))
+        except Killed:
+            ended += 1
+        else:
+            break
+        assert set(archived(store)) >= set(ids("b", 25))
+        assert [v.id for v in read.versions(store, PRODUCT, "b007")] == ["b007"]
+        assert NAME in maintained(store)
+        assert archived(store) == wanted
+        assert files(store) == expected_files(store)
+        assert ArchivedDay.objects.get(table=TABLE, day=OLD).rows == len(wanted)
+    assert ended > 8
+
+
+def test_forget_that_ends_anywhere_can_be_run_again(tmp_path: Path) -> None:
+    ended = 0
+    for changes in range(20):
+        url = str(tmp_path / str(changes))
+        store = Store(url)
+        with raw() as plain:
+            fill(plain, *ids("b", 12))
+        maintained(store)
+        try:
+            forget(Fragile(url, changes), TABLE, OLD, "why")
+        except Killed:
+            ended += 1
+        else:
+            break
+        forget(store, TABLE, OLD, "why")
+        assert files(store) == ["forgotten.json"]
+        assert not ArchivedDay.objects.exists()
+    assert ended > 3
+
+
+def test_a_run_that_was_frozen_changes_nothing_of_the_run_after_it(store: Store) -> None:
+    """The first process stops in a write, the server ends its session and frees the lock of the
+    runs, a second one does the work, and the first one wakes up."""
+
+    class Frozen(Store):
+        @contextmanager
+        def write(self, name: str) -> Iterator[IO[bytes]]:
+            with super().write(name) as sink:
+                yield sink
+            if not woken:
+                woken.append(name)
+                with raw() as other:
+                    other.execute("SELECT pg_terminate_backend(%s)", [first.info.backend_pid])
+                    insert(other, NOON, "late")
+                    done.append(archive(other, store, PRODUCT, OLD, SOURCE))
+                    days.drop(other, TABLE, OLD)
+
+    woken: list[str] = []
+    done: list[Manifest] = []
+    with raw() as first:
+        fill(first, *ids("b", 9))
+        with pytest.raises(Exception, match=r"terminat|closed|lost"):
+            archive(first, Frozen(store.url), PRODUCT, OLD, SOURCE)
+    assert manifest.load(store, TABLE, OLD) == done[0]
+    assert archived(store) == [*ids("b", 9), "late"]
+
+
+def test_the_archive_must_have_what_the_database_says(tmp_path: Path) -> None:
+    with raw() as plain:
+        fill(plain, *ids("b", 12))
+        maintained(Store(str(tmp_path / "one")))
+        fill(plain)
+        outcome = maintain(policy(), archiver=Archiver(Store(str(tmp_path / "other"))))
+    [(name, said)] = outcome.broken
+    assert name == NAME
+    assert "12 rows" in said
+    assert "ANNALS_ARCHIVE_URL" in said
+    assert NAME in names()
+
+
+def damage(store: Store, known: Manifest) -> None:
+    with store.write(known.files[0].name) as sink:
+        sink.write(b"damaged")
+
+
+def test_damaged_files_are_written_again_while_the_table_has_all_rows(store: Store) -> None:
+    with raw() as plain:
+        fill(plain, *ids("b", 25))
+        damage(store, archive(plain, store, PRODUCT, OLD, SOURCE))
+    assert NAME in maintained(store)
+    assert archived(store) == ids("b", 25)
+    assert files(store) == expected_files(store)
+
+
+@pytest.mark.parametrize("back", [0, 3])
+def test_damaged_files_keep_a_day_that_came_back(store: Store, back: int) -> None:
+    with raw() as plain:
+        fill(plain, *ids("b", 25))
+        maintained(store)
+        known = manifest.load(store, TABLE, OLD)
+        assert known is not None
+        damage(store, known)
+        fill(plain, *ids("a", back))
+    outcome = maintain(policy(), archiver=Archiver(store))
+    [(name, said)] = outcome.broken
+    assert name == NAME
+    assert known.files[0].name in said
+    assert manifest.load(store, TABLE, OLD) == known
+    assert NAME in names()
+
+
+def test_reading_goes_on_while_a_day_is_merged(store: Store) -> None:
+    """The list of files was read before the merge, the files are opened after it."""
+    with raw() as plain:
+        fill(plain, *ids("b", 25))
+        maintained(store)
+        stale: list[Any] = ArchivedDay.objects.get(table=TABLE, day=OLD).files
+        fill(plain, *ids("a", 11))
+        maintained(store)
+    ArchivedDay.objects.filter(table=TABLE, day=OLD).update(files=stale)
+    assert [version.id for version in read.versions(store, PRODUCT, "b007")] == ["b007"]
