@@ -81,7 +81,7 @@ class Command(BaseCommand):
         forgetting = actions.add_parser(
             "forget", help="remove a day from the archive; nothing else removes archived rows"
         )
-        forgetting.add_argument("--entity", choices=BY_NAME, required=True, help="the kind of entity")
+        forgetting.add_argument("--entity", choices=BY_NAME, required=True, help="kind of entity")
         forgetting.add_argument("--why", required=True, help="the reason, kept in the archive")
         for each in (restoring, releasing, forgetting, sealing):
             each.add_argument("day", type=date.fromisoformat, help="YYYY-MM-DD, UTC")
