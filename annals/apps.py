@@ -1,4 +1,4 @@
-"""The annals app: wiring only."""
+"""The Django app of this package: creates the roles after migrations."""
 
 from django.apps import AppConfig, apps
 from django.db.models.signals import post_migrate
@@ -10,5 +10,5 @@ class AnnalsConfig(AppConfig):
     def ready(self) -> None:
         from annals.access import roles
 
-        # By the turn of auth, which is installed later, every app of ours has its permissions.
+        # auth is installed after our apps, so their permissions exist when its signal arrives.
         post_migrate.connect(roles.receive, sender=apps.get_app_config("auth"))

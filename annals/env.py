@@ -15,54 +15,54 @@ KAFKA_PREFIX = "ANNALS_KAFKA_"
 
 
 class SettingError(ValueError):
-    """A setting that cannot be used. The message names it and says what would be right."""
+    """A setting has a wrong value. The message names the setting and says what is valid."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings. The environment variable of a field is ANNALS_ and its name in capitals;
-    DATABASE_URL and KAFKA_BOOTSTRAP_SERVERS go without the prefix."""
+    """All settings. The environment variable of a field is ANNALS_ plus its name in capitals;
+    DATABASE_URL and KAFKA_BOOTSTRAP_SERVERS have no prefix."""
 
     database_url: Annotated[
         str | None,
         Meta(
-            description="PostgreSQL to use, as a libpq URI; several hosts are allowed. "
-            "Unset: an embedded PostgreSQL under ANNALS_HOME."
+            description="URI of the PostgreSQL database, as libpq reads it; it may name several "
+            "hosts. Unset: an embedded PostgreSQL under ANNALS_HOME."
         ),
     ] = None
     kafka_bootstrap_servers: Annotated[
         str | None,
         Meta(
-            description="Kafka brokers, `host:port,host:port`. "
+            description="Addresses of the Kafka brokers, `host:port,host:port`. "
             "Unset: an embedded broker under ANNALS_HOME."
         ),
     ] = None
     home: Annotated[
-        Path, Meta(description="Where embedded servers and generated secrets keep their files.")
+        Path, Meta(description="Directory for the files of embedded servers and generated secrets.")
     ] = Path(".annals")
     secret_key: Annotated[
         Annotated[str, Meta(min_length=32)] | None,
         Meta(
-            description="Signs sessions and page tokens; the same for every web "
-            "process. Unset: made once and kept in ANNALS_HOME."
+            description="Key that signs sessions and page tokens; all web processes need the same "
+            "one. Unset: generated once and stored in ANNALS_HOME."
         ),
     ] = None
     demo: Annotated[
         bool,
         Meta(
-            description="Demo logins and HTTP Basic. On by itself only with the embedded "
-            "PostgreSQL; with a DATABASE_URL it must be set on purpose."
+            description="Creates the demo logins and allows HTTP Basic authentication. Unset: "
+            "`true` with the embedded PostgreSQL, `false` with a DATABASE_URL."
         ),
     ] = False
     retention_days: Annotated[
-        int, Meta(ge=1, le=3650, description="How many days of versions are kept.")
+        int, Meta(ge=1, le=3650, description="Days for which versions are kept in PostgreSQL.")
     ] = 90
     ahead_days: Annotated[
         int,
         Meta(
             ge=1,
             le=60,
-            description="How many days ahead partitions are made; a version dated "
-            "later than that is quarantined.",
+            description="Days after today for which partitions are created in advance. A version "
+            "dated later than that goes to quarantine.",
         ),
     ] = 14
     hold_days: Annotated[
@@ -70,8 +70,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=365,
-            description="For how many days beyond retention a day is held that has unresolved "
-            "messages in quarantine or unread ones in Kafka.",
+            description="Maximum days by which the removal of an old day is delayed because it has "
+            "unresolved messages in quarantine or unread messages in Kafka.",
         ),
     ] = 7
     seal_days: Annotated[
@@ -79,58 +79,64 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=3650,
-            description="How many days after its end a day counts as finished: `partitions "
-            "maintain` seals it then. 0: no day is sealed.",
+            description="Days after the end of a day when `partitions maintain` seals it. "
+            "0: no day is sealed.",
         ),
     ] = 14
     archive_url: Annotated[
         Annotated[str, Meta(pattern=r"^(/|\./|\.\./|file://|s3://|gs://).")] | None,
         Meta(
-            description="Where days are kept as Parquet before they are dropped: a directory, or "
-            "an `s3://` or `gs://` URL as pyarrow takes it. Unset: they are not kept."
+            description="Archive to which a day is written as Parquet before it is dropped: a "
+            "directory, or an `s3://` or `gs://` URL as pyarrow reads it. Unset: no archive."
         ),
     ] = None
     allowed_hosts: Annotated[
-        tuple[str, ...], Meta(description="Host names that the web answers to, comma-separated.")
+        tuple[str, ...],
+        Meta(description="Host names under which the web server may be reached, comma-separated."),
     ] = ("localhost", "127.0.0.1", "[::1]")
     api_rate: Annotated[
         int,
         Meta(
             ge=0,
             le=10_000_000,
-            description="How many API requests a minute one login may make of one web process; "
-            "0: as many as it likes.",
+            description="Maximum API requests per minute of one login to one web process; "
+            "0 = no limit.",
         ),
     ] = 30_000
     https: Annotated[
-        bool, Meta(description="The web is reached over HTTPS: secure cookies, HSTS.")
+        bool,
+        Meta(
+            description="Set it where users reach the web server over HTTPS: cookies become "
+            "secure, plain HTTP is redirected, HSTS is sent."
+        ),
     ] = False
     log_level: Annotated[
-        str, Meta(pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="The least level logged.")
+        str,
+        Meta(pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Lowest level that is logged."),
     ] = "INFO"
     log_format: Annotated[
         str,
         Meta(
             pattern="^(console|json)$",
-            description="`console`: lines for people; "
-            "`json`: one JSON object a line, for a log collector.",
+            description="`console`: text lines for people; "
+            "`json`: one JSON object per line, for a log collector.",
         ),
     ] = "console"
     consumer_group: Annotated[
-        str, Meta(min_length=1, description="Kafka consumer group of `manage.py consume`.")
+        str, Meta(min_length=1, description="Kafka consumer group that `manage.py consume` joins.")
     ] = "annals"
     librdkafka_file: Annotated[
         Path | None,
         Meta(
-            description="A properties file with librdkafka settings, `name=value` a line; "
-            "`ANNALS_KAFKA_*` go before it. For passwords and certificates."
+            description="Properties file with librdkafka settings, one `name=value` per line, for "
+            "example passwords and certificates. `ANNALS_KAFKA_*` variables override it."
         ),
     ] = None
     envelopes_file: Annotated[
         Path | None,
         Meta(
-            description="JSON that says where the fields of a topic's messages are, where they "
-            "are not where the contract has them; see docs/kafka.md."
+            description="JSON file that says where the fields of a topic's messages are, if they "
+            "are not where the message contract has them; see docs/kafka.md."
         ),
     ] = None
     oidc_file: Annotated[
@@ -141,40 +147,42 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     batch_rows: Annotated[
-        int, Meta(ge=1, le=100_000, description="Most messages written in one transaction.")
+        int, Meta(ge=1, le=100_000, description="Maximum messages in one transaction.")
     ] = 10_000
     batch_bytes: Annotated[
         int,
         Meta(
             ge=65_536,
             le=268_435_456,
-            description="Most bytes of messages written in one transaction; a larger message goes "
-            "alone. Two batches are in memory at a time.",
+            description="Maximum bytes of messages in one transaction; a larger message gets a "
+            "transaction of its own. Two batches are in memory at a time.",
         ),
     ] = 16_777_216
     max_bad_in_a_row: Annotated[
         int,
-        Meta(
-            ge=1, description="Reading a topic partition halts after so many bad messages in a row."
-        ),
+        Meta(ge=1, description="Number of consecutive bad messages that halts a topic partition."),
     ] = 1_000
     max_bad_ratio: Annotated[
         float,
         Meta(
             gt=0,
             le=1,
-            description="Reading a topic partition halts when so much of the last "
-            "ANNALS_BAD_WINDOW_MESSAGES is bad.",
+            description="Share of bad messages among the last ANNALS_BAD_WINDOW_MESSAGES that "
+            "halts a topic partition.",
         ),
     ] = 0.5
     bad_window_messages: Annotated[
-        int, Meta(ge=10, description="How many messages ANNALS_MAX_BAD_RATIO looks back.")
+        int,
+        Meta(
+            ge=10,
+            description="Number of latest messages over which ANNALS_MAX_BAD_RATIO is computed.",
+        ),
     ] = 2_000
     metrics_token: Annotated[
         Annotated[str, Meta(min_length=16)] | None,
         Meta(
-            description="Opens `/metrics` to whoever sends it as Bearer token. "
-            "Unset: `/metrics` is closed, except in the demo."
+            description="Bearer token that a client must send to read `/metrics`. "
+            "Unset: `/metrics` is open in the demo and closed elsewhere."
         ),
     ] = None
 
@@ -188,15 +196,15 @@ def variable(field: str) -> str:
 def read(environ: Mapping[str, str]) -> Settings:
     """Settings from the environment. An empty value counts as unset.
 
-    Raises SettingError for a wrong value, and for an ANNALS_ name that does not exist (a typing
-    error there would otherwise go unnoticed). ANNALS_KAFKA_* and ANNALS_TEST_* are not read here.
+    Raises SettingError for a wrong value and for an ANNALS_ name that is not a setting (otherwise a
+    typing error would go unnoticed). ANNALS_KAFKA_* and ANNALS_TEST_* are not read here.
     """
     hints = get_type_hints(Settings)
     fields = {variable(name): name for name in hints}
     for name in environ:
-        if name.startswith("ANNALS_") and name not in fields and not _elsewhere(name):
+        if name.startswith("ANNALS_") and name not in fields and not _read_elsewhere(name):
             raise SettingError(
-                f"{name} is not a setting of Annals; see docs/settings.md for those that are."
+                f"{name} is not a setting of Annals. docs/settings.md lists all settings."
             )
     values: dict[str, object] = {}
     for name, field in fields.items():
@@ -211,7 +219,7 @@ def read(environ: Mapping[str, str]) -> Settings:
 
 
 def kafka(environ: Mapping[str, str], file: Path | None = None) -> dict[str, str]:
-    """librdkafka settings from the properties file, and before it from ANNALS_KAFKA_*:
+    """librdkafka settings from the properties file, overridden by ANNALS_KAFKA_* variables:
     ANNALS_KAFKA_SASL_MECHANISM is sasl.mechanism. Raises SettingError."""
     return _properties(file) | {
         name.removeprefix(KAFKA_PREFIX).lower().replace("_", "."): value
@@ -240,7 +248,7 @@ def _properties(file: Path | None) -> dict[str, str]:
     return found
 
 
-def _elsewhere(name: str) -> bool:
+def _read_elsewhere(name: str) -> bool:
     return name.startswith((KAFKA_PREFIX, "ANNALS_TEST_"))
 
 
@@ -261,7 +269,8 @@ def _sentence(error: msgspec.ValidationError) -> str:
 
 
 def secret_key(settings: Settings) -> str:
-    """The given secret key, or the one kept in ANNALS_HOME, made at the first call (mode 0600)."""
+    """The configured secret key, or the one in ANNALS_HOME, generated at the first call (mode
+    0600)."""
     if settings.secret_key:
         return settings.secret_key
     import secrets

@@ -1,7 +1,7 @@
-"""How gunicorn serves Annals: `gunicorn --config python:annals.server annals.wsgi`.
+"""Configuration of gunicorn: `gunicorn --config python:annals.server annals.wsgi`.
 
 Threads, not asyncio: every request waits for PostgreSQL, and Django's database layer is
-synchronous. Options on gunicorn's command line come on top of these.
+synchronous. Options on gunicorn's command line override these.
 """
 
 import os
@@ -24,19 +24,19 @@ _settings = env.read(os.environ)
 logconfig_dict = logs.configuration(_settings.log_level, _settings.log_format)
 accesslog = None  # annals.observe.requests writes a line for each request, without the query string
 
-# Set before prometheus_client is imported: workers keep their figures in files here, and whichever
-# worker answers /metrics adds them up.
+# Must be set before prometheus_client is imported. Workers keep their metrics in files here; the
+# worker that answers /metrics adds them up.
 METRICS = Path(tempfile.mkdtemp(prefix="annals-metrics-"))
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(METRICS)
 
 
 def child_exit(_server: Any, worker: Any) -> None:
-    """Drop the gauges of a worker that is gone; its counters stay, so that sums never fall."""
+    """Remove the gauges of a worker that has ended. Its counters stay, so that sums never fall."""
     from prometheus_client.multiprocess import mark_process_dead
 
     mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
 
 
 def on_exit(_server: Any) -> None:
-    """Runs in the master when it ends."""
+    """Runs in the master process when it ends."""
     shutil.rmtree(METRICS, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Django's settings, all derived from annals.env."""
+"""Django's settings, derived from annals.env."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ TEMPLATES = [
 
 
 def _database(url: str) -> dict[str, Any]:
-    """Django's form of a libpq URI. libpq itself parses it, so several hosts,
-    target_session_attrs, sslmode and every other parameter work as documented there."""
+    """Django's form of a libpq URI. libpq parses it, so several hosts, target_session_attrs,
+    sslmode and all other parameters work as libpq documents them."""
     parts = conninfo_to_dict(url)
     names = {"dbname": "NAME"} | {
         name: name.upper() for name in ("user", "password", "host", "port")
@@ -84,8 +84,8 @@ def _database(url: str) -> dict[str, Any]:
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
             "application_name": "annals",
-            # Only history.timeline prepares statements, and says so; planning them anew each time
-            # over a hundred partitions costs more than running them. None would forbid it.
+            # Only history.timeline prepares statements, explicitly: over a hundred partitions,
+            # planning a statement costs more than running it. None would forbid preparing.
             "prepare_threshold": 1_000_000_000,
             "options": "-c timezone=UTC -c plan_cache_mode=force_generic_plan",
             "connect_timeout": 5,
@@ -98,7 +98,7 @@ def _database(url: str) -> dict[str, Any]:
 DATABASES = {"default": _database(ANNALS.database_url or "postgresql:///annals")}
 POSTGRES_EXTRA_AUTO_EXTENSION_SET_UP = False
 
-# librdkafka's settings, for the consumer and for the simulator's producer.
+# Settings of librdkafka, for the consumer and for the producer of the simulator.
 KAFKA = {
     "bootstrap.servers": ANNALS.kafka_bootstrap_servers or "",
     **env.kafka(os.environ, ANNALS.librdkafka_file),
@@ -165,7 +165,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "DESCRIPTION": "The history of loan applications: who changed what, when, from what to what.",
     "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
-    "POSTPROCESSING_HOOKS": [],  # the schemas of history.api.components are as they should be
+    "POSTPROCESSING_HOOKS": [],  # history.api.components needs no changes
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "displayRequestDuration": True},

@@ -1,4 +1,4 @@
-"""What happens before Django starts: settings are checked, embedded servers found or started."""
+"""Runs before Django starts: checks the settings, finds or starts the embedded servers."""
 
 import os
 import sys
@@ -13,10 +13,11 @@ WITH_KAFKA = frozenset({"consume", "simulate", "ledger"})
 
 
 def prepare(arguments: Sequence[str]) -> None:
-    """Refuse a wrong setting with one sentence, then put the embedded servers' addresses into
-    the environment where DATABASE_URL or KAFKA_BOOTSTRAP_SERVERS is unset and the command needs it.
+    """Check the settings. Then, if the command needs a server whose DATABASE_URL or
+    KAFKA_BOOTSTRAP_SERVERS is unset, start the embedded one and set the variable.
 
-    arguments: the command line after the program's name. Exits with 1 on a wrong setting.
+    arguments: the command line after the program's name. Exits with 1 and a message if a setting
+    is wrong.
     """
     try:
         settings = env.read(os.environ)
@@ -38,5 +39,5 @@ def prepare(arguments: Sequence[str]) -> None:
             os.environ["DATABASE_URL"] = embedded.database_url(settings.home)
     if settings.kafka_bootstrap_servers is None and command in WITH_KAFKA:
         os.environ["KAFKA_BOOTSTRAP_SERVERS"] = embedded.bootstrap_servers(settings.home)
-        # The embedded broker lets a member wait half of this before it joins.
+        # The embedded broker lets a new member wait for half of this time.
         os.environ.setdefault("ANNALS_KAFKA_SESSION_TIMEOUT_MS", "6000")

@@ -1,4 +1,4 @@
-"""Which address goes where."""
+"""The URLs of the web server."""
 
 from django.contrib import admin
 from django.urls import include, path

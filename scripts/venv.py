@@ -1,6 +1,6 @@
-"""Makes .venv at the root and installs one pinned requirements file, only when it changed.
+"""Creates .venv at the root and installs one pinned requirements file, if it has changed.
 
-Runs on a bare Python, before anything is installed: standard library only.
+Runs before anything is installed, so it uses only the standard library.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ PIP = ("-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-c
 
 
 def fingerprint(name: str) -> str:
-    """A digest of all that the content of the environment follows from."""
+    """A digest of everything that determines the content of the environment."""
     digest = hashlib.sha256(str(PYTHON).encode())
     for file in (name, *INCLUDES.get(name, [])):
         digest.update((ROOT / file).read_bytes())
@@ -26,7 +26,7 @@ def fingerprint(name: str) -> str:
 
 
 def stamp(name: str) -> Path:
-    """The file that tells which fingerprint is installed; it goes when .venv goes."""
+    """The file with the fingerprint of what is installed. It is inside .venv."""
     return VENV / f"{name}.sha256"
 
 
@@ -35,7 +35,7 @@ def installed(name: str) -> bool:
 
 
 def runs() -> bool:
-    """Whether .venv has a Python that starts, new enough (not after the system's was replaced)."""
+    """Whether .venv has a new enough Python that starts. It may not after a system upgrade."""
     code = "import sys, pip; sys.exit(sys.version_info < (3, 11))"
     try:
         return (
@@ -50,8 +50,8 @@ def say(text: str) -> None:
 
 
 def make() -> None:
-    """Make .venv anew; exits with a sentence where this Python cannot."""
-    say(f"Making {VENV.name} with Python {sys.version.split()[0]}")
+    """Create .venv. Exits with a message if this Python cannot create one."""
+    say(f"Creating {VENV.name} with Python {sys.version.split()[0]}")
     done = subprocess.run(
         [sys.executable, "-m", "venv", "--clear", VENV], check=False, capture_output=True, text=True
     )
@@ -59,14 +59,14 @@ def make() -> None:
         version = "{}.{}".format(*sys.version_info)
         say(done.stdout.strip() or done.stderr.strip())
         sys.exit(
-            f"Python {version} cannot make a virtual environment. "
+            f"Python {version} cannot create a virtual environment. "
             f"Debian, Ubuntu: apt install python3-venv (or python{version}-venv)"
         )
 
 
 def main(name: str) -> None:
     with Path(__file__).open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of two scripts at once, one waits
+        fcntl.flock(lock, fcntl.LOCK_EX)  # if two scripts run at once, one of them waits
         if runs() and installed(name):
             return
         if not runs():
@@ -75,7 +75,7 @@ def main(name: str) -> None:
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         done = subprocess.run([PYTHON, *PIP, "-r", ROOT / name], check=False, env=environment)
         if done.returncode:
-            sys.exit(f"Installing {name} failed; pip's words are above. Nothing was started.")
+            sys.exit(f"Installing {name} failed; see the output of pip above. Nothing was started.")
         for each in (name, *INCLUDES.get(name, [])):
             stamp(each).write_text(fingerprint(each))
 

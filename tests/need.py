@@ -1,6 +1,6 @@
-"""What a test needs besides Python. Missing: skipped with the reason; failed where CI says all.
+"""Programs that a test needs besides Python. Without one the test is skipped.
 
-`.ci/run` installs all of it and sets ANNALS_TEST_ALL=1, so that no test is lost there unseen.
+`.ci/run` installs all of them and sets ANNALS_TEST_ALL=1: then the test fails instead.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-from annals.embedded import apache, jars
+from annals.embedded import apache, kafka_jars
 from annals.embedded.process import EmbeddedError
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
@@ -33,7 +33,7 @@ def java() -> str:
 
 def maven() -> None:
     """Maven, or Apache Kafka's jars from an earlier run of it."""
-    if not jars.cached() and shutil.which("mvn") is None:
+    if not kafka_jars.cached() and shutil.which("mvn") is None:
         _missing("needs Maven to fetch Apache Kafka (Debian: maven)")
 
 

@@ -1,7 +1,7 @@
-"""Least privilege in the database: what the web and the consumer may do, and nothing more.
+"""Least privilege in the database: the rights of the web and of the consumer.
 
-Two group roles without login; the logins of the processes are made members of them. Whoever
-migrates and maintains partitions owns the tables and needs no grants.
+Two group roles without login; the logins of the processes become members of them. The owner of
+the tables runs the migrations and maintains the partitions, and needs no grants.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from history.models import VERSION_MODELS
 WEB = "annals_web"
 CONSUMER = "annals_consumer"
 
-# What people change in the admin, and what logging in leaves behind. History is only read.
+# Tables that people change in the admin, and those that Django writes at log-in. The web only
+# reads the history.
 WEB_WRITES = (
     "history_person",
     "history_fieldlabel",
@@ -28,23 +29,23 @@ WEB_WRITES = (
     "django_session",
     "django_admin_log",
 )
-CONSUMER_ADDS = ("ingest_gap",)
-CONSUMER_MOVES = ("ingest_ledger", "ingest_quarantine", "search_key")
+CONSUMER_INSERTS = ("ingest_gap",)
+CONSUMER_UPDATES = ("ingest_ledger", "ingest_quarantine", "search_key")
 
 
 def statements() -> Iterator[sql.Composed]:
-    """SQL that makes the roles and brings their grants to what stands here. Run by the tables'
-    owner, again after each migration; needs CREATEROLE the first time."""
+    """SQL that creates the roles and replaces their grants by those of this module. The owner of
+    the tables runs it, again after each migration; the first time it needs CREATEROLE."""
     for role in (WEB, CONSUMER):
-        yield _make(role)
+        yield _create(role)
         yield sql.SQL("REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {}").format(_name(role))
         yield sql.SQL("GRANT USAGE ON SCHEMA public TO {}").format(_name(role))
     versions = sorted(model._meta.db_table for model in VERSION_MODELS.values())
     yield _grant("SELECT", sorted(_tables()), WEB)
     yield _grant("INSERT, UPDATE, DELETE", WEB_WRITES, WEB)
-    # The consumer reads what it writes: that is how it tells repeats.
-    yield _grant("SELECT, INSERT", (*versions, *CONSUMER_ADDS), CONSUMER)
-    yield _grant("SELECT, INSERT, UPDATE", CONSUMER_MOVES, CONSUMER)
+    # The consumer reads the versions to recognise repeated messages.
+    yield _grant("SELECT, INSERT", (*versions, *CONSUMER_INSERTS), CONSUMER)
+    yield _grant("SELECT, INSERT, UPDATE", CONSUMER_UPDATES, CONSUMER)
 
 
 def _tables() -> set[str]:
@@ -52,7 +53,7 @@ def _tables() -> set[str]:
     return {model._meta.db_table for model in managed} | {"django_migrations"}
 
 
-def _make(role: str) -> sql.Composed:
+def _create(role: str) -> sql.Composed:
     return sql.SQL(
         "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {text}) THEN"
         " CREATE ROLE {role} NOLOGIN; END IF; END $$"

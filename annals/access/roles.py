@@ -1,7 +1,7 @@
-"""Who may do what: four roles, and in demo mode a login for each.
+"""The roles and their permissions; in demo mode, a login for each role.
 
-`manage.py migrate` brings the groups to what stands here; permissions that somebody added to
-them by hand go, so that this file can be relied on.
+`manage.py migrate` sets the permissions of the groups to those of this module. Permissions that
+somebody added to a group manually are removed, so that this module is always right.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OPERATE = (
     "ingest.view_quarantined",
 )
 
-# A role is a group of this name. An administrator is a superuser besides.
+# Each role is a Django group of the same name. An administrator is also a superuser.
 ROLES: Mapping[str, tuple[str, ...]] = {
     "support": READ,
     "auditor": READ,
@@ -35,15 +35,15 @@ SUPERUSER = "admin"
 
 
 def receive(using: str = "default", **_: Any) -> None:
-    """A post_migrate receiver: groups always, logins in demo mode."""
+    """Receiver of post_migrate: creates the groups and, in demo mode, the logins."""
     with transaction.atomic(using=using):
-        make_groups()
+        create_groups()
         if settings.ANNALS.demo:
-            make_logins()
+            create_demo_logins()
 
 
-def make_groups() -> None:
-    """Bring the groups of the roles to exactly their permissions."""
+def create_groups() -> None:
+    """Create the groups of the roles and set their permissions to exactly those of ROLES."""
     from django.contrib.auth.models import Group, Permission
 
     known = {
@@ -52,12 +52,13 @@ def make_groups() -> None:
     }
     for name, wanted in ROLES.items():
         group, _ = Group.objects.get_or_create(name=name)
-        # `migrate history` alone has not made ingest's permissions yet; the next one has.
+        # After `migrate history` alone, the permissions of ingest do not exist yet. They are
+        # added by the next migrate.
         group.permissions.set(known[permission] for permission in wanted if permission in known)
 
 
-def make_logins() -> None:
-    """A login for each role, its name for a password. One that is there stays as it is."""
+def create_demo_logins() -> None:
+    """Create a login for each role, with the role's name as password. Existing logins stay."""
     from django.contrib.auth.models import Group, User
 
     present = set(User.objects.filter(username__in=ROLES).values_list("username", flat=True))
@@ -66,4 +67,4 @@ def make_logins() -> None:
             name, password=name, is_staff=True, is_superuser=name == SUPERUSER
         )
         user.groups.add(Group.objects.get(name=name))
-        log.info("demo login made: %s", name)
+        log.info("demo login created: %s", name)

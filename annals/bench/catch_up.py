@@ -1,4 +1,4 @@
-"""The rate over a long backlog, of the consumer and of bare COPY, tenth by tenth."""
+"""The rates of the consumer and of bare COPY over a long backlog, for each tenth of it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import IO, Any
 
 from django.conf import settings
 
+from annals.bench.harness import Harness, bare_copy, finish
 from annals.bench.load import TOPIC, prepared, produce
-from annals.bench.stand import Stand, bare_copy, finish
 from ingest.simulator.stream import stream
 from ingest.source.message import Message
 
@@ -22,19 +22,18 @@ TENTHS = 10
 
 @dataclass(frozen=True, slots=True)
 class _Spooled:
-    """One transaction of bare COPY, whose payload waits in a file: a backlog is larger than
-    memory."""
+    """One transaction of bare COPY. Its payload is in a file: a backlog is larger than memory."""
 
     statement: str
     rows: int
     bytes: int
 
 
-def catching_up(bench: Stand, count: int) -> dict[str, Any]:
-    """Whether the rate falls over a backlog, and whether it does with bare COPY of its rows.
+def catching_up(bench: Harness, count: int) -> dict[str, Any]:
+    """The rates in each tenth of a backlog, of the consumer and of bare COPY of the same rows.
 
-    Of one topic: several are read one after the other, and their messages differ in size. Takes
-    as much disk as the backlog.
+    The backlog has one topic: several topics are read one after the other, and their messages
+    differ in size. Needs as much disk as the backlog.
     """
     spooled: list[_Spooled] = []
     with TemporaryFile(dir=settings.ANNALS.home) as spool:
@@ -52,7 +51,7 @@ def catching_up(bench: Stand, count: int) -> dict[str, Any]:
 
 
 def _spooling(count: int, spool: IO[bytes], spooled: list[_Spooled]) -> Iterator[Message]:
-    """The backlog's messages, whose rows go into the file as they are asked for."""
+    """The messages of the backlog. As they are consumed, their rows are written to the file."""
     start = datetime.now(UTC) - timedelta(days=2)
     of_topic = (e for e in stream(5, start, step=timedelta(days=1) / count) if e.topic == TOPIC)
     size = max(1, min(settings.ANNALS.batch_rows, count // TENTHS))
@@ -65,7 +64,7 @@ def _spooling(count: int, spool: IO[bytes], spooled: list[_Spooled]) -> Iterator
         yield from messages
 
 
-def _consume(bench: Stand, count: int) -> dict[str, Any]:
+def _consume(bench: Harness, count: int) -> dict[str, Any]:
     consumer = bench.start_consumer(until_idle=5)
     samples = [(0.0, 0)]
     began: float | None = None
@@ -93,7 +92,7 @@ def _consume(bench: Stand, count: int) -> dict[str, Any]:
 
 
 def _rates(samples: list[tuple[float, int]], count: int) -> list[float]:
-    """Rows a second in each tenth. samples: seconds and rows, beginning within the first."""
+    """Rows per second in each tenth. samples: seconds and rows; the first is in the first tenth."""
     marks = [max(samples[0][1], count * n / TENTHS) for n in range(TENTHS + 1)]
     moments = [_moment(samples, mark) for mark in marks]
     spans = zip(pairwise(marks), pairwise(moments), strict=True)
@@ -101,15 +100,15 @@ def _rates(samples: list[tuple[float, int]], count: int) -> list[float]:
 
 
 def _moment(samples: list[tuple[float, int]], rows: float) -> float:
-    """When there were so many rows: between the samples before and after."""
+    """The time when `rows` rows were reached, interpolated between two samples."""
     for (t0, n0), (t1, n1) in pairwise(samples):
         if n1 >= rows:
             return t0 + (t1 - t0) * (rows - n0) / (n1 - n0) if n1 > n0 else t0
     raise RuntimeError(f"{rows:.0f} rows were not reached")
 
 
-def _copy(bench: Stand, spooled: list[_Spooled], spool: IO[bytes]) -> list[int]:
-    """Rows a second of bare COPY in each tenth; reading the file is not counted."""
+def _copy(bench: Harness, spooled: list[_Spooled], spool: IO[bytes]) -> list[int]:
+    """Rows per second of bare COPY in each tenth, without the time to read the file."""
     spool.seek(0)
     rates = []
     for n in range(TENTHS):

@@ -1,4 +1,4 @@
-"""`manage.py bench diff`: our comparison beside DeepDiff alone and the jsonpatch library."""
+"""`manage.py bench diff`: history.diff next to DeepDiff and jsonpatch."""
 
 import gzip
 import json
@@ -39,8 +39,9 @@ Figures = dict[str, Any]
 
 
 def run(real: str = "", messages: int = 20_000, as_json: bool = False) -> int:
-    """Measure and print. real: gzipped JSON lines with id, version and data, empty for REAL, left
-    out where there is no such file; messages: how many the simulator makes for its pairs."""
+    """Measure and print. real: path of gzipped JSON lines with id, version and data; '' means REAL,
+    and real pairs are left out if the file does not exist. messages: number of simulated
+    messages."""
     say = Console(stderr=True).print
     figures: Figures = {}
     say(f"simulated pairs from {messages:,} messages ...")
@@ -50,7 +51,7 @@ def run(real: str = "", messages: int = 20_000, as_json: bool = False) -> int:
         say(f"real pairs from {file} ...")
         figures["real"] = side_by_side(recorded(file))
     else:
-        say(f"no real pairs: {file} is not there")
+        say(f"no real pairs: {file} does not exist")
     say("hard shapes ...")
     figures["shapes"] = {name: shape(make) for name, make in SHAPES.items()}
     figures["likeness_ms"] = {f"{n} x {n + 1}": similarity(n) for n in (1, 2, 3)}
@@ -63,7 +64,7 @@ def run(real: str = "", messages: int = 20_000, as_json: bool = False) -> int:
 
 
 def simulated(messages: int) -> list[Pair]:
-    """Neighbouring versions of the simulator's documents."""
+    """Pairs of consecutive versions of simulated documents."""
     rows: list[tuple[str, int, Json]] = []
     for number, message in enumerate(stream(1, datetime(2025, 7, 1, tzinfo=UTC))):
         if number == messages:
@@ -75,7 +76,7 @@ def simulated(messages: int) -> list[Pair]:
 
 
 def recorded(path: Path) -> list[Pair]:
-    """Neighbouring versions from a file."""
+    """Pairs of consecutive versions from a file."""
     with gzip.open(path) as lines:
         rows = [loads(line) for line in lines]
     return neighbours((row["id"], row["version"], row["data"]) for row in rows)  # type: ignore[index, call-overload, misc]
@@ -94,7 +95,8 @@ def neighbours(rows: Iterable[tuple[str, int, Json]]) -> list[Pair]:
 
 
 def side_by_side(pairs: list[Pair]) -> Figures:
-    """Microseconds by quantile, and the patches' bytes. The libraries get plain json values."""
+    """Microseconds by quantile, and the bytes of the patches. The libraries get the values of the
+    json module."""
     ours, theirs, deep, ours_there = [], [], [], []
     bytes_ours = bytes_theirs = changed = wrong = 0
     every = max(1, len(pairs) // _DEEPDIFF_PAIRS)
@@ -118,7 +120,7 @@ def side_by_side(pairs: list[Pair]) -> Figures:
         "patches_wrong": wrong,
         "ours_us": quantiles(ours),
         "jsonpatch_us": quantiles(theirs),
-        "quicker_always": all(a < b for a, b in zip(sorted(ours), sorted(theirs), strict=True)),
+        "faster_always": all(a < b for a, b in zip(sorted(ours), sorted(theirs), strict=True)),
         "deepdiff_us": quantiles(deep),
         "deepdiff_pairs": len(deep),
         "times_deepdiff": round(statistics.median(deep) / statistics.median(ours_there), 1),
@@ -128,7 +130,7 @@ def side_by_side(pairs: list[Pair]) -> Figures:
 
 
 def shape(make: Callable[[int], Pair]) -> Figures:
-    """Milliseconds at each size; the libraries at 48 KB only."""
+    """Milliseconds at each size; those of the libraries only at 48 KB."""
     ours: dict[str, float] = {}
     for name, size in _SIZES.items():
         old, new = make(size // ITEM_BYTES)
@@ -153,7 +155,7 @@ def similarity(count: int) -> float:
 
 
 def tried(call: Callable[[Any, Any], object], old: Any, new: Any) -> float | None:
-    """Milliseconds, None where the library gives up."""
+    """Milliseconds; None if the library fails."""
     try:
         return round(best(1, call, old, new) / 1000, 3)
     except RecursionError:
@@ -165,12 +167,12 @@ def deepdiff(old: Any, new: Any) -> object:
 
 
 def plain(pair: Pair) -> Pair:
-    """The pair as the json module reads it, which the libraries are used to."""
+    """The pair as the json module reads it, which the libraries expect."""
     return json.loads(dumps(pair[0])), json.loads(dumps(pair[1]))
 
 
 def best(times: int, call: Callable[[Any, Any], object], old: Any, new: Any) -> float:
-    """Microseconds of the quickest of so many calls."""
+    """Microseconds of the fastest of `times` calls."""
     found = []
     for _ in range(times):
         start = time.perf_counter_ns()
@@ -188,28 +190,28 @@ def quantiles(times: list[float]) -> dict[str, float]:
 
 
 def targets(figures: Figures) -> dict[str, bool]:
-    """What is asked of the comparison, and whether this run showed it."""
+    """The targets of the comparison, and whether this run met them."""
     found: dict[str, bool] = {}
     for name in ("real", "simulated"):
         if name not in figures:
             continue
         each = figures[name]
         found[f"{name}: every patch gives the new version"] = each["patches_wrong"] == 0
-        found[f"{name}: quicker than jsonpatch at every percentile"] = each["quicker_always"]
-        found[f"{name}: patches no larger than jsonpatch's"] = (
+        found[f"{name}: faster than jsonpatch at every percentile"] = each["faster_always"]
+        found[f"{name}: patches not larger than those of jsonpatch"] = (
             each["patch_bytes"] <= each["jsonpatch_bytes"]
         )
         if name == "real":
-            found[f"real: {_TIMES_DEEPDIFF:g} times quicker than DeepDiff by median"] = (
+            found[f"real: median {_TIMES_DEEPDIFF:g} times faster than DeepDiff"] = (
                 each["times_deepdiff"] >= _TIMES_DEEPDIFF
             )
     shapes = figures["shapes"].values()
     found[f"shapes: none slower than {_SLOWEST_MS:g} ms at 48 KB"] = all(
         each["ms"]["48 KB"] <= _SLOWEST_MS for each in shapes
     )
-    # n log n for 400 items; half as much again for the clock's sake
+    # n log n for 400 items, plus half of it for noise of the clock
     limit = 1.5 * 4 * log(1600) / log(400)
-    found["shapes: no worse than n log n from 48 to 192 KB"] = all(
+    found["shapes: at most n log n from 48 to 192 KB"] = all(
         each["growth"][0] * each["growth"][1] <= limit for each in shapes
     )
     return found
@@ -227,8 +229,8 @@ def show(figures: Figures) -> None:
         row = [name, each["changes"], *each["ms"].values(), *each["growth"]]
         table.add_row(*map(str, [*row, each["jsonpatch_ms"], each["deepdiff_ms"]]))
     console.print(table)
-    asked = ", ".join(f"{pairs}: {took} ms" for pairs, took in figures["likeness_ms"].items())
-    console.print(f"DeepDiff pairs objects of ten fields without keys, {asked}")
+    times = ", ".join(f"{pairs}: {took} ms" for pairs, took in figures["likeness_ms"].items())
+    console.print(f"DeepDiff matches objects of ten fields without keys, {times}")
     for target, met in figures["targets"].items():
         console.print(f"[{'green' if met else 'red'}]{'met' if met else 'MISSED'}[/]  {target}")
 
@@ -237,10 +239,10 @@ def _table_of_pairs(name: str, each: Figures) -> Table:
     table = Table(
         title=f"{each['pairs']:,} {name} pairs, {each['changes']:,} changes, microseconds",
         caption=(
-            f"Changes and patch come from one walk. DeepDiff on {each['deepdiff_pairs']:,} of the "
-            f"pairs: {each['times_deepdiff']} times ours by median. Patches: "
-            f"{each['patch_bytes']:,} bytes, jsonpatch's {each['jsonpatch_bytes']:,}; "
-            f"{each['patches_wrong']} wrong."
+            f"One walk gives the changes and the patch. Median of DeepDiff over "
+            f"{each['deepdiff_pairs']:,} of the pairs: {each['times_deepdiff']} times ours. "
+            f"Patches: {each['patch_bytes']:,} bytes, those of jsonpatch "
+            f"{each['jsonpatch_bytes']:,} bytes; {each['patches_wrong']} wrong."
         ),
     )
     table.add_column("")

@@ -1,4 +1,4 @@
-"""Hard pairs of snapshots for `manage.py bench diff`, each at any size."""
+"""Pairs of snapshots that are hard to compare, at any size, for `manage.py bench diff`."""
 
 from collections.abc import Callable
 from random import Random
@@ -79,7 +79,7 @@ def _keyless_rewrite(count: int) -> Pair:
 
 
 def _keyless_gaps(count: int) -> Pair:
-    """Two items changed and one added behind every third one."""
+    """Of every three items two are changed, and one is added after them."""
     old, new = [], []
     for number in range(count):
         old.append(_keyless(number))
@@ -111,7 +111,8 @@ def _renamed_fields(count: int) -> Pair:
 
 
 def _nested(count: int) -> Pair:
-    """Objects in objects, as deep as the interpreter lets us read; the rest is in width."""
+    """Objects nested 200 deep, which the interpreter can still read; the bytes are in wide
+    fields."""
     depth = 200
     wide = "x" * (count * ITEM_BYTES // depth)
 
@@ -132,7 +133,7 @@ def _one_field(count: int) -> Pair:
     return _both(lambda rate: {"items": [_child(n) for n in range(count)], "rate": rate}, "a", "b")
 
 
-# Each makes a pair of about count * ITEM_BYTES bytes.
+# Each function returns a pair of about count * ITEM_BYTES bytes.
 SHAPES: Final[dict[str, Callable[[int], Pair]]] = {
     "one field beside the list": _one_field,
     "list: insert at the front": _insert,

@@ -1,4 +1,4 @@
-"""`manage.py bench ingest`: from broker to table, against bare COPY of the same rows."""
+"""`manage.py bench ingest`: the consumer from broker to table, next to COPY of the same rows."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from annals.bench.catch_up import catching_up
+from annals.bench.harness import Harness, bare_copy, finish, harness
 from annals.bench.load import TOPIC, Prepared, prepared, produce, simulated
-from annals.bench.stand import Stand, bare_copy, finish, stand
 from annals.embedded.apache import Apache
 from history.record import Record
 from history.search_keys import Fingerprint, NewKeys
@@ -35,15 +35,15 @@ Figures = dict[str, Any]
 
 
 def run(messages: int, catch_up: int, rounds: int, as_json: bool) -> int:
-    """Measure and print. messages: how many the main runs have (0: none of them); catch_up: how
-    many the long run has (0: none), on Apache Kafka: the embedded broker gets slow with so many;
-    rounds: how often limit and consumer are measured in turn."""
+    """Measure and print. messages: number in the main runs, 0 for no main runs. catch_up: number
+    in the backlog, 0 for no backlog; it is on Apache Kafka, because the embedded broker gets slow
+    with a long log. rounds: measurements of COPY and consumer, in turn."""
     say = Console(stderr=True).print
     figures: Figures = {"messages": messages, "cores": os.cpu_count()}
     if messages:
         _main_runs(figures, messages, rounds, say)
     if catch_up:
-        with stand(6, Apache(settings.ANNALS.home / "bench" / "apache-kafka")) as bench:
+        with harness(6, Apache(settings.ANNALS.home / "bench" / "apache-kafka")) as bench:
             say(f"catching up {catch_up:,} messages ...")
             figures["catch_up"] = catching_up(bench, catch_up)
     if as_json:
@@ -54,7 +54,7 @@ def run(messages: int, catch_up: int, rounds: int, as_json: bool) -> int:
 
 
 def _main_runs(figures: Figures, messages: int, rounds: int, say: Callable[[str], object]) -> None:
-    with stand(6) as bench:
+    with harness(6) as bench:
         say(f"making {messages:,} simulated messages ...")
         sent = simulated(messages)
         batches, records = prepared(sent)
@@ -69,7 +69,7 @@ def _main_runs(figures: Figures, messages: int, rounds: int, say: Callable[[str]
         say("repeats ...")
         figures["repeats"] = repeats(bench, sent, figures["one"]["consumer_rows_s"])
         del sent
-    with stand(6) as bench:
+    with harness(6) as bench:
         say("fresh: 200 messages a second ...")
         figures["fresh"] = fresh(bench, rate=200, seconds=30)
         say("giants of 1 MB ...")
@@ -77,11 +77,11 @@ def _main_runs(figures: Figures, messages: int, rounds: int, say: Callable[[str]
 
 
 def ratio(
-    bench: Stand, batches: list[Prepared], messages: int, rounds: int, consumers: int
+    bench: Harness, batches: list[Prepared], messages: int, rounds: int, consumers: int
 ) -> Figures:
-    """Bare COPY and the consumers in turn; medians, and the median of each turn's ratio.
+    """Measure bare COPY and the consumers in turn; medians of the rates and of the ratios.
 
-    cores_allow_rows_s: the rate at which consumers and server alone would keep every core busy.
+    cores_allow_rows_s: the rate at which consumers and server alone keep all cores busy.
     """
     turns = [_turn(bench, batches, messages, consumers) for _ in range(rounds)]
     figures: Figures = {name: _median([turn[name] for turn in turns]) for name in turns[0]}
@@ -98,17 +98,17 @@ def ratio(
 
 
 def _median(values: list[float | None]) -> float | None:
-    """None where one is missing."""
+    """The median; None if a value is missing."""
     known = [value for value in values if value is not None]
     return statistics.median(known) if len(known) == len(values) else None
 
 
 def _spent(before: float | None, after: float | None, messages: int) -> float | None:
-    """CPU seconds for a million messages; None where they are not known."""
+    """CPU seconds per million messages; None if they are unknown."""
     return None if before is None or after is None else (after - before) / messages * 1e6
 
 
-def _turn(bench: Stand, batches: list[Prepared], messages: int, consumers: int) -> Figures:
+def _turn(bench: Harness, batches: list[Prepared], messages: int, consumers: int) -> Figures:
     bench.empty()
     limit = messages / bare_copy(bench, batches, consumers)
     bench.empty()
@@ -120,8 +120,7 @@ def _turn(bench: Stand, batches: list[Prepared], messages: int, consumers: int) 
     stored = sum(each["stored"] for each in done)
     if stored != messages:
         raise RuntimeError(f"{stored} of {messages} messages were stored")
-    # Each consumer's clock starts with its first message; together they take as long as the
-    # slower one.
+    # The clock of each consumer starts with its first message. The slowest one counts.
     rate = messages / max(each["active_seconds"] for each in done)
     return {
         "limit_rows_s": limit,
@@ -136,9 +135,9 @@ def _turn(bench: Stand, batches: list[Prepared], messages: int, consumers: int) 
     }
 
 
-def search_index(bench: Stand, records: list[Record], rows_s: float) -> Figures:
-    """Seconds that extracting and storing the business keys takes, for a million messages, and
-    its share of the consumer's time."""
+def search_index(bench: Harness, records: list[Record], rows_s: float) -> Figures:
+    """Seconds per million messages to extract and store the business keys, and their share of the
+    consumer's time."""
     bench.empty()
     recent: BoundedCache[Fingerprint] = BoundedCache()
     extracting = storing = 0.0
@@ -168,7 +167,7 @@ def search_index(bench: Stand, records: list[Record], rows_s: float) -> Figures:
 
 
 def envelopes(sent: list[Message]) -> Figures:
-    """Microseconds to decode a message in the contract's envelope, and in one by declaration."""
+    """Microseconds to decode a message with the contract's envelope, and with a declared one."""
     window = Window.at(datetime.now(UTC), 90, 14)
     names = ("id", "version", "type", "updatedAt", "clientId", "author", "productInstanceId")
     places = {name: f"/payload/{name}" for name in (*names, "data")}
@@ -195,8 +194,8 @@ def _seconds(job: Callable[[], object]) -> float:
     return min(times)
 
 
-def repeats(bench: Stand, sent: list[Message], clean_rows_s: float) -> Figures:
-    """The rate at which a stream is read of which some or all is stored already."""
+def repeats(bench: Harness, sent: list[Message], clean_rows_s: float) -> Figures:
+    """Rates for messages of which a tenth or all are stored already."""
     bench.empty()
     bench.consume()
     figures: Figures = {}
@@ -218,12 +217,12 @@ def repeats(bench: Stand, sent: list[Message], clean_rows_s: float) -> Figures:
 
 
 def _mixed(fresh: list[Message], stored: list[Message]) -> list[Message]:
-    """Nine fresh messages to each stored one."""
+    """The fresh messages, with every tenth replaced by a stored one."""
     return [stored[n // 10] if n % 10 == 0 else message for n, message in enumerate(fresh)]
 
 
-def fresh(bench: Stand, rate: int, seconds: int) -> Figures:
-    """Milliseconds from produce to readable by another connection, at a steady rate."""
+def fresh(bench: Harness, rate: int, seconds: int) -> Figures:
+    """Milliseconds from produce to readable in another connection, at a steady rate."""
     consumer = bench.start_consumer()
     producer = bench.producer()
     waiting: dict[str, float] = {}
@@ -256,14 +255,14 @@ def fresh(bench: Stand, rate: int, seconds: int) -> Figures:
 
 
 def _envelope(key: str, data: Any) -> bytes:
-    """A message that happens now."""
+    """The value of a message with the current time."""
     now = datetime.now(UTC).isoformat()
     envelope = {"id": key, "version": 0, "type": "CREATE", "updatedAt": now, "clientId": "bench"}
     return json.dumps({**envelope, "data": data}, ensure_ascii=False).encode()
 
 
 def _look(reader: Any, waiting: dict[str, float], times: list[float]) -> None:
-    """Note which of the messages on their way can be read by now."""
+    """Move the times of messages that are readable now from `waiting` to `times`."""
     if not waiting:
         time.sleep(0.0005)
         return
@@ -277,7 +276,7 @@ def _look(reader: Any, waiting: dict[str, float], times: list[float]) -> None:
 
 
 def _warm(producer: Any, reader: Any) -> None:
-    """Wait until the consumer reads."""
+    """Produce messages until the consumer has stored one."""
     number = 0
     while True:
         key = f"warm-{number}"
@@ -289,7 +288,7 @@ def _warm(producer: Any, reader: Any) -> None:
         number += 1
 
 
-def giants(bench: Stand, count: int) -> Figures:
+def giants(bench: Harness, count: int) -> Figures:
     """Peak memory with messages of 1 MB among small ones."""
     bench.empty()
     small = simulated(20_000, seed=4)

@@ -1,4 +1,4 @@
-"""What the ingest benchmarks send: messages of the simulator, and the same rows ready for COPY."""
+"""The load of the ingest benchmarks: simulated messages, and the same rows prepared for COPY."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 
-from annals.bench.stand import Stand
+from annals.bench.harness import Harness
 from history.entities import BY_NAME, ROOT
 from history.record import Record
 from history.window import Window
@@ -22,7 +22,7 @@ Prepared = list[tuple[str, bytes]]
 
 
 def simulated(count: int, seed: int = 1) -> list[Message]:
-    """Messages of the simulator, dated within the last two days, as a consumer would get them."""
+    """Simulated messages dated within the last two days, in the form that a consumer reads."""
     start = datetime.now(UTC) - timedelta(days=2)
     step = timedelta(days=2) / (count + 1)
     found = []
@@ -34,7 +34,7 @@ def simulated(count: int, seed: int = 1) -> list[Message]:
 
 
 def prepared(sent: Iterable[Message]) -> tuple[list[Prepared], list[Record]]:
-    """The same messages as ready COPY payloads, a batch of rows a transaction."""
+    """The same messages as COPY payloads, one batch of rows per transaction."""
     window = Window.at(datetime.now(UTC), 90, 14)
     records = [decode(message, window) for message in sent]
     batches = []
@@ -56,7 +56,7 @@ def prepared(sent: Iterable[Message]) -> tuple[list[Prepared], list[Record]]:
     return batches, records
 
 
-def produce(bench: Stand, sent: Iterable[Message]) -> None:
+def produce(bench: Harness, sent: Iterable[Message]) -> None:
     producer = bench.producer()
     for message in sent:
         producer.send(message.topic, message.key or b"", message.value or b"")

@@ -1,6 +1,6 @@
-"""`manage.py bench timeline`: reading, as bare SQL, as a Python call and over HTTP.
+"""`manage.py bench timeline`: timeline pages as a Python call and over HTTP.
 
-Every figure stands beside the bare SQL of the same rows with their JSON parsed.
+The reference next to each figure is the bare SQL of the same rows plus parsing their JSON.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from django.db import connection
 from rich.console import Console
 from rich.table import Table
 
-from annals.bench import timeline_load
-from annals.bench.timeline_set import BIG, DataSet, data_set
+from annals.bench import timeline_clients
+from annals.bench.timeline_data import BIG, DataSet, data_set
 from history import timeline
 from history.entities import ROOT
 from history.exactjson import loads
@@ -58,8 +58,9 @@ Call = Callable[[str], object]
 
 
 def run(rows: int = 5_000_000, parallel_seconds: int = 60, as_json: bool = False) -> int:
-    """Measure and print. rows: versions of applications in the set of 90 days; the sets of 10 and
-    365 days have a tenth. parallel_seconds: how long 16 clients read while ingest runs; 0: not."""
+    """Measure and print. rows: versions of applications in the data set of 90 days; those of 10
+    and 365 days have a tenth of it. parallel_seconds: seconds for which 16 clients read during
+    ingest; 0: leave it out."""
     say = Console(stderr=True).print
     server = str(settings.ANNALS.database_url)
     figures: Figures = {"rows": rows, "sets": {}}
@@ -70,7 +71,7 @@ def run(rows: int = 5_000_000, parallel_seconds: int = 60, as_json: bool = False
             figures["sets"][str(days)] = _measure(found, host, port, full=days == MAIN_DAYS)
             if days == MAIN_DAYS and parallel_seconds:
                 say("16 clients beside ingest ...")
-                figures["parallel"] = timeline_load.run(found, host, port, parallel_seconds)
+                figures["parallel"] = timeline_clients.run(found, host, port, parallel_seconds)
     figures["targets"] = targets(figures)
     if as_json:
         sys.stdout.write(json.dumps(figures) + "\n")
@@ -80,7 +81,7 @@ def run(rows: int = 5_000_000, parallel_seconds: int = 60, as_json: bool = False
 
 
 def _measure(found: DataSet, host: str, port: int, *, full: bool) -> Figures:
-    """All figures of one set, milliseconds."""
+    """All figures of one data set, in milliseconds."""
     _use(found)
     picked = random.Random(1)  # noqa: S311 - a repeatable choice
     hot = [picked.choice(found.hot) for _ in range(ROUNDS + WARM_UP)]
@@ -124,7 +125,8 @@ def _measure(found: DataSet, host: str, port: int, *, full: bool) -> Figures:
 
 
 def _three(http: _Http, ids: Sequence[str], size: int, *, deep: bool = False) -> Figures:
-    """One page as bare SQL with JSON parsing, as a call, over HTTP. deep: from the middle on."""
+    """One page as SQL with JSON parsing, as a call and over HTTP. deep: in the middle of the
+    timeline."""
     token, after = None, LAST
     if deep:
         token, after = _middle(ids[0], size)
@@ -153,7 +155,7 @@ def _three(http: _Http, ids: Sequence[str], size: int, *, deep: bool = False) ->
 
 
 def _middle(id: str, size: int) -> tuple[str | None, rows.Key]:
-    """A token that leads to the middle of a document, reached by pages of 500 and one of size."""
+    """The page token of the middle of a timeline, reached by pages of 500 and one of `size`."""
     token: str | None = None
     for step in [500] * 10 + [size]:
         page = timeline.page(
@@ -164,7 +166,7 @@ def _middle(id: str, size: int) -> tuple[str | None, rows.Key]:
 
 
 def _time(call: Call, ids: Sequence[str], warm_up: int = WARM_UP) -> dict[str, float]:
-    """p50, p95 and p99 of a call over the ids in milliseconds, the first ones not counted."""
+    """p50, p95 and p99 in milliseconds of a call over the ids, without the first `warm_up`."""
     taken = []
     warm_up = min(warm_up, len(ids) // 3)
     for number, id in enumerate(ids):
@@ -177,7 +179,7 @@ def _time(call: Call, ids: Sequence[str], warm_up: int = WARM_UP) -> dict[str, f
 
 
 class _Http:
-    """One client with a kept connection, as a program that calls the API has it."""
+    """A client of the API with a persistent connection."""
 
     def __init__(self, host: str, port: int) -> None:
         self._connection = http.client.HTTPConnection(host, port, timeout=120)
@@ -185,10 +187,10 @@ class _Http:
         self._headers = {"Authorization": f"Basic {secret}"}
 
     def get(self, path: str) -> bytes:
-        """The body of a success; anything else is an error."""
+        """The body of the answer. Raises RuntimeError unless the status is 200."""
         try:
             response = self._ask(path)
-        except http.client.RemoteDisconnected:  # idle for too long while others were measured
+        except http.client.RemoteDisconnected:  # the connection was idle for too long
             response = self._ask(path)
         body = response.read()
         if response.status != 200:
@@ -201,7 +203,7 @@ class _Http:
 
 
 def _use(found: DataSet) -> None:
-    """Point Django's connection at the set."""
+    """Connect Django to the data set."""
     connection.close()
     connection.close_pool()  # type: ignore[attr-defined]
     connection.settings_dict["NAME"] = psycopg.conninfo.conninfo_to_dict(found.conninfo)["dbname"]
@@ -209,7 +211,7 @@ def _use(found: DataSet) -> None:
 
 @contextmanager
 def _serving(found: DataSet) -> Iterator[tuple[str, int]]:
-    """The production server on the set."""
+    """The production web server on the data set."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         host, port = free.getsockname()
@@ -239,7 +241,8 @@ def _await(host: str, port: int) -> None:
 
 
 def _drop_caches(found: DataSet) -> bool:
-    """Push the tables' files out of the system's cache; False where the server is not here."""
+    """Remove the files of the tables from the system's cache; False if the server is on another
+    machine."""
     with psycopg.connect(found.conninfo, autocommit=True) as plain:
         plain.execute("CHECKPOINT")
         row = plain.execute("SELECT current_setting('data_directory'), oid FROM pg_database"
@@ -256,7 +259,7 @@ def _drop_caches(found: DataSet) -> bool:
 
 
 def targets(figures: Figures) -> list[Figures]:
-    """What the figures have to hold, as name, value, limit, met."""
+    """The targets, each with name, value, limit and met."""
     main = figures["sets"][str(MAIN_DAYS)]
     page = main["120 versions, page 50"]
     first, deep = (main[f"10,000 versions, page 50{end}"]["http"]["p50"] for end in ("", ", deep"))

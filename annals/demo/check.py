@@ -1,4 +1,4 @@
-"""`scripts/demo --check`: everything once, on a small load, and whether it is right."""
+"""`scripts/demo --check`: runs everything once on a small load and verifies the result."""
 
 import shutil
 import tempfile
@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from annals.demo import patch, produced
+from annals.demo import json_patch, produced
 from annals.demo.client import Client, ClientError
 from annals.demo.produced import Produced
-from annals.demo.supervisor import Supervisor, say
+from annals.demo.supervisor import Supervisor, print_step
 from annals.embedded import process
 
 LOAD = ("--messages", "2000", "--days", "20", "--seed", "7", "--json")
@@ -19,13 +19,13 @@ PAGE_SIZE = 7  # small, so that most timelines have several pages
 
 
 class CheckError(AssertionError):
-    """Something is not as it should be; the text says what."""
+    """A result is wrong; the text says which."""
 
 
 def run(manage: str, prepare: Callable[[Supervisor], None], began: float) -> int:
-    """Exit code: 0 where everything is right. Leaves no process and no file behind.
+    """Exit code: 0 if everything is right. Leaves no process and no file behind.
 
-    began: time.monotonic() when the demo was called. Raises what Supervisor raises.
+    began: time.monotonic() at the start of the demo. Raises what Supervisor raises.
     """
     home = Path(tempfile.mkdtemp(prefix="annals-check-"))
     problem: Exception | None = None
@@ -45,9 +45,9 @@ def run(manage: str, prepare: Callable[[Supervisor], None], began: float) -> int
 def _check(demo: Supervisor, manage: str) -> None:
     load = demo.run("simulate", manage, "simulate", *LOAD)
     showcase = load.answer()["showcase"]
-    produced.spoil(REPEATS)
+    produced.add_bad_and_repeated(REPEATS)
     expected = produced.read()
-    say(
+    print_step(
         "Produced",
         f"{expected.messages:,} messages: {expected.versions:,} versions of "
         f"{len(expected.documents):,} documents, {expected.repeated} repeats, {expected.bad} bad",
@@ -59,7 +59,7 @@ def _check(demo: Supervisor, manage: str) -> None:
     _served(client, expected)
     page = client.screen(f"/admin/history/product-instance/{showcase}/")
     _same("the application's screen", showcase in page and "support" in page, True)
-    say("Screens", f"/admin/history/product-instance/{showcase}/ shows it to support")
+    print_step("Screens", f"support sees /admin/history/product-instance/{showcase}/")
 
 
 def _consumed(demo: Supervisor, manage: str, expected: Produced) -> None:
@@ -70,15 +70,16 @@ def _consumed(demo: Supervisor, manage: str, expected: Produced) -> None:
     _same("stored", totals["stored"], expected.versions)
     _same("repeated", totals["repeated"], expected.repeated)
     _same("quarantined", totals["quarantined"], expected.bad)
-    say(
+    print_step(
         "Stored",
-        f"{totals['stored']:,} versions; {totals['repeated']} repeats counted, "
+        f"{totals['stored']:,} versions, {totals['repeated']} repeats, "
         f"{totals['quarantined']} in quarantine; the ledger adds up",
     )
 
 
 def _served(client: Client, expected: Produced) -> None:
-    """Every timeline, paged to its end: what was produced, and diffs that lead to it."""
+    """Read every timeline to its last page; compare the versions with what was produced, and
+    apply every diff."""
     versions = diffs = 0
     for (entity, identifier), messages in expected.documents.items():
         where = f"{entity} {identifier}"
@@ -91,14 +92,14 @@ def _served(client: Client, expected: Produced) -> None:
                 _same(f"{place}: {name}", version[name], said)
             previous = version["previousVersion"]
             if previous is not None:
-                reached = patch.apply(shown[previous]["entity"], version["diff"])
+                reached = json_patch.apply(shown[previous]["entity"], version["diff"])
                 _same(f"{place}: diff applied to {previous}", reached, version["entity"])
                 diffs += 1
             versions += 1
-    say(
+    print_step(
         "Served",
-        f"{versions:,} versions, each as it was produced; {diffs:,} diffs, each giving "
-        "the version from the one before",
+        f"{versions:,} versions, each as it was produced; {diffs:,} diffs, each of which gives "
+        "the version when applied to the previous one",
     )
 
 
@@ -108,7 +109,7 @@ def _same(what: str, found: Any, wanted: Any) -> None:
 
 
 def _exact(value: Any) -> Any:
-    """A form in which JSON's true and 1 differ, which Python takes for the same."""
+    """A form in which JSON's true and 1 differ; in Python they are equal."""
     if isinstance(value, dict):
         return {key: _exact(each) for key, each in value.items()}
     if isinstance(value, list):

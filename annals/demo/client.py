@@ -1,4 +1,4 @@
-"""Annals as its users see it: the API under HTTP Basic, the screens after a log-in by form."""
+"""A client of Annals: the API with HTTP Basic, the screens after a log-in with the form."""
 
 import base64
 import urllib.error
@@ -14,11 +14,11 @@ TIMEOUT_S = 30
 
 
 class ClientError(RuntimeError):
-    """An answer that is not a success; the text says where, which, and what it said."""
+    """An answer that is not a success; the text has the URL, the status and the body."""
 
 
 class Client:
-    """A login at one address (`http://host:port`). Calls raise ClientError."""
+    """One login at one address (`http://host:port`). Calls raise ClientError."""
 
     def __init__(self, address: str, login: str, password: str) -> None:
         self.address, self.login, self.password = address, login, password

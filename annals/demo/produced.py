@@ -1,4 +1,4 @@
-"""What stands on the topics, read back from the broker without going through the consumer."""
+"""Reads all messages of the topics back from the broker, without the consumer."""
 
 import os
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from ingest.source import kafka
 from ingest.source.producer import Producer
 
 PARTITIONS = 3
-# Read until nothing follows. (The end that the embedded broker names when asked for it lies before
-# the last batch, so it cannot be counted on.)
+# Read until no message follows. The end offset cannot be used: the embedded broker reports one
+# that lies before the last batch.
 ALL = 10**9
-IMPATIENT = {"fetch.wait.max.ms": "10"}
+SHORT_WAIT = {"fetch.wait.max.ms": "10"}
 
-# One for each way of being wrong: the text, the types, the fields, what a database cannot hold.
+# One message for each kind of error: the text, a type, a time, a missing field, a wrong value.
 BAD = (
     b"not JSON",
     b'{"id": "bad-1", "version": "one"}',
@@ -30,7 +30,7 @@ BAD = (
 
 @dataclass(frozen=True)
 class Produced:
-    """messages: how many. documents: by entity and id, by version, what the message said."""
+    """messages: their number. documents: by entity and id, then by version, the message."""
 
     messages: int = 0
     bad: int = 0
@@ -42,12 +42,12 @@ class Produced:
         return sum(map(len, self.documents.values()))
 
 
-def spoil(repeats: int) -> None:
-    """Produce the bad messages, and `repeats` messages that are there already once more."""
+def add_bad_and_repeated(repeats: int) -> None:
+    """Produce the bad messages, and repeat the first `repeats` messages of a topic."""
     servers = os.environ["KAFKA_BOOTSTRAP_SERVERS"]
     producer = Producer({"bootstrap.servers": servers})
     topic = ENTITIES[0].topics[0]
-    for message in kafka.peek(servers, IMPATIENT, (topic, 0), 0, repeats):
+    for message in kafka.peek(servers, SHORT_WAIT, (topic, 0), 0, repeats):
         producer.send(topic, message.key or b"", message.value or b"")
     for number, value in enumerate(BAD):
         producer.send(topic, f"bad-{number}".encode(), value)
@@ -61,13 +61,13 @@ def read() -> Produced:
     messages = bad = repeated = 0
     documents: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
     for place in places:
-        for message in kafka.peek(servers, IMPATIENT, place, 0, ALL):
+        for message in kafka.peek(servers, SHORT_WAIT, place, 0, ALL):
             messages += 1
             if message.value in BAD:
                 bad += 1
                 continue
-            said: Any = exactjson.loads(message.value or b"")
-            versions = documents.setdefault((BY_TOPIC[place[0]].name, said["id"]), {})
-            repeated += said["version"] in versions
-            versions[said["version"]] = said
+            content: Any = exactjson.loads(message.value or b"")
+            versions = documents.setdefault((BY_TOPIC[place[0]].name, content["id"]), {})
+            repeated += content["version"] in versions
+            versions[content["version"]] = content
     return Produced(messages, bad, repeated, documents)

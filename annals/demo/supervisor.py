@@ -1,4 +1,4 @@
-"""Starts the demo's servers and parts, watches them, and ends them whatever happens."""
+"""Starts the servers and processes of the demo, watches them, and always stops them."""
 
 import fcntl
 import os
@@ -13,33 +13,33 @@ from types import TracebackType
 from typing import Any, Self
 
 from annals import embedded
-from annals.demo.parts import Part
+from annals.demo.child_process import ChildProcess
 from annals.embedded import process
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-TURN_S = 0.1
+POLL_S = 0.1
 
 
 class StopAskedError(Exception):
-    """Ctrl-C, SIGTERM, or the terminal was closed."""
+    """Ctrl-C or SIGTERM came, or the terminal was closed."""
 
 
 class DemoError(RuntimeError):
-    """The demo cannot go on; the text says why, and ends with what the part in question said."""
+    """The demo cannot continue. The text says why, with the end of the log of the process that
+    failed."""
 
 
 class Supervisor:
-    """A context: inside it things are started, at its end all of them are gone, newest first.
+    """A context manager: everything that is started inside it is stopped at its end, newest first.
 
-    A signal takes effect at the next `checkpoint`, never between the start of a process and the
-    moment we know of it. What was running under this ANNALS_HOME before is taken over and ended
-    with the rest.
+    A signal takes effect at the next `checkpoint`, so never between the start of a process and its
+    registration. Servers of this ANNALS_HOME that ran before are used, and stopped with the rest.
     """
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.logs = home / "logs"
-        self.parts: list[Part] = []
+        self.children: list[ChildProcess] = []
         self.asked: int | None = None
         self._undo = ExitStack()
 
@@ -52,7 +52,8 @@ class Supervisor:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise DemoError(
-                f"A demo already runs in {self.home}. End it, or set ANNALS_HOME to another place."
+                f"A demo is already running in {self.home}. Stop it, or set ANNALS_HOME to another "
+                "directory."
             ) from None
         return self
 
@@ -68,8 +69,8 @@ class Supervisor:
         self.asked = number
 
     def servers(self) -> None:
-        """Start PostgreSQL and the broker; from here on DATABASE_URL and KAFKA_BOOTSTRAP_SERVERS
-        are theirs, for this process and for all parts."""
+        """Start PostgreSQL and the broker, and set DATABASE_URL and KAFKA_BOOTSTRAP_SERVERS for
+        this process and its children."""
         postgres = embedded.database_server(self.home)
         broker = embedded.broker_server(self.home)
         self._undo.callback(postgres.stop)
@@ -80,62 +81,65 @@ class Supervisor:
         self.checkpoint()
         os.environ["DATABASE_URL"] = postgres.url()
         os.environ["KAFKA_BOOTSTRAP_SERVERS"] = broker.bootstrap_servers()
-        say("Servers", f"PostgreSQL on port {postgres.port()}, broker on port {broker.port()}")
+        print_step(
+            "Servers", f"PostgreSQL on port {postgres.port()}, broker on port {broker.port()}"
+        )
 
     def at_end(self, callback: Callable[[], Any]) -> None:
-        """Have `callback` called before everything that was started earlier is ended."""
+        """Call `callback` at the end, before everything that was started earlier is stopped."""
         self._undo.callback(callback)
 
-    def start(self, name: str, *arguments: str) -> Part:
-        """Start a Python process whose end, unless by `stop`, is the end of the demo."""
-        part = Part(name, arguments, self.logs / f"{name}.log")
-        self.parts.append(part)
-        self._undo.callback(part.stop)
-        return part
+    def start(self, name: str, *arguments: str) -> ChildProcess:
+        """Start a Python process. If it ends without `stop`, the demo ends too."""
+        child = ChildProcess(name, arguments, self.logs / f"{name}.log")
+        self.children.append(child)
+        self._undo.callback(child.stop)
+        return child
 
-    def run(self, name: str, *arguments: str) -> Part:
-        """Start a Python process and wait for its end. Raises DemoError unless it exits with 0."""
-        part = self.start(name, *arguments)
-        self.wait(lambda: part.returncode is not None, but=part)
-        self.parts.remove(part)
-        if part.returncode:
-            raise DemoError(_ended(part))
-        return part
+    def run(self, name: str, *arguments: str) -> ChildProcess:
+        """Run a Python process to its end. Raises DemoError unless it exits with 0."""
+        child = self.start(name, *arguments)
+        self.wait(lambda: child.returncode is not None, but=child)
+        self.children.remove(child)
+        if child.returncode:
+            raise DemoError(_ended(child))
+        return child
 
-    def stop(self, part: Part) -> None:
-        """End a part in the middle of the demo. Raises DemoError unless it exits with 0."""
-        self.parts.remove(part)
-        part.stop()
-        if part.returncode:
-            raise DemoError(_ended(part))
+    def stop(self, child: ChildProcess) -> None:
+        """Stop one process during the demo. Raises DemoError unless it exits with 0."""
+        self.children.remove(child)
+        child.stop()
+        if child.returncode:
+            raise DemoError(_ended(child))
 
-    def checkpoint(self, but: Part | None = None) -> None:
-        """Raises StopAskedError after a signal, DemoError when a part but this one has ended."""
+    def checkpoint(self, but: ChildProcess | None = None) -> None:
+        """Raises StopAskedError after a signal, DemoError if a process other than `but` has
+        ended."""
         if self.asked is not None:
             raise StopAskedError
-        for part in self.parts:
-            if part is not but and part.returncode is not None:
-                raise DemoError(_ended(part))
+        for child in self.children:
+            if child is not but and child.returncode is not None:
+                raise DemoError(_ended(child))
 
-    def wait(self, condition: Callable[[], bool], but: Part | None = None) -> None:
+    def wait(self, condition: Callable[[], bool], but: ChildProcess | None = None) -> None:
         """Return once the condition holds; raises what `checkpoint` raises."""
         while True:
             self.checkpoint(but)
             if condition():
                 return
-            time.sleep(TURN_S)
+            time.sleep(POLL_S)
 
-    def web(self, port: int) -> Part:
-        """Start the web server on the loopback address; returns once it serves."""
+    def web(self, port: int) -> ChildProcess:
+        """Start the web server on the loopback address; returns when it is ready."""
         bind = f"{process.HOST}:{port}"
         command = ("--config", "python:annals.server", "--bind", bind, "annals.wsgi")
-        part = self.start("web", "-m", "gunicorn", *command)
+        child = self.start("web", "-m", "gunicorn", *command)
         self.wait(lambda: answers(f"http://{bind}/readyz"))
-        return part
+        return child
 
 
-def say(what: str, text: str) -> None:
-    """A line on the terminal, at once."""
+def print_step(what: str, text: str) -> None:
+    """Print one line of progress immediately."""
     print(f"{what:<10}{text}", flush=True)
 
 
@@ -148,5 +152,7 @@ def answers(url: str) -> bool:
         return False
 
 
-def _ended(part: Part) -> str:
-    return f"{part.name} ended with {part.returncode}:\n{part.said()}\n(all of it: {part.log})"
+def _ended(child: ChildProcess) -> str:
+    return (
+        f"{child.name} ended with {child.returncode}:\n{child.log_end()}\n(all of it: {child.log})"
+    )

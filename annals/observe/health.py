@@ -1,7 +1,7 @@
-"""Whether this process lives (/healthz) and whether it can serve (/readyz).
+"""The probes: /healthz (the process answers) and /readyz (it can serve requests).
 
-Also the one door for what machines ask: answered before host names, HTTPS and sessions are looked
-at, because a probe comes by IP address over plain HTTP.
+The middleware here also passes on /metrics. It runs before the checks of host name, HTTPS and
+session, because a probe comes to an IP address over plain HTTP.
 """
 
 import logging
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class Probes:
-    """Middleware, to stand first: answers /healthz, /readyz and /metrics, passes on the rest."""
+    """The first middleware: answers /healthz, /readyz and /metrics, passes on other requests."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -45,13 +45,13 @@ class Probes:
 
 
 def alive(_: HttpRequest) -> HttpResponse:
-    """200 as long as the process answers; looks at nothing else."""
+    """200 as long as the process answers. Checks nothing else."""
     return JsonResponse({"status": OK})
 
 
 def ready(_: HttpRequest) -> HttpResponse:
-    """200 with every check `ok`, or 503 with a word for what is missing. No details: the answer
-    is open to everybody, so they go to the log."""
+    """200 if every check is `ok`, else 503 with a short text per check. Everybody can read the
+    answer, so details go to the log."""
     checks = {}
     for name, check in CHECKS.items():
         try:
@@ -81,7 +81,7 @@ def _migrations() -> str:
 
 
 def _partitions() -> str:
-    """Whether every table has today and tomorrow: what arrives now has a place."""
+    """Whether every table has a partition for today and for tomorrow."""
     today = clock.now().date()
     wanted = [
         partition_name(entity.table, day)

@@ -1,7 +1,7 @@
-"""What Prometheus reads at /metrics: requests of every web process, and the store's own state.
+"""The metrics at /metrics: requests of all web processes, and the state of the store.
 
-The state is read from the database when asked, so that one answer is right whichever process
-gives it, and a consumer that hangs is seen too.
+The state is read from the database at each scrape. So every web process gives the same answer,
+and a consumer that hangs is visible too.
 """
 
 import hmac
@@ -21,7 +21,7 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from annals.observe.store_metrics import State
+from annals.observe.store_metrics import StoreCollector
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -29,32 +29,36 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 REQUESTS = Counter("annals_http_requests", "HTTP requests answered", ["route", "method", "status"])
 SECONDS = Histogram(
-    "annals_http_request_seconds", "Time to answer", ["route", "method"], buckets=BUCKETS
+    "annals_http_request_seconds",
+    "Seconds to answer a request",
+    ["route", "method"],
+    buckets=BUCKETS,
 )
 
 
 def observe(route: str, method: str, status: int, seconds: float) -> None:
-    """Count one answered request; seconds is the time it took."""
+    """Count one answered request. seconds: the time it took."""
     REQUESTS.labels(route, method, str(status)).inc()
     SECONDS.labels(route, method).observe(seconds)
 
 
 def view(request: HttpRequest) -> HttpResponse:
-    """The metrics as text: to whoever has the token; in a demo without one, to everybody."""
+    """The metrics as text. The client must send the token; in a demo without a token it need
+    not."""
     token = settings.ANNALS.metrics_token
     if token is None and not settings.ANNALS.demo:
-        return _refuse("Metrics are closed: set ANNALS_METRICS_TOKEN and give it as Bearer token.")
+        return _refuse("Metrics are closed: set ANNALS_METRICS_TOKEN and send it as Bearer token.")
     if token is not None:
         given = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(given.encode(), token.encode()):
-            return _refuse("Wrong or no Bearer token.")
+            return _refuse("The Bearer token is missing or wrong.")
     text = b"".join(generate_latest(registry) for registry in _registries())
     return HttpResponse(text, content_type=CONTENT_TYPE_LATEST)
 
 
 def _registries() -> Iterable[CollectorRegistry]:
     state = CollectorRegistry()
-    state.register(State())
+    state.register(StoreCollector())
     if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
         return REGISTRY, state
     processes = CollectorRegistry()

@@ -1,6 +1,6 @@
-"""How the days stand and when maintain ran last, as Prometheus metrics.
+"""Metrics of the partitions and of the latest `partitions maintain`.
 
-A command that ends cannot be scraped, so all of it is read from the database.
+A command that ends cannot be scraped, so they are read from the database.
 """
 
 from collections.abc import Iterator
@@ -14,15 +14,15 @@ from history.partitions.plan import Policy
 from history.partitions.status import status
 
 DAYS = {
-    "missing": "Days inside the window without a partition",
-    "overdue": "Days before the window that are still there, held ones among them",
-    "pending": "Days whose detach an open transaction cut short",
+    "missing": "Days inside the window that have no partition",
+    "overdue": "Days before the window that still have a partition, held days included",
+    "pending": "Days whose detach was interrupted by an open transaction",
 }
 
 
 def days() -> Iterator[Metric]:
-    """Per table, what maintain has to do. The holds are not asked: they may have to look through a
-    large quarantine, which is nothing for every scrape."""
+    """What maintain has to do, per table. Holds are not computed: they may need a scan of a large
+    quarantine, which is too slow for a scrape."""
     found = status(Policy.at(clock.now(), settings.ANNALS))
     for name, text in DAYS.items():
         family = GaugeMetricFamily(f"annals_store_days_{name}", text, labels=["table"])
@@ -32,25 +32,27 @@ def days() -> Iterator[Metric]:
 
 
 def last_run() -> Iterator[Metric]:
-    """The latest run that came to its end; nothing where there was none yet."""
+    """The latest completed run; no metrics before the first."""
     latest = runs.latest()
     if latest is None:
         return
     yield GaugeMetricFamily(
         "annals_maintain_timestamp_seconds",
-        "When the latest `partitions maintain` began",
+        "Time when the latest `partitions maintain` began",
         value=latest.started_at.timestamp(),
     )
     yield GaugeMetricFamily(
         "annals_maintain_exit_code",
-        "What the latest `partitions maintain` ended with",
+        "Exit code of the latest `partitions maintain`",
         value=latest.exit_code,
     )
     yield GaugeMetricFamily(
-        "annals_maintain_seconds", "How long the latest took", value=latest.seconds
+        "annals_maintain_seconds",
+        "Duration of the latest `partitions maintain`",
+        value=latest.seconds,
     )
     yield GaugeMetricFamily(
         "annals_maintain_held",
-        "Partitions that the latest did not drop because of unsettled messages",
+        "Partitions that the latest `partitions maintain` held because of unsettled messages",
         value=latest.held,
     )

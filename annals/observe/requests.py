@@ -1,4 +1,4 @@
-"""Every request has an id, one log line and a place in the metrics."""
+"""Gives every request an id, writes one log line about it and counts it in the metrics."""
 
 import logging
 import re
@@ -19,10 +19,10 @@ log = logging.getLogger(__name__)
 
 
 class RequestLog:
-    """Takes the id that a proxy in front gave, or makes one; says it back in the answer.
+    """Takes the request id from the proxy in front or makes one, and returns it in the answer.
 
-    Views find it as `request.META["HTTP_X_REQUEST_ID"]`. The log line has the path and never the
-    query string, which may hold what somebody searched for.
+    Views find it in `request.META["HTTP_X_REQUEST_ID"]`. The log line has the path but never the
+    query string, which may contain a search text.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
@@ -61,13 +61,13 @@ def _write(request: HttpRequest, response: HttpResponse, seconds: float) -> None
 
 
 def _route(request: HttpRequest) -> str:
-    """The pattern that matched, so that ids do not become label values."""
+    """The URL pattern that matched, so that ids do not become label values."""
     match = request.resolver_match
     return match.route if match else "none"
 
 
 def _user(request: HttpRequest) -> str | None:
-    """The login, where the view asked for it; asking here would cost a query."""
+    """The login, if the view has loaded it; loading it here would cost a query."""
     user = vars(request).get("user")
     if user is None or getattr(user, "_wrapped", None) is empty:
         return None

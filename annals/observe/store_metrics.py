@@ -1,4 +1,4 @@
-"""The store's own state as Prometheus metrics, read from the database at each scrape."""
+"""Metrics of the store's state, read from the database at each scrape."""
 
 import logging
 from collections import defaultdict
@@ -22,7 +22,7 @@ from ingest.completeness import figures
 from ingest.completeness.figures import Entry
 from ingest.models import Quarantined
 
-REACH_S = 2
+CONNECT_TIMEOUT_S = 2
 OUTCOMES = ("stored", "repeated", "expired", "quarantined")
 PLACE = ["topic", "partition"]
 
@@ -30,17 +30,17 @@ log = logging.getLogger(__name__)
 
 
 def check_reachable() -> None:
-    """Raises psycopg.Error within REACH_S where no connection can be made.
+    """Raises psycopg.Error after CONNECT_TIMEOUT_S if no connection can be made.
 
-    Who asks for metrics or readiness does not wait as long as the pool does for a connection, and
-    would take a database that is away for a process that hangs.
+    The pool waits longer than a probe or a scrape does. Without this check an unreachable database
+    would look like a process that hangs.
     """
-    parameters = {**connection.get_connection_params(), "connect_timeout": REACH_S}
+    parameters = {**connection.get_connection_params(), "connect_timeout": CONNECT_TIMEOUT_S}
     psycopg.connect(**parameters).close()
 
 
-class State(Collector):
-    """annals_store_up, and where that is 1 everything else."""
+class StoreCollector(Collector):
+    """annals_store_up and, while it is 1, all other metrics of the store."""
 
     def collect(self) -> Iterator[Metric]:
         try:
@@ -55,21 +55,23 @@ class State(Collector):
         except (DatabaseError, psycopg.Error) as error:
             log.warning("metrics: %s", describe(error))
             families = []
-        up = GaugeMetricFamily("annals_store_up", "1: the database answers", value=bool(families))
+        up = GaugeMetricFamily(
+            "annals_store_up", "1 while the database answers", value=bool(families)
+        )
         yield from (up, *families)
 
 
 def _ledger(entries: Sequence[Entry]) -> Iterator[Metric]:
-    """Counts go on over topics that were made again; lag and state are of the current one."""
+    """Counts include earlier topics of the same name; lag and state are of the current topic."""
     read = CounterMetricFamily("annals_store_read", "Messages read from Kafka", labels=PLACE)
     became = CounterMetricFamily(
-        "annals_store_messages", "Messages by what became of them", labels=[*PLACE, "became"]
+        "annals_store_messages", "Messages by outcome", labels=[*PLACE, "became"]
     )
     lag = GaugeMetricFamily("annals_store_lag", "Messages not read yet", labels=PLACE)
-    halted = GaugeMetricFamily("annals_store_halted", "1: reading stopped", labels=PLACE)
+    halted = GaugeMetricFamily("annals_store_halted", "1 while reading is halted", labels=PLACE)
     seen = GaugeMetricFamily(
         "annals_store_seen_timestamp_seconds",
-        "When a consumer last noted how far it is",
+        "Time when a consumer last wrote its position",
         labels=PLACE,
     )
     sums: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * (1 + len(OUTCOMES)))
@@ -88,7 +90,7 @@ def _ledger(entries: Sequence[Entry]) -> Iterator[Metric]:
             became.add_metric([*place, outcome], count)
     faults = GaugeMetricFamily(
         "annals_store_faults",
-        "Places where the ledger does not add up (manage.py ledger names them)",
+        "Faults in the ledger (`manage.py ledger` lists them)",
         value=len(figures.faults(entries)),
     )
     yield from (read, became, lag, halted, seen, faults)
@@ -108,11 +110,11 @@ def _partitions() -> Iterator[Metric]:
     today = clock.now().date()
     ahead = GaugeMetricFamily(
         "annals_store_days_ahead",
-        "Days from today to the newest partition; below 0: today has none",
+        "Days from today to the newest partition; negative without a partition for today",
         labels=["table"],
     )
-    size = GaugeMetricFamily("annals_store_bytes", "On disk, with indexes", labels=["table"])
-    rows = GaugeMetricFamily("annals_store_rows", "Versions, as estimated", labels=["table"])
+    size = GaugeMetricFamily("annals_store_bytes", "Bytes on disk with indexes", labels=["table"])
+    rows = GaugeMetricFamily("annals_store_rows", "Estimated number of versions", labels=["table"])
     partitions = catalog.read(connection, [entity.table for entity in ENTITIES])
     for table, group in groupby(partitions, attrgetter("table")):
         found = list(group)

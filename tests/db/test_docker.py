@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 
 from annals import env
 from annals.observe import metrics
-from annals.observe.store_metrics import State
+from annals.observe.store_metrics import StoreCollector
 from history.models import MaintainRun
 from ingest.metrics import BATCHES
 
@@ -26,14 +26,14 @@ def load(name: str) -> Any:
 
 
 def exported() -> set[str]:
-    """Every sample that the web (metrics, State) or the consumer (ingest.metrics) can give."""
+    """Every sample that the web or the consumer can give."""
     assert metrics.REQUESTS
     assert BATCHES
     counts = dict.fromkeys(("created", "dropped", "held", "busy", "broken"), 0)
     MaintainRun.objects.create(started_at=datetime.now(UTC), seconds=1, exit_code=0, **counts)
     return {
         family.name + ending
-        for family in [*State().collect(), *REGISTRY.collect()]
+        for family in [*StoreCollector().collect(), *REGISTRY.collect()]
         for ending in ENDINGS.get(family.type, [])
     }
 

@@ -8,12 +8,12 @@ import psycopg
 import pytest
 from django.db import DataError, IntegrityError, ProgrammingError, connection
 
-from annals.observe.logs import Console, Json, describe, request_id
+from annals.observe.logs import ConsoleFormatter, JsonFormatter, describe, request_id
 
 pytestmark = pytest.mark.django_db
 
 SECRET = "Прыгунов-4711"
-FORMATS = [Console(), Json()]
+FORMATS = [ConsoleFormatter(), JsonFormatter()]
 
 
 def line(formatter: logging.Formatter, message: str, *args: object, **given: object) -> str:
@@ -31,7 +31,7 @@ def request_7() -> Iterator[None]:
 
 @pytest.mark.usefixtures("request_7")
 def test_a_json_line_is_one_object_with_what_was_given() -> None:
-    found = json.loads(line(Json(), "stored %d rows\nof it", 12, topic="a.b"))
+    found = json.loads(line(JsonFormatter(), "stored %d rows\nof it", 12, topic="a.b"))
     assert found.pop("time").endswith("+00:00")
     assert found == {
         "level": "INFO",
@@ -44,7 +44,7 @@ def test_a_json_line_is_one_object_with_what_was_given() -> None:
 
 @pytest.mark.usefixtures("request_7")
 def test_a_console_line_ends_with_what_was_given() -> None:
-    text = line(Console(), "stored %d rows", 12, topic="a.b")
+    text = line(ConsoleFormatter(), "stored %d rows", 12, topic="a.b")
     assert text.endswith("INFO    ingest: stored 12 rows requestId=request-7 topic=a.b")
 
 

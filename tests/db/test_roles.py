@@ -33,7 +33,7 @@ def test_the_demo_logins(login: str, reads: bool, quarantine: bool) -> None:
 def test_a_permission_given_by_hand_goes_and_one_taken_comes_back() -> None:
     group = Group.objects.get(name="support")
     group.permissions.set([Permission.objects.get(codename="add_user")])
-    roles.make_groups()
+    roles.create_groups()
     found = {f"{p.content_type.app_label}.{p.codename}" for p in group.permissions.all()}
     assert found == set(roles.ROLES["support"])
 
@@ -47,5 +47,5 @@ def test_a_login_that_is_there_stays_as_it_is() -> None:
     user = User.objects.get(username="ops")
     user.set_password("changed by hand")
     user.save()
-    roles.make_logins()
+    roles.create_demo_logins()
     assert User.objects.get(username="ops").check_password("changed by hand")

@@ -8,7 +8,7 @@ import yaml
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from annals.embedded import certificates, jars
+from annals.embedded import certificates, kafka_jars
 from annals.embedded.apache import SECURED, Apache
 from annals.embedded.daemon import Client
 from tests.kafka import brokers
@@ -106,4 +106,4 @@ def test_secrets_are_not_shown_and_not_readable(apache: Apache) -> None:
 
 def test_compose_names_the_version_that_is_tested() -> None:
     compose = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())
-    assert compose["services"]["kafka"]["image"] == f"apache/kafka:{jars.VERSION}"
+    assert compose["services"]["kafka"]["image"] == f"apache/kafka:{kafka_jars.VERSION}"

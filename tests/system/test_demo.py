@@ -187,7 +187,7 @@ def test_one_demo_in_a_home_and_one_owner_of_a_port(home: Path) -> None:
     port = free_port()
     demo = Demo(home, "--port", str(port), "--no-simulate")
     text = demo.until(READY)
-    assert "DATABASE_URL is set and not used" in text
+    assert "DATABASE_URL is set but ignored" in text
     assert str(home) in text
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
         assert answer.status == 200

@@ -40,7 +40,7 @@ def setup(root: Path, *arguments: str, path: str | None = None) -> tuple[int, st
 def test_it_installs_once_and_again_when_the_file_changed(root: Path) -> None:
     code, said = setup(root)
     assert code == 0
-    assert "Making .venv" in said
+    assert "Creating .venv" in said
     assert "Installing requirements.txt" in said
     assert setup(root) == (0, "")
     assert setup(root, "requirements-dev.txt") == (0, "Installing requirements-dev.txt\n")
@@ -55,7 +55,7 @@ def test_a_broken_environment_is_made_anew(root: Path) -> None:
     (root / ".venv" / "bin" / "python").symlink_to("/nowhere/python3")
     code, said = setup(root)
     assert code == 0
-    assert "Making .venv" in said
+    assert "Creating .venv" in said
 
 
 def test_what_cannot_be_installed_is_an_error(root: Path) -> None:

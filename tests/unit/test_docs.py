@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from annals import docs, env
-from annals.embedded import jars
+from annals.embedded import kafka_jars
 
 ROOT = docs.DOCS.parent
 PAGES = sorted(
@@ -70,4 +70,6 @@ def test_decisions_have_numbers_of_their_own() -> None:
 
 
 def test_compose_runs_the_kafka_that_the_tests_ran_on() -> None:
-    assert f"image: apache/kafka:{jars.VERSION}\n" in (ROOT / "docker/compose.yaml").read_text()
+    assert (
+        f"image: apache/kafka:{kafka_jars.VERSION}\n" in (ROOT / "docker/compose.yaml").read_text()
+    )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from annals.embedded import jars
+from annals.embedded import kafka_jars
 from annals.embedded.process import EmbeddedError
 from tests import need
 
@@ -44,6 +44,6 @@ def test_an_old_java_is_not_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 @pytest.mark.usefixtures("bare")
 def test_fetching_without_maven_says_so() -> None:
-    assert not jars.cached()
+    assert not kafka_jars.cached()
     with pytest.raises(EmbeddedError, match="install it"):
-        jars.fetch()
+        kafka_jars.fetch()

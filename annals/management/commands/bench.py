@@ -1,4 +1,4 @@
-"""`manage.py bench ingest|timeline|diff`: benchmarks, as ratios to a limit of the same run."""
+"""`manage.py bench ingest|timeline|diff`: benchmarks, next to a reference of the same run."""
 
 from __future__ import annotations
 
@@ -9,44 +9,77 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-LEAST_CATCH_UP = 200_000
+MIN_CATCH_UP = 200_000
 
 
 class Command(BaseCommand):
-    help = "Measure, beside a limit measured in the same run."
+    help = "Run a benchmark next to a reference that is measured in the same run."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         benches = parser.add_subparsers(dest="bench", required=True, metavar="BENCH")
-        ingest = benches.add_parser("ingest", help="consumer against bare COPY").add_argument
+        ingest = benches.add_parser(
+            "ingest", help="measure the consumer against bare COPY of the same rows"
+        ).add_argument
         ingest(
             "--messages",
             type=int,
             default=300_000,
-            help="in the main runs; 0: only --catch-up (default %(default)s)",
+            help="messages in the main runs; 0 = run only --catch-up (default %(default)s)",
         )
-        ingest("--catch-up", type=int, default=0, metavar="N",
-               help="also read a backlog of N messages, for example 2000000, from Apache Kafka "
-               "(needs Java, Maven and 2.2 KB of disk a message)")  # fmt: skip
-        ingest("--rounds", type=int, default=3, help="limit and consumer in turn, so many times")
-        ingest("--json", action="store_true", dest="as_json", help="JSON on stdout")
-        diff = benches.add_parser("diff", help="ours against DeepDiff and jsonpatch").add_argument
-        diff("--real", default="", metavar="FILE",
-             help="gzipped JSON lines of id, version and data")  # fmt: skip
-        diff("--messages", type=int, default=20_000, help="simulated, to make pairs of")
-        diff("--json", action="store_true", dest="as_json", help="JSON on stdout")
+        ingest(
+            "--catch-up",
+            type=int,
+            default=0,
+            metavar="N",
+            help="also read a backlog of N messages from Apache Kafka, for example 2000000; 0 = "
+            "no backlog (default); needs Java, Maven and 2.2 KB of disk per message",
+        )
+        ingest(
+            "--rounds",
+            type=int,
+            default=3,
+            help="measurements of COPY and consumer, in turn (default %(default)s)",
+        )
+        ingest("--json", action="store_true", dest="as_json", help="print JSON")
+        diff = benches.add_parser(
+            "diff", help="measure the comparison of snapshots against DeepDiff and jsonpatch"
+        ).add_argument
+        diff(
+            "--real",
+            default="",
+            metavar="FILE",
+            help="gzipped JSON lines with id, version and data: real versions to compare",
+        )
+        diff(
+            "--messages",
+            type=int,
+            default=20_000,
+            help="simulated messages whose versions are compared (default %(default)s)",
+        )
+        diff("--json", action="store_true", dest="as_json", help="print JSON")
 
-        pages = "pages as SQL, as calls, over HTTP"
-        reading = benches.add_parser("timeline", help=pages).add_argument
-        reading("--rows", type=int, default=5_000_000,
-                help="versions of applications over 90 days (default %(default)s)")  # fmt: skip
-        reading("--parallel-seconds", type=int, default=60,
-                help="how long 16 clients read beside ingest; 0: not")  # fmt: skip
-        reading("--json", action="store_true", dest="as_json", help="JSON on stdout")
+        reading = benches.add_parser(
+            "timeline", help="measure timeline pages as SQL, as Python calls and over HTTP"
+        ).add_argument
+        reading(
+            "--rows",
+            type=int,
+            default=5_000_000,
+            help="versions of applications over 90 days (default %(default)s)",
+        )
+        reading(
+            "--parallel-seconds",
+            type=int,
+            default=60,
+            help="seconds for which 16 clients read during ingest; 0 = leave it out "
+            "(default %(default)s)",
+        )
+        reading("--json", action="store_true", dest="as_json", help="print JSON")
 
     def handle(self, **options: Any) -> None:
-        if 0 < options.get("catch_up", 0) < LEAST_CATCH_UP:
-            raise CommandError(f"--catch-up: at least {LEAST_CATCH_UP}, or its tenths say nothing")
+        if 0 < options.get("catch_up", 0) < MIN_CATCH_UP:
+            raise CommandError(f"--catch-up must be 0, or {MIN_CATCH_UP} or more")
         bench = import_module(f"annals.bench.{options['bench']}")
         names = {
             "ingest": ("messages", "catch_up", "rounds", "as_json"),

@@ -1,4 +1,4 @@
-"""`manage.py embedded`: shows, starts and stops the servers that Annals brings along."""
+"""`manage.py embedded`: shows, starts and stops the embedded servers."""
 
 import os
 from argparse import ArgumentParser
@@ -13,7 +13,9 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("action", choices=["status", "start", "stop"])
+        parser.add_argument(
+            "action", choices=["status", "start", "stop"], help="what to do with both servers"
+        )
 
     def handle(self, *, action: str, **_: object) -> None:
         home = env.read(os.environ).home

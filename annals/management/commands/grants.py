@@ -12,11 +12,13 @@ from annals.access.grants import CONSUMER, WEB, statements
 
 
 class Command(BaseCommand):
-    help = "Print the SQL that gives web and consumer no more rights than they need."
+    help = "Print or apply the SQL that gives the web and the consumer their database rights."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--apply", action="store_true", help="run it, as the tables' owner")
+        parser.add_argument(
+            "--apply", action="store_true", help="run the SQL, as the owner of the tables"
+        )
 
     def handle(self, **options: Any) -> None:
         with transaction.atomic(), connection.cursor() as cursor:
@@ -29,5 +31,5 @@ class Command(BaseCommand):
         if options["apply"]:
             self.stdout.write(
                 f"Roles {WEB} and {CONSUMER} have their rights. Make the logins of the processes "
-                f"members: GRANT {WEB} TO web_login; GRANT {CONSUMER} TO consumer_login;"
+                f"members of them: GRANT {WEB} TO web_login; GRANT {CONSUMER} TO consumer_login;"
             )

@@ -1,4 +1,4 @@
-"""16 clients that read for a minute while ingest runs at 2,000 messages a second."""
+"""16 clients that read timelines while ingest runs at 2,000 messages per second."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 from django.conf import settings
 
-from annals.bench.stand import Stand
-from annals.bench.timeline_set import MANAGE, DataSet
+from annals.bench.harness import Harness
+from annals.bench.timeline_data import MANAGE, DataSet
 from annals.embedded import Broker
 from history.entities import ENTITIES, ROOT
 
@@ -26,30 +26,30 @@ RPS = 2000
 
 @dataclass(slots=True)
 class _Reader:
-    """What one client saw; times in milliseconds."""
+    """The answers that one client got; times in milliseconds."""
 
     times: list[float] = field(default_factory=list)
     errors: int = 0
 
 
 def run(found: DataSet, host: str, port: int, seconds: int) -> dict[str, Any]:
-    """First ingest alone, then with the clients: stored rows a second of both, and what the
-    clients saw."""
+    """Run ingest alone, then with the clients. The figures: rows per second of both runs, and the
+    clients' answers."""
     broker = Broker(settings.ANNALS.home / "bench" / "broker")
     broker.stop()
     broker.start()
     try:
-        stand = Stand(found.conninfo, broker)
+        bench = Harness(found.conninfo, broker)
         topics = [topic for entity in ENTITIES for topic in entity.topics]
-        stand.producer().create_topics(topics, 3)
-        environment = {**stand.environment(), **found.environment(),
+        bench.producer().create_topics(topics, 3)
+        environment = {**bench.environment(), **found.environment(),
                        "KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers()}  # fmt: skip
-        consumer = stand.start_consumer(None, **found.environment())
+        consumer = bench.start_consumer(None, **found.environment())
         try:
-            alone = _ingested(stand, environment, seconds)
+            alone = _ingested(bench, environment, seconds)
             readers = [_Reader() for _ in range(CLIENTS)]
             threads = _start(readers, found, host, port, seconds)
-            beside = _ingested(stand, environment, seconds)
+            beside = _ingested(bench, environment, seconds)
             for thread in threads:
                 thread.join()
         finally:
@@ -70,22 +70,22 @@ def run(found: DataSet, host: str, port: int, seconds: int) -> dict[str, Any]:
     }
 
 
-def _ingested(stand: Stand, environment: dict[str, str], seconds: int) -> float:
-    """Rows a second that were settled while the simulator ran, until its last was read."""
-    before, began = _settled(stand), time.monotonic()
+def _ingested(bench: Harness, environment: dict[str, str], seconds: int) -> float:
+    """Messages per second that were read, from the simulator's first to its last."""
+    before, began = _settled(bench), time.monotonic()
     subprocess.run(  # noqa: S603 - our own command
         [sys.executable, str(MANAGE), "simulate", "--rps", str(RPS), "--seconds", str(seconds),
          "--seed", str(random.randrange(10**9))],  # noqa: S311 - other ids each time
         env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     last = -1
-    while last != (last := _settled(stand)):
+    while last != (last := _settled(bench)):
         time.sleep(0.5)
     return round((last - before) / (time.monotonic() - began - 0.5))
 
 
-def _settled(stand: Stand) -> int:
-    with stand.connect() as connection:
+def _settled(bench: Harness) -> int:
+    with bench.connect() as connection:
         row = connection.execute("SELECT coalesce(sum(read), 0) FROM ingest_ledger").fetchone()
     return int(row[0]) if row else 0
 

@@ -1,4 +1,4 @@
-"""Apache Kafka's jars, fetched from the Maven repository once and kept in the user's cache."""
+"""The jars of Apache Kafka: fetched once from the Maven repository, kept in the user's cache."""
 
 import os
 import shutil
@@ -8,11 +8,11 @@ from pathlib import Path
 from annals.embedded import process
 from annals.embedded.process import EmbeddedError
 
-# docker/compose.yaml names the same version; a test compares them.
+# docker/compose.yaml has the same version; a test compares them.
 VERSION = "4.3.1"
 ARTIFACTS = (
     ("org.apache.kafka", "kafka_2.13", VERSION),
-    # Kafka's jars log through slf4j and bring nothing that prints it.
+    # Kafka logs through slf4j but has no implementation that prints the lines.
     ("org.slf4j", "slf4j-simple", "1.7.36"),
 )
 PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
@@ -34,12 +34,12 @@ DEPENDENCY = (
 
 
 def cached() -> bool:
-    """Whether the jars are here already; Maven is not needed then."""
+    """Whether the jars are in the cache, so that Maven is not needed."""
     return _folder().exists()
 
 
 def fetch() -> Path:
-    """The directory of the jars, fetched with Maven where they are not in the cache."""
+    """The directory of the jars. Fetches them with Maven if they are not in the cache."""
     folder = _folder()
     with process.exclusive(folder.with_name("lock")):
         if not folder.exists():
@@ -55,7 +55,7 @@ def _folder() -> Path:
 def _copy_dependencies(folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise EmbeddedError("Apache Kafka's jars are fetched with Maven: install it (mvn)")
+        raise EmbeddedError("Fetching the jars of Apache Kafka needs Maven: install it (mvn)")
     draft = folder.with_name(folder.name + ".new")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Where ingest is measured: a database of its own on the given server, and a broker of its own."""
+"""The harness of the ingest benchmarks: a database on the given server, and a broker."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ MANAGE = Path(__file__).resolve().parents[2] / "manage.py"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One consumer process from its start to its end. summary: what `consume --json` printed."""
+    """One run of a consumer process. summary: the object that `consume --json` printed."""
 
     summary: Mapping[str, Any]
 
 
-class Stand:
+class Harness:
     """The database and the broker of one benchmark."""
 
     def __init__(self, conninfo: str, broker: Daemon) -> None:
@@ -50,8 +50,8 @@ class Stand:
         return psycopg.connect(self.conninfo, autocommit=True)
 
     def empty(self) -> None:
-        """Forget all rows and all offsets; checkpointed, so that each run starts alike."""
-        self._round += 1  # and in a new group, which no earlier member haunts
+        """Delete all rows and positions, and write a checkpoint, so that all runs start alike."""
+        self._round += 1  # the next consumer uses a new group, without members of earlier runs
         tables = [entity.table for entity in ENTITIES]
         tables += ["ingest_ledger", "ingest_gap", "ingest_quarantine", "search_key"]
         with self.connect() as connection:
@@ -64,7 +64,7 @@ class Stand:
                          "message.max.bytes": 8_000_000})  # fmt: skip
 
     def environment(self) -> dict[str, str]:
-        """What a command needs to run on this stand."""
+        """The environment in which a command uses this database and this broker."""
         return {
             **os.environ,
             "DATABASE_URL": self.conninfo,
@@ -80,7 +80,7 @@ class Stand:
         )  # fmt: skip
 
     def consume(self, count: int = 1, until_idle: float = 3, **env: str) -> list[Run]:
-        """So many consumers at once until the topics are read."""
+        """Run `count` consumers at once until the topics are read."""
         processes = [self.start_consumer(until_idle, **env) for _ in range(count)]
         return [finish(process) for process in processes]
 
@@ -93,7 +93,7 @@ class Stand:
         )  # fmt: skip
 
     def server_cpu(self) -> float | None:
-        """CPU seconds that the database server has used so far; None where it is not here."""
+        """CPU seconds used by the database server; None if it is on another machine."""
         with self.connect() as connection:
             row = connection.execute("SELECT pg_backend_pid()").fetchone()
             assert row is not None  # noqa: S101
@@ -106,23 +106,24 @@ class Stand:
                 return None
 
     def broker_cpu(self) -> float | None:
-        """CPU seconds that the broker has used so far; None where it does not run."""
+        """CPU seconds used by the broker; None if it does not run."""
         pid = self.broker.pid()
         return None if pid is None else _cpu(psutil.Process(pid))
 
 
 @contextmanager
-def stand(partitions: int, broker: Daemon | None = None) -> Iterator[Stand]:
-    """Set everything up; take it down at the end. broker: another than the embedded one."""
+def harness(partitions: int, broker: Daemon | None = None) -> Iterator[Harness]:
+    """Create the database and start the broker; remove both at the end. broker: None means the
+    embedded one."""
     given = settings.ANNALS.database_url or ""
     with psycopg.connect(given, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
         connection.execute(f"CREATE DATABASE {DATABASE}")
     broker = broker or Broker(settings.ANNALS.home / "bench" / "broker")
     broker.stop()
-    shutil.rmtree(broker.home, ignore_errors=True)  # nothing of an interrupted run
+    shutil.rmtree(broker.home, ignore_errors=True)  # files of an interrupted run
     broker.start()
-    found = Stand(make_conninfo(given, dbname=DATABASE), broker)
+    found = Harness(make_conninfo(given, dbname=DATABASE), broker)
     try:
         found.manage("migrate")
         found.manage("partitions", "maintain")
@@ -136,7 +137,7 @@ def stand(partitions: int, broker: Daemon | None = None) -> Iterator[Stand]:
 
 
 def finish(process: subprocess.Popen[str]) -> Run:
-    """Wait for a consumer to end, and read its summary."""
+    """Wait for the end of a consumer and read its summary."""
     output, _ = process.communicate()
     if process.returncode:
         raise RuntimeError(f"the consumer ended with {process.returncode}")
@@ -144,15 +145,15 @@ def finish(process: subprocess.Popen[str]) -> Run:
 
 
 def bare_copy(
-    stand: Stand, batches: Sequence[Sequence[tuple[str, bytes]]], connections: int
+    bench: Harness, batches: Sequence[Sequence[tuple[str, bytes]]], connections: int
 ) -> float:
-    """Seconds to COPY prepared batches, each a transaction, over so many connections.
+    """Seconds to COPY prepared batches, one transaction each, over `connections` connections.
 
-    A batch is a list of statements with their ready binary payloads.
+    A batch is a list of statements with their binary payloads.
     """
 
     def send(mine: Iterable[Sequence[tuple[str, bytes]]], ready: threading.Barrier) -> None:
-        with stand.connect() as connection, connection.cursor() as cursor:
+        with bench.connect() as connection, connection.cursor() as cursor:
             ready.wait()
             for batch in mine:
                 with connection.transaction():

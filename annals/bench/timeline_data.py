@@ -1,6 +1,7 @@
-"""The data that `manage.py bench timeline` reads: one database for each number of partitions.
+"""The data of `manage.py bench timeline`: one database for each number of partitions.
 
-Simulated applications, told over and over under other ids, by COPY. Kept from run to run.
+It has copies of simulated applications under different ids, written by COPY. Later runs use it
+again.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class _Envelope(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """A filled database. hot: ids of documents with HOT_VERSIONS versions; usual: ids of other
-    applications; days: how many partitions each table has."""
+    """A filled database. days: number of partitions per table. hot: ids of applications with
+    HOT_VERSIONS versions. usual: ids of other applications."""
 
     conninfo: str
     days: int
@@ -50,13 +51,13 @@ class DataSet:
     usual: tuple[str, ...]
 
     def environment(self) -> dict[str, str]:
-        """What a process needs to serve this set."""
+        """The environment in which a process uses this database."""
         return _environment(self.conninfo, self.days)
 
 
 def data_set(server: str, days: int, rows: int, say: Say) -> DataSet:
-    """The set with at least so many versions of applications over so many partitions; made unless
-    it is there. server: URI of a PostgreSQL where a database may be created."""
+    """The data set with at least `rows` versions of applications and `days` partitions; created
+    if it does not exist. server: URI of a PostgreSQL where a database may be created."""
     name = f"annals_timeline_{days}"
     conninfo = make_conninfo(server, dbname=name)
     with psycopg.connect(server, autocommit=True) as connection:
@@ -118,7 +119,8 @@ def _fill(conninfo: str, days: int, rows: int, say: Say) -> None:
 
 
 def _families() -> list[list[Record]]:
-    """Whole applications with their children; updated_at is the place in their life, 0..SECOND."""
+    """Applications with their children. updated_at is relative to the application's life: 0 is its
+    start, SECOND its end."""
     found: dict[str, list[Record]] = {}
     decoder = msgspec.json.Decoder(_Envelope)
     for message in stream(1, datetime(2025, 7, 1, tzinfo=UTC), applications=TEMPLATES):
@@ -145,8 +147,8 @@ def _scaled(family: Sequence[Record]) -> list[Record]:
 def _records(
     families: Sequence[Sequence[Record]], start: int, span: int, rows: int, usual: list[str]
 ) -> Iterator[Record]:
-    """Applications until there are `rows` versions of them, in the order of time; then those with
-    many versions. Every thousandth application is noted in `usual`."""
+    """Applications in the order of time until there are `rows` versions, then applications with
+    many versions. Appends the ids of some 5,000 applications to `usual`."""
     life = round(min(LIFE_DAYS * 86_400 * SECOND, span / 3))
     roots = sum(not record.product_instance_id for family in families for record in family)
     copies = -(-rows * len(families) // roots)

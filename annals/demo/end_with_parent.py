@@ -1,7 +1,7 @@
-"""`python -m annals.demo.leash PARENT COMMAND...`: COMMAND, which ends when PARENT does.
+"""`python -m annals.demo.end_with_parent PARENT COMMAND...`: COMMAND ends when PARENT ends.
 
-Also when PARENT is killed with SIGKILL and can stop nothing any more (Linux; elsewhere COMMAND
-just runs). What the leash sets outlives exec, so nothing of it stays in memory.
+This holds even if PARENT is killed with SIGKILL (on Linux; elsewhere COMMAND just runs). The
+kernel keeps the setting over exec, so this program leaves nothing in memory.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ def main(parent: str, *command: str) -> None:
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != int(parent):
-        sys.exit(f"{parent} is gone already")
+        sys.exit(f"process {parent} has ended already")
     os.execvp(command[0], command)  # noqa: S606 (no shell is meant)
 
 

@@ -1,12 +1,12 @@
-"""RFC 6902 applied, written apart from history.diff, so that the check does not believe it."""
+"""Applies RFC 6902 patches. Independent of history.diff, because it checks its results."""
 
 from copy import deepcopy
 from typing import Any
 
 
 def apply(document: Any, operations: list[dict[str, Any]]) -> Any:
-    """The document after the operations; the one given stays as it is. Raises LookupError or
-    ValueError where an operation does not fit."""
+    """The document after the operations; the given one is not changed. Raises LookupError or
+    ValueError if an operation cannot be applied."""
     root = {"": deepcopy(document)}
     for operation in operations:
         path = _path(operation["path"])
@@ -31,7 +31,7 @@ def apply(document: Any, operations: list[dict[str, Any]]) -> Any:
 
 
 def _path(pointer: str) -> list[str]:
-    """The steps from the holder of the document, whose only key is the empty one."""
+    """The steps from the object that holds the document under its only key, ""."""
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")]
 
 

@@ -1,6 +1,7 @@
-"""Which system user an embedded PostgreSQL runs as, and what that user must be able to reach.
+"""The system user that runs an embedded PostgreSQL, and that user's access to the files.
 
-PostgreSQL refuses to run as root, so root needs another user for it; everybody else is fine.
+PostgreSQL refuses to run as root, so root needs another user for it. Other users run it as
+themselves.
 """
 
 import os
@@ -13,7 +14,7 @@ NAMES = ("postgres", "annals")
 
 
 def for_data(data: Path) -> pwd.struct_passwd | None:
-    """The user that owns, or shall own, the data directory; None: the one who is running this."""
+    """The user that owns or will own the data directory; None: the current user."""
     if os.geteuid() != 0:
         return None
     if data.exists() and data.stat().st_uid != 0:
@@ -28,16 +29,16 @@ def for_data(data: Path) -> pwd.struct_passwd | None:
     return pwd.getpwnam(NAMES[-1])
 
 
-def let_through(path: Path) -> None:
-    """Let other users pass (not list) the directories above `path`, root's home for one."""
+def allow_passing(path: Path) -> None:
+    """Allow other users to pass through, but not list, the directories above `path`."""
     for folder in path.parents:
         mode = stat.S_IMODE(folder.stat().st_mode)
         if not mode & stat.S_IXOTH:
             folder.chmod(mode | stat.S_IXOTH)
 
 
-def let_read(folder: Path) -> None:
-    """Let other users read and run an installed package (root may have a strict umask)."""
+def allow_reading(folder: Path) -> None:
+    """Allow other users to read and run an installed package (root may have a strict umask)."""
     for path in (folder, *folder.rglob("*")):
         mode = stat.S_IMODE(path.lstat().st_mode)
         wanted = mode | stat.S_IROTH | (stat.S_IXOTH if mode & stat.S_IXUSR else 0)
