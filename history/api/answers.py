@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Any
@@ -32,8 +32,8 @@ Answer = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """How to show a version: its parts, the zone of times, the language of labels."""
+class Output:
+    """How to write an answer: parts of a version, the zone of times, the language of labels."""
 
     include: frozenset[Include]
     zone: tzinfo
@@ -47,26 +47,26 @@ class Shape:
         return None if moment is None else self.moment(moment)
 
 
-def version(found: Version, shape: Shape) -> Answer:
+def version(found: Version, output: Output) -> Answer:
     """One version; `entity`, `diff` and `changes` only if the request includes them."""
     answer: Answer = {"kind": found.entity.name, "id": found.id}
     if found.product_instance_id is not None:
         answer["productInstanceId"] = found.product_instance_id
-    if Include.ENTITY in shape.include:
+    if Include.ENTITY in output.include:
         answer["entity"] = msgspec.Raw(found.snapshot)
     answer |= {
         "version": found.version,
         "type": found.type.name,
-        "updatedAt": shape.moment(found.updated_at),
+        "updatedAt": output.moment(found.updated_at),
         "createdAt": found.created_at,
     }
     if found.entity.root:
         answer["closedAt"] = found.closed_at
     answer |= {"clientId": found.client_id, **author(found.author)}
-    if Include.DIFF in shape.include:
+    if Include.DIFF in output.include:
         answer["diff"] = found.patch
-    if Include.CHANGES in shape.include:
-        answer["changes"] = [change(each, shape.language) for each in found.changes]
+    if Include.CHANGES in output.include:
+        answer["changes"] = [change(each, output.language) for each in found.changes]
     answer |= {
         "previousVersion": found.previous_version,
         "missingVersions": list(found.missing[-MISSING_LISTED:]),
@@ -100,48 +100,49 @@ def change(found: LabelledChange, language: str) -> Answer:
     return {name: value for name, value in answer.items() if value is not msgspec.UNSET}
 
 
-def page(found: Page, state: Completeness, shape: Shape) -> Answer:
-    """A page of a timeline; the last one has no nextPageToken."""
-    data: Answer = {"history": [version(each, shape) for each in found.versions]}
-    if found.next_token is not None:
-        data["nextPageToken"] = found.next_token
-    missing = sum(len(each.missing) for each in found.versions)
-    return {**data, "completeness": completeness(state, shape, missing)}
+def page(found: Page, output: Output) -> Answer:
+    """A page of a timeline."""
+    return paged({"history": [version(each, output) for each in found.versions]}, found.next_token)
 
 
-def origin(found: Origin, shape: Shape) -> Answer:
+def paged(data: Answer, next_token: str | None) -> Answer:
+    """A page of any list; the last one has no nextPageToken."""
+    return data if next_token is None else {**data, "nextPageToken": next_token}
+
+
+def origin(found: Origin, output: Output) -> Answer:
     """Who set a value, and when."""
     return {
         "version": found.version,
         "type": found.type.name,
-        "updatedAt": shape.moment(found.updated_at),
+        "updatedAt": output.moment(found.updated_at),
         "clientId": found.client_id,
         **author(found.author),
         "exact": found.exact,
     }
 
 
-def leaf(found: Leaf, shape: Shape) -> Answer:
+def leaf(found: Leaf, output: Output) -> Answer:
     """A leaf of the newest snapshot and who last changed it."""
     return {
         "path": found.path,
         "value": found.value,
-        "label": found.label.text(shape.language) if found.label else None,
-        **origin(found.origin, shape),
+        "label": found.label.text(output.language) if found.label else None,
+        **origin(found.origin, output),
     }
 
 
-def field_value(value: FieldValue, shape: Shape) -> Answer:
+def field_value(value: FieldValue, output: Output) -> Answer:
     """A value that a field had. Without `value`, the snapshot had no such field then."""
     answer: Answer = {} if value.value is msgspec.UNSET else {"value": value.value}
     return answer | {
-        "since": shape.moment(value.origin.updated_at),
-        "until": shape.moment_or_none(value.until),
-        **origin(value.origin, shape),
+        "since": output.moment(value.origin.updated_at),
+        "until": output.moment_or_none(value.until),
+        **origin(value.origin, output),
     }
 
 
-def found(entity: Found, shape: Shape) -> Answer:
+def found(entity: Found, output: Output) -> Answer:
     """An entity that the search found, with its newest version."""
     return {
         "kind": entity.entity.name,
@@ -150,21 +151,25 @@ def found(entity: Found, shape: Shape) -> Answer:
         "foundBy": entity.key,
         "version": entity.version,
         "type": entity.type.name,
-        "updatedAt": shape.moment(entity.updated_at),
+        "updatedAt": output.moment(entity.updated_at),
     }
 
 
-def completeness(found: Completeness, shape: Shape, missing: int | None = None) -> Answer:
-    """The `completeness` block of an answer. missing: how many versions never arrived between
-    those of the answer."""
+def completeness(
+    found: Completeness, output: Output, versions: Sequence[Answer] | None = None
+) -> Answer:
+    """The `completeness` block of an answer. versions: those of a timeline's page; the block says
+    how many never arrived between them."""
     answer = {
-        "completeTo": shape.moment_or_none(found.complete_to),
+        "completeTo": output.moment_or_none(found.complete_to),
         "lagMessages": found.lag_messages,
         "lagSeconds": found.lag_seconds,
         "halted": found.halted,
-        "retentionStart": shape.moment(found.retention_start),
+        "retentionStart": output.moment(found.retention_start),
     }
-    return answer if missing is None else {**answer, "missingVersions": missing}
+    if versions is not None:
+        answer["missingVersions"] = sum(each["missingCount"] for each in versions)
+    return answer
 
 
 class OneForm(BaseContentNegotiation):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from history import complete_to, timeline
+from history import timeline
 from history.api import answers, describe, examples
 from history.api.answers import Answer
-from history.api.parameters import TOKEN_LENGTH, Parameters
-from history.api.views import Call, filters, page_size, plain, shape
-from history.entities import CHILDREN, ENTITIES
+from history.api.call import Call, Question
+from history.entities import CHILDREN
 from history.search_keys import SEARCH_VALUE_LENGTH
-from history.timeline import ApplicationQuery, Order, Sort
+from history.timeline import ApplicationQuery, BadParameterError, Sort
 
 
 @describe.call(
@@ -27,21 +26,11 @@ from history.timeline import ApplicationQuery, Order, Sort
 class ApplicationTimeline(Call):
     """GET applications/{productInstanceId}/history"""
 
-    def answer(self, parameters: Parameters, **place: str) -> Answer:
-        form = shape(parameters)
-        if parameters.choice("sort", Sort, Sort.UPDATED_AT) is not Sort.UPDATED_AT:
-            raise timeline.BadParameterError("sort", "entities share no numbers; only updatedAt")
-        query = ApplicationQuery(
-            id=place["productInstanceId"],
-            filters=filters(parameters, form),
-            order=parameters.choice("order", Order, Order.DESC),
-            page_size=page_size(parameters),
-            page_token=parameters.text("pageToken", TOKEN_LENGTH),
-            include=form.include,
-        )
-        parameters.finish()
-        found = timeline.application(query)
-        return answers.page(found, complete_to.read(ENTITIES), form)
+    def answer(self, question: Question) -> Answer:
+        if question.parameters.choice("sort", Sort, Sort.UPDATED_AT) is not Sort.UPDATED_AT:
+            raise BadParameterError("sort", "entities share no numbers; only updatedAt")
+        found = timeline.application(ApplicationQuery(**question.page()))
+        return answers.page(found, question.output)
 
 
 @describe.call(
@@ -56,32 +45,30 @@ class ApplicationTimeline(Call):
 class ApplicationAt(Call):
     """GET applications/{productInstanceId}/at"""
 
-    def answer(self, parameters: Parameters, **place: str) -> Answer:
-        form = plain(parameters)
-        moment = parameters.required_moment("time", form.zone)
-        parameters.finish()
-        found = timeline.application_at(place["productInstanceId"], moment)
+    def answer(self, question: Question) -> Answer:
+        output = question.output
+        moment = question.parameters.required_moment("time", output.zone)
+        found = timeline.application_at(question.id, moment)
         root = found.application
         return {
-            "time": form.moment(moment),
-            "application": answers.version(root, form) if root else None,
+            "time": output.moment(moment),
+            "application": answers.version(root, output) if root else None,
             "children": {
                 entity.name: [
-                    answers.version(child, form)
+                    answers.version(child, output)
                     for child in found.children
                     if child.entity is entity
                 ]
                 for entity in CHILDREN
             },
-            "deleted": [answers.version(child, form) for child in found.deleted],
-            "completeness": answers.completeness(complete_to.read(ENTITIES), form),
+            "deleted": [answers.version(child, output) for child in found.deleted],
         }
 
 
 @describe.call(
     "search",
     "Entities by id, or by a business key that any of their versions had.",
-    describe.WORDS,
+    describe.QUERY,
     *describe.PAGES,
     describe.ZONE,
     data="SearchResults",
@@ -91,14 +78,8 @@ class ApplicationAt(Call):
 class Search(Call):
     """GET search"""
 
-    def answer(self, parameters: Parameters, **place: str) -> Answer:  # noqa: ARG002
-        form = plain(parameters)
-        text = parameters.required("q", SEARCH_VALUE_LENGTH)
-        size, token = page_size(parameters), parameters.text("pageToken", TOKEN_LENGTH)
-        parameters.finish()
-        results = timeline.search(text, size, token)
-        data: Answer = {"results": [answers.found(each, form) for each in results.found]}
-        if results.next_token is not None:
-            data["nextPageToken"] = results.next_token
-        data["completeness"] = answers.completeness(complete_to.read(ENTITIES), form)
-        return data
+    def answer(self, question: Question) -> Answer:
+        text = question.parameters.required("q", SEARCH_VALUE_LENGTH)
+        results = timeline.search(text, question.page_size(), question.page_token())
+        found = [answers.found(each, question.output) for each in results.found]
+        return answers.paged({"results": found}, results.next_token)

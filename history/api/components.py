@@ -16,7 +16,7 @@ def ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def thing(required: Schema, optional: Schema | None = None) -> Schema:
+def object_of(required: Schema, optional: Schema | None = None) -> Schema:
     """An object with these members and no others."""
     return {
         "type": "object",
@@ -26,7 +26,7 @@ def thing(required: Schema, optional: Schema | None = None) -> Schema:
     }
 
 
-def words(*values: str) -> Schema:
+def one_of(*values: str) -> Schema:
     return {"type": "string", "enum": list(values)}
 
 
@@ -36,7 +36,7 @@ def nullable(schema: Schema) -> Schema:
     return {**schema, "type": [schema["type"], "null"]}
 
 
-def several(schema: Schema) -> Schema:
+def list_of(schema: Schema) -> Schema:
     return {"type": "array", "items": schema}
 
 
@@ -46,13 +46,13 @@ COUNT: Schema = {"type": "integer", "minimum": 0}
 MOMENT: Schema = {"type": "string", "format": "date-time"}
 FLAG: Schema = {"type": "boolean"}
 ANYTHING: Schema = {}
-TYPE = words(*ChangeType.__members__)
-KIND = words(*BY_NAME)
+TYPE = one_of(*ChangeType.__members__)
+KIND = one_of(*BY_NAME)
 
 AUTHOR = {
     "author": nullable(TEXT),
     "authorName": nullable(TEXT),
-    "authorKind": nullable(words(*Person.Kind.values, "unknown")),
+    "authorKind": nullable(one_of(*Person.Kind.values, "unknown")),
 }
 ORIGIN = {
     "version": NUMBER,
@@ -83,12 +83,12 @@ VERSION_REQUIRED = {
         "description": "The nearest lower version in the store; null for the lowest.",
     },
     "missingVersions": {
-        **several(NUMBER),
+        **list_of(NUMBER),
         "description": "Those in between that never arrived, at most the newest 1000.",
     },
     "missingCount": COUNT,
     "olderVersions": {
-        **nullable(words(*(older.value for older in Older))),
+        **nullable(one_of(*(older.value for older in Older))),
         "description": "For the lowest version in the store, if it is no CREATE: why there is "
         "nothing before it.",
     },
@@ -98,18 +98,18 @@ VERSION_OPTIONAL = {
     "closedAt": {**ANYTHING, "description": "/closedAt of the snapshot; product-instance only."},
     "entity": {**ANYTHING, "description": "The snapshot, its numbers exact."},
     "diff": {
-        "oneOf": [several(ref("Operation")), {"type": "null"}],
+        "oneOf": [list_of(ref("Operation")), {"type": "null"}],
         "description": "RFC 6902: applied to the snapshot of previousVersion it gives entity.",
     },
-    "changes": several(ref("Change")),
+    "changes": list_of(ref("Change")),
 }
 
 COMPONENTS: dict[str, Schema] = {
-    "Operation": thing(
-        {"op": words("add", "remove", "replace", "move"), "path": TEXT},
+    "Operation": object_of(
+        {"op": one_of("add", "remove", "replace", "move"), "path": TEXT},
         {"from": TEXT, "value": ANYTHING},
     ),
-    "Change": thing(
+    "Change": object_of(
         {
             "path": {
                 **TEXT,
@@ -121,13 +121,13 @@ COMPONENTS: dict[str, Schema] = {
                 "/documents/[pid=4ad]/status",
             },
             "label": nullable(TEXT),
-            "fieldKind": nullable(words(*FieldLabel.Kind.values)),
-            "kind": words("added", "removed", "changed", "moved"),
+            "fieldKind": nullable(one_of(*FieldLabel.Kind.values)),
+            "kind": one_of("added", "removed", "changed", "moved"),
         },
         {"old": ANYTHING, "new": ANYTHING, "fromIndex": COUNT, "toIndex": COUNT},
     ),
-    "Version": thing(VERSION_REQUIRED, VERSION_OPTIONAL),
-    "Completeness": thing(
+    "Version": object_of(VERSION_REQUIRED, VERSION_OPTIONAL),
+    "Completeness": object_of(
         {
             "completeTo": {
                 **nullable(MOMENT),
@@ -140,24 +140,24 @@ COMPONENTS: dict[str, Schema] = {
         },
         {"missingVersions": {**COUNT, "description": "Sum of missingCount in this answer."}},
     ),
-    "Timeline": thing(
-        {"history": several(ref("Version")), "completeness": ref("Completeness")},
+    "Timeline": object_of(
+        {"history": list_of(ref("Version")), "completeness": ref("Completeness")},
         {"nextPageToken": {"type": "string", "pattern": "^v1:"}},
     ),
-    "Comparison": thing(
+    "Comparison": object_of(
         {"from": ref("Version"), "to": ref("Version")},
-        {"diff": several(ref("Operation")), "changes": several(ref("Change"))},
+        {"diff": list_of(ref("Operation")), "changes": list_of(ref("Change"))},
     ),
-    "VersionAt": thing(
+    "VersionAt": object_of(
         {**VERSION_REQUIRED, "time": MOMENT, "deleted": FLAG, "completeness": ref("Completeness")},
         VERSION_OPTIONAL,
     ),
-    "FieldHistory": thing(
+    "FieldHistory": object_of(
         {
             "path": TEXT,
             "label": nullable(TEXT),
-            "values": several(
-                thing(
+            "values": list_of(
+                object_of(
                     {"since": MOMENT, "until": nullable(MOMENT), **ORIGIN},
                     {"value": {"description": "Absent: the field was not there in that time."}},
                 )
@@ -166,29 +166,29 @@ COMPONENTS: dict[str, Schema] = {
         },
         {"nextPageToken": {"type": "string", "pattern": "^v1:"}},
     ),
-    "Blame": thing(
+    "Blame": object_of(
         {
             **VERSION_REQUIRED,
-            "blame": several(
-                thing({"path": TEXT, "value": ANYTHING, "label": nullable(TEXT), **ORIGIN})
+            "blame": list_of(
+                object_of({"path": TEXT, "value": ANYTHING, "label": nullable(TEXT), **ORIGIN})
             ),
             "completeness": ref("Completeness"),
         },
         VERSION_OPTIONAL,
     ),
-    "Application": thing(
+    "Application": object_of(
         {
             "time": MOMENT,
             "application": {"oneOf": [ref("Version"), {"type": "null"}]},
-            "children": {"type": "object", "additionalProperties": several(ref("Version"))},
-            "deleted": several(ref("Version")),
+            "children": {"type": "object", "additionalProperties": list_of(ref("Version"))},
+            "deleted": list_of(ref("Version")),
             "completeness": ref("Completeness"),
         }
     ),
-    "SearchResults": thing(
+    "SearchResults": object_of(
         {
-            "results": several(
-                thing(
+            "results": list_of(
+                object_of(
                     {
                         **PLACE,
                         "productInstanceId": TEXT,
@@ -203,14 +203,14 @@ COMPONENTS: dict[str, Schema] = {
         },
         {"nextPageToken": {"type": "string", "pattern": "^v1:"}},
     ),
-    "Store": thing(
+    "Store": object_of(
         {
             "completeness": ref("Completeness"),
             "ok": {**FLAG, "description": "Every sum adds up and nothing was lost."},
-            "faults": several(TEXT),
-            "totals": thing({**SUMS, "lag": COUNT}),
-            "partitions": several(
-                thing(
+            "faults": list_of(TEXT),
+            "totals": object_of({**SUMS, "lag": COUNT}),
+            "partitions": list_of(
+                object_of(
                     {
                         "topic": TEXT,
                         "partition": COUNT,
@@ -232,10 +232,10 @@ COMPONENTS: dict[str, Schema] = {
             ),
         }
     ),
-    "Error": thing(
+    "Error": object_of(
         {
-            "status": words("error"),
-            "error": thing(
+            "status": one_of("error"),
+            "error": object_of(
                 {"code": TEXT, "message": TEXT, "requestId": TEXT},
                 {"parameter": {**TEXT, "description": "The parameter that is wrong."}},
             ),

@@ -15,14 +15,15 @@ from drf_spectacular.utils import (
 )
 
 from history.api import examples
-from history.api.components import KIND, NUMBER, TYPE, Schema, ref, thing, words
+from history.api.call import Call
+from history.api.components import KIND, NUMBER, TYPE, Schema, object_of, one_of, ref
 from history.api.parameters import TEXT_LENGTH, TOKEN_LENGTH
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
 from history.search_keys import SEARCH_VALUE_LENGTH
 from history.timeline import Order, Sort
 from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
 
-V = TypeVar("V", bound=type)
+V = TypeVar("V", bound=type[Call])
 
 MOMENT: Schema = {"type": "string", "format": "date-time"}
 
@@ -31,8 +32,10 @@ def _text(length: int) -> Schema:
     return {"type": "string", "minLength": 1, "maxLength": length}
 
 
-def _query(name: str, schema: Schema, said: str, *, required: bool = False) -> OpenApiParameter:
-    return OpenApiParameter(name, schema, "query", required, said)
+def _query(
+    name: str, schema: Schema, description: str, *, required: bool = False
+) -> OpenApiParameter:
+    return OpenApiParameter(name, schema, "query", required, description)
 
 
 ENTITY = OpenApiParameter("entity", KIND, "path", True, "Kind of entity.")
@@ -51,9 +54,9 @@ TOKEN = _query(
     {"type": "string", "pattern": "^v1:", "maxLength": TOKEN_LENGTH},
     "nextPageToken of the page before. All else but pageSize, include and tz must be as it was.",
 )
-SORT = _query("sort", words(*(word.value for word in Sort)), "Order by time or by version number.")
-BY_TIME = _query("sort", words(Sort.UPDATED_AT.value), "Only by time: entities share no numbers.")
-ORDER = _query("order", words(*(word.value for word in Order)), "desc: newest first.")
+SORT = _query("sort", one_of(*(word.value for word in Sort)), "Order by time or by version number.")
+BY_TIME = _query("sort", one_of(Sort.UPDATED_AT.value), "Only by time: entities share no numbers.")
+ORDER = _query("order", one_of(*(word.value for word in Order)), "desc: newest first.")
 FROM = _query("from", MOMENT, "From this moment on. Without an offset it is a time in `tz`.")
 TO = _query("to", MOMENT, "Before this moment.")
 AUTHOR = _query("author", _text(AUTHOR_LENGTH), "Login of the person.")
@@ -82,7 +85,7 @@ COMPARE = (
     _query("from", NUMBER, "The one version.", required=True),
     _query("to", NUMBER, "The other version.", required=True),
 )
-WORDS = _query("q", _text(SEARCH_VALUE_LENGTH), "An id or a business key.", required=True)
+QUERY = _query("q", _text(SEARCH_VALUE_LENGTH), "An id or a business key.", required=True)
 
 FILTERS = (FROM, TO, AUTHOR, CLIENT, CHANGE_TYPE, PATH)
 PAGES = (SIZE, TOKEN)
@@ -93,7 +96,7 @@ _RETRY = OpenApiParameter(
     "Retry-After", {"type": "integer"}, "header", description="Seconds.", response=[429, 503]
 )
 _REQUEST_ID = OpenApiParameter(
-    "X-Request-ID", str, "header", description="Stands in the log too.", response=True
+    "X-Request-ID", str, "header", description="The log has it too.", response=True
 )
 _TAG = OpenApiParameter(
     "ETag", str, "header", description="For If-None-Match.", response=[200, 304]
@@ -109,20 +112,23 @@ def call(
     missing: bool = True,
     tagged: bool = False,
 ) -> Callable[[V], V]:
-    """Describe the `get` of a view. data: the component of the envelope's data. missing: whether
-    there may be nothing to show. tagged: whether it answers If-None-Match."""
+    """Describe a call, and let it accept the query parameters that are described here.
+
+    data: the component of the envelope's data. missing: whether there may be nothing to show.
+    tagged: whether it answers If-None-Match.
+    """
     answers: dict[int, OpenApiResponse] = {
         200: OpenApiResponse(
-            thing({"status": words("success"), "data": ref(data)}),
+            object_of({"status": one_of("success"), "data": ref(data)}),
             "Found.",
             [OpenApiExample("success", {"status": "success", "data": example})],
         )
     }
     if tagged:
         answers[304] = OpenApiResponse(description="As it was.")
-    for status, said in examples.ERRORS.items():
+    for status, messages in examples.ERRORS.items():
         if status != 404 or missing:
-            answers[status] = _error(status, said)
+            answers[status] = _error(status, messages)
     headers = [_REQUEST_ID, _RETRY, *([_TAG] if tagged else [])]
     described = extend_schema(
         operation_id=name,
@@ -131,15 +137,21 @@ def call(
         responses=answers,
         tags=["completeness" if data == "Store" else "history"],
     )
-    return extend_schema_view(get=described)
+    names = frozenset(each.name for each in parameters if each.location == "query")
+
+    def apply(view: V) -> V:
+        view.accepts = names
+        return extend_schema_view(get=described)(view)
+
+    return apply
 
 
-def _error(status: int, said: list[tuple[str, str]]) -> OpenApiResponse:
+def _error(status: int, messages: list[tuple[str, str]]) -> OpenApiResponse:
     shown = [
         OpenApiExample(code, examples.error(code, message), status_codes=[str(status)])
-        for code, message in said
+        for code, message in messages
     ]
-    return OpenApiResponse(ref("Error"), ", ".join(code for code, _ in said), shown)
+    return OpenApiResponse(ref("Error"), ", ".join(code for code, _ in messages), shown)
 
 
 class _Session(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from datetime import UTC, datetime, tzinfo
 from enum import Enum
 from functools import cache
@@ -23,20 +24,18 @@ LOST_PLUS = re.compile(r" (?=\d{2}(:?\d{2})?$)")
 
 
 class Parameters:
-    """The parameters of one request. Every getter reads one; finish() refuses the others.
+    """The parameters of one request. accepts: the names that the call knows.
 
-    An ignored filter with a typing error would give a wrong answer, so it is an error.
-    `language`: the language of labels, from the Accept-Language header.
+    An ignored filter with a typing error would give a wrong answer, so an unknown name is an error.
     """
 
-    def __init__(self, given: QueryDict, language: str) -> None:
-        self.language = language
+    def __init__(self, given: QueryDict, accepts: Set[str]) -> None:
+        for name in sorted(set(given) - accepts):
+            raise BadParameterError(name[:TEXT_LENGTH], "is not a parameter of this call")
         self._given = given
-        self._left = set(given)
 
     def text(self, name: str, length: int = TEXT_LENGTH) -> str | None:
         """The unchanged value, 1 to `length` characters; None if not given."""
-        self._left.discard(name)
         values = self._given.getlist(name)
         if not values:
             return None
@@ -58,7 +57,7 @@ class Parameters:
 
     def number(self, name: str, low: int, high: int) -> int | None:
         value = self.text(name)
-        return None if value is None else whole(name, value, low, high)
+        return None if value is None else whole_number(name, value, low, high)
 
     def choice(self, name: str, words: type[E], default: E) -> E:
         """A member of an enumeration by its value."""
@@ -77,7 +76,7 @@ class Parameters:
             raise BadParameterError(name, "must be true or false")
         return value == "true"
 
-    def some(self, name: str, words: type[E]) -> frozenset[E]:
+    def members(self, name: str, words: type[E]) -> frozenset[E]:
         """Members of an enumeration by their values, comma-separated; all if not given."""
         value = self.text(name)
         if value is None:
@@ -116,13 +115,8 @@ class Parameters:
             raise BadParameterError(name, "is required")
         return moment
 
-    def finish(self) -> None:
-        """Raise BadParameterError for a parameter that no getter has read."""
-        for name in sorted(self._left):
-            raise BadParameterError(name[:TEXT_LENGTH], "is not a parameter of this call")
 
-
-def whole(name: str, value: str, low: int, high: int) -> int:
+def whole_number(name: str, value: str, low: int, high: int) -> int:
     """A whole number within bounds, both included."""
     number = int(value) if DIGITS.fullmatch(value) else low - 1
     if not low <= number <= high:

@@ -10,11 +10,12 @@ from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import conditional_page
 
 from history.api import applications, views
+from history.api.call import Call
 
 ENTITY = "history/<str:entity>/<path:id>"
 
 
-def _call(view: type[views.Call], *, tagged: bool = False) -> Callable[..., HttpResponseBase]:
+def _call(view: type[Call], *, tagged: bool = False) -> Callable[..., HttpResponseBase]:
     """The view, compressed where the client takes it; tagged: with ETag and If-None-Match."""
     function = view.as_view()
     return gzip_page(conditional_page(function) if tagged else function)
@@ -30,5 +31,5 @@ urlpatterns = [
     path("applications/<path:productInstanceId>/history", _call(applications.ApplicationTimeline)),
     path("applications/<path:productInstanceId>/at", _call(applications.ApplicationAt)),
     path("search", _call(applications.Search)),
-    re_path("", _call(views.Nowhere)),
+    re_path("", _call(views.UnknownAddress)),
 ]

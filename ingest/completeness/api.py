@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from history import complete_to
-from history.api import access, answers, describe, examples
+from history.api import access, describe, examples
 from history.api.answers import Answer
-from history.api.parameters import Parameters
-from history.api.views import Call, plain
-from history.entities import ENTITIES
+from history.api.call import Call, Question
 from ingest.completeness.figures import as_json, entries, faults
 
 
@@ -24,9 +21,6 @@ class Completeness(Call):
 
     permission = access.READ_COMPLETENESS
 
-    def answer(self, parameters: Parameters, **place: str) -> Answer:  # noqa: ARG002
-        form = plain(parameters)
-        parameters.finish()
+    def answer(self, question: Question) -> Answer:  # noqa: ARG002
         found = entries()
-        state = answers.completeness(complete_to.read(ENTITIES), form)
-        return {"completeness": state, **as_json(found, faults(found))}
+        return as_json(found, faults(found))

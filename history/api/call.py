@@ -1,0 +1,126 @@
+"""What every call of the API does: reads the request, answers in the envelope."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypedDict
+
+from django.utils.cache import patch_vary_headers
+from django.utils.translation import get_language_from_request
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from history import complete_to
+from history.api import access, answers
+from history.api.answers import Answer, Output
+from history.api.errors import UnknownEntityError
+from history.api.parameters import TOKEN_LENGTH, Parameters
+from history.entities import BY_NAME, ENTITIES, Entity
+from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ChangeType
+from history.timeline import BadParameterError, Filters, Include, Order
+from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
+
+
+class PageOf(TypedDict):
+    """What a page of a timeline needs besides what the timeline is of."""
+
+    id: str
+    filters: Filters
+    order: Order
+    page_size: int
+    page_token: str | None
+    include: frozenset[Include]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One request. output: what goes into the answer. address: the parts of the path."""
+
+    parameters: Parameters
+    output: Output
+    address: Mapping[str, str]
+
+    @property
+    def id(self) -> str:
+        """The id of the entity or of the application."""
+        return self.address.get("id") or self.address["productInstanceId"]
+
+    @property
+    def entity(self) -> Entity:
+        """The kind of entity that the address names. Raises UnknownEntityError."""
+        try:
+            return BY_NAME[self.address["entity"]]
+        except KeyError:
+            raise UnknownEntityError(
+                f"there is no kind of entity of this name; there are {', '.join(BY_NAME)}"
+            ) from None
+
+    @property
+    def kinds(self) -> Sequence[Entity]:
+        """The kinds that the answer may show: the one in the address, else all."""
+        return [self.entity] if "entity" in self.address else ENTITIES
+
+    def page_size(self) -> int:
+        return self.parameters.number("pageSize", 1, MAX_PAGE_SIZE) or DEFAULT_PAGE_SIZE
+
+    def page_token(self) -> str | None:
+        return self.parameters.text("pageToken", TOKEN_LENGTH)
+
+    def page(self) -> PageOf:
+        """The page that is asked for, with its filters."""
+        return {
+            "id": self.id,
+            "filters": self._filters(),
+            "order": self.parameters.choice("order", Order, Order.DESC),
+            "page_size": self.page_size(),
+            "page_token": self.page_token(),
+            "include": self.output.include,
+        }
+
+    def _filters(self) -> Filters:
+        parameters, zone = self.parameters, self.output.zone
+        given = parameters.text("type")
+        if given is not None and given not in ChangeType.__members__:
+            known = ", ".join(ChangeType.__members__)
+            raise BadParameterError("type", f"must be one of {known}")
+        return Filters(
+            since=parameters.moment("from", zone),
+            until=parameters.moment("to", zone),
+            author=parameters.text("author", AUTHOR_LENGTH),
+            client_id=parameters.text("clientId", CLIENT_ID_LENGTH),
+            type=ChangeType[given] if given else None,
+            path=parameters.text("path"),
+        )
+
+
+class Call(APIView):
+    """A call of the API. describe.call sets `accepts`: the names of its query parameters."""
+
+    permission: ClassVar[str] = access.READ_HISTORY
+    accepts: ClassVar[frozenset[str]] = frozenset()
+    with_completeness: ClassVar[bool] = True
+
+    def get(self, request: Request, **address: str) -> Response:
+        parameters = Parameters(request.query_params, self.accepts)
+        include = parameters.members("include", Include) if "include" in self.accepts else None
+        output = Output(
+            include=frozenset({Include.ENTITY}) if include is None else include,
+            zone=parameters.zone(),
+            language=get_language_from_request(request),
+        )
+        question = Question(parameters, output, address)
+        # Before the data: what is read in between may be in the answer, but is not promised.
+        state = complete_to.read(question.kinds) if self.with_completeness else None
+        data = self.answer(question)
+        if state is not None:
+            data["completeness"] = answers.completeness(state, output, data.get("history"))
+        response = Response({"status": "success", "data": data})
+        patch_vary_headers(response, ["Accept-Language", "Authorization", "Cookie"])
+        response.headers["Cache-Control"] = "private, no-cache"  # people's data; ask each time
+        return response
+
+    def answer(self, question: Question) -> Answer:
+        """The `data` of the envelope, without the completeness block."""
+        raise NotImplementedError
