@@ -13,9 +13,9 @@ class Entity:
     """One kind of entity: its name in topics and addresses, and its title for people.
 
     The root kind is the application itself; every other kind names its application in
-    productInstanceId. `search` are the business keys by which it is found: a name, and a JSON
-    pointer into the snapshot. `list_keys` are the fields that tell the items of a list apart
-    when two snapshots are compared, and `list_places` those for lists at given places.
+    productInstanceId. search: the business keys by which it is found, a name and a JSON pointer
+    into the snapshot each. list_keys: the fields that identify the items of a list when two
+    snapshots are compared; list_places: those for lists at given places.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What people call the fields of a snapshot: the catalogue, kept in the database."""
+"""The labels of the fields of a snapshot: a catalogue in the database."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Label:
         return self.kind == FieldLabel.Kind.TECHNICAL
 
     def text(self, language: str) -> str:
-        """The name in this language, in the other one where there is none. language: ru, en-gb."""
+        """The name in this language, else in the other one. language: ru, en-gb."""
         pair = (self.english, self.russian)
         first, second = reversed(pair) if language.startswith("ru") else pair
         return first or second
@@ -54,8 +54,8 @@ class _Place:
 
 
 class Catalogue:
-    """All labels, for looking up by place. An exact segment beats `*`, nearer the root first; a
-    label for one kind of entity beats one for every kind."""
+    """All labels, to be looked up by path. An exact segment has priority over `*`, nearer the root
+    first; a label for one kind of entity has priority over one for every kind."""
 
     def __init__(self, entries: Iterable[FieldLabel] = ()) -> None:
         self._trees: dict[str, _Place] = {}
@@ -96,7 +96,7 @@ def _descend(place: _Place, segments: list[str]) -> Label | None:
 
 
 class _Kept:
-    """The catalogue as it was read last. Other processes' edits show after FRESH_SECONDS."""
+    """The catalogue as read last. Edits by other processes show after FRESH_SECONDS."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -119,12 +119,12 @@ _kept = _Kept()
 
 
 def catalogue() -> Catalogue:
-    """The labels as they are now, or were a few seconds ago."""
+    """The labels as they are now, or as they were up to FRESH_SECONDS ago."""
     return _kept.get()
 
 
 def forget(**_: object) -> None:
-    """Read the catalogue anew at the next use. A signal receiver too."""
+    """Read the catalogue again at the next use. Also a signal receiver."""
     _kept.forget()
 
 
@@ -153,14 +153,14 @@ def read(text: bytes) -> list[FieldLabel]:
         for problem in problems(entry.entity, entry.path, entry.kind):
             raise LabelsFileError(f"entry {number} ({entry.path}): {problem}")
         if (entry.entity, entry.path) in found:
-            raise LabelsFileError(f"entry {number} ({entry.path}): stands there twice")
+            raise LabelsFileError(f"entry {number} ({entry.path}): is in the file twice")
         values: dict[str, Any] = msgspec.structs.asdict(entry)
         found[entry.entity, entry.path] = FieldLabel(**values)
     return list(found.values())
 
 
 def problems(entity: str, path: str, kind: str) -> list[str]:
-    """Sentences about what cannot be in a label; the admin's form asks this too."""
+    """What is wrong with a label, in sentences; the admin's form uses this too."""
     found = []
     if entity and entity not in BY_NAME:
         found.append(f"there is no kind of entity {entity}")

@@ -1,5 +1,5 @@
-"""The tables: one partitioned model per kind of entity, made from its declaration, and the small
-ones that explain them: people, field labels, search keys."""
+"""The tables: a partitioned model for each kind of entity, made from its declaration, and small
+ones: people, field labels, search keys, what maintenance records."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ VERSION_MODELS = {entity.name: _version_model(entity) for entity in ENTITIES}
 
 
 class Person(models.Model):
-    """Who stands behind a login: a person or a service. Filled by `manage.py people import`."""
+    """The person or service that uses a login. Filled by `manage.py people import`."""
 
     class Kind(models.TextChoices):
         PERSON = "person", _("person")
@@ -74,7 +74,7 @@ class Person(models.Model):
 
 
 class FieldLabel(models.Model):
-    """What people call a field of a snapshot, and how its values are to be read."""
+    """The label of a field of a snapshot, and how to show its values."""
 
     class Kind(models.TextChoices):
         TEXT = "text", _("text")
@@ -118,7 +118,7 @@ class FieldLabel(models.Model):
 
 
 class SearchKey(models.Model):
-    """Which entities carry a business key. Ingest keeps it (docs/decisions/0019-search-keys.md)."""
+    """Which entities have a business key. Ingest writes it (docs/decisions/0019-search-keys.md)."""
 
     pk = models.CompositePrimaryKey("value", "name", "entity", "id")
     value = models.CharField(max_length=SEARCH_VALUE_LENGTH)
@@ -133,7 +133,7 @@ class SearchKey(models.Model):
 
 
 class Access(models.Model):
-    """No table: a place for the permissions of what belongs to no single model."""
+    """No table: holds the permissions that belong to no single model."""
 
     class Meta:
         managed = False

@@ -1,11 +1,12 @@
-"""Who stands behind the logins in the author column."""
+"""The people and services behind logins and client ids."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, TextIO
+from io import StringIO
+from typing import Literal
 
 from django.db import transaction
 
@@ -26,7 +27,7 @@ class Author:
 
 
 def authors(logins: Iterable[str | None]) -> dict[str, Author]:
-    """Each of these logins with who it is; one query, none for no logins. None is passed over."""
+    """Who each of these logins is. One query, none for no logins. None is ignored."""
     wanted = {login for login in logins if login is not None}
     found = {login: Author(login, login, "unknown") for login in wanted}
     if wanted:
@@ -41,20 +42,20 @@ class PeopleFileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import did, in logins."""
+    """How many logins an import added, changed and left unchanged."""
 
     added: int
     changed: int
     unchanged: int
 
 
-def load(file: TextIO) -> Imported:
-    """Add and change people from CSV with a header line `login,full_name,kind`.
+def load(text: bytes) -> Imported:
+    """Add and change people from CSV in UTF-8 with a header line `login,full_name,kind`.
 
     All of it or nothing: PeopleFileError names every line that is wrong. Nobody is removed, since
     a person who left is still the author of what they changed.
     """
-    given = _parse(file)
+    given = _parse(_decode(text))
     with transaction.atomic():
         known = Person.objects.select_for_update().in_bulk(given)
         added = [person for login, person in given.items() if login not in known]
@@ -69,8 +70,15 @@ def load(file: TextIO) -> Imported:
     return Imported(len(added), len(changed), len(given) - len(added) - len(changed))
 
 
-def _parse(file: TextIO) -> dict[str, Person]:
-    reader = csv.DictReader(file)
+def _decode(text: bytes) -> str:
+    try:
+        return text.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise PeopleFileError(str(error)) from None
+
+
+def _parse(text: str) -> dict[str, Person]:
+    reader = csv.DictReader(StringIO(text, newline=""))
     header = tuple(name.strip() for name in reader.fieldnames or ())
     if sorted(header) != sorted(COLUMNS):
         found = ",".join(header) or "nothing"
@@ -84,7 +92,7 @@ def _parse(file: TextIO) -> dict[str, Person]:
         problems = list(_problems(row))
         login = (row["login"] or "").strip()
         if login in lines:
-            problems.append(f"login {login} stands already in line {lines[login]}")
+            problems.append(f"login {login} is already in line {lines[login]}")
         wrong.extend(f"line {line}: {problem}" for problem in problems)
         lines.setdefault(login, line)
         if not problems:

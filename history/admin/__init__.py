@@ -1,1 +1,1 @@
-"""The support screens: search, timelines, snapshots and comparisons inside Django's admin."""
+"""The support screens in Django's admin: search, timelines, snapshots, comparisons."""

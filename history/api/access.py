@@ -1,4 +1,4 @@
-"""Who is calling, whether they may, and not too often."""
+"""Authentication, permissions and the rate limit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VERIFIED_LOGINS = 1000
 
 
 class Session(SessionAuthentication):
-    """The log-in of the screens. Says 401 and not 403 where there is none."""
+    """The log-in of the screens. Answers 401 and not 403 where there is none."""
 
     def authenticate_header(self, request: Request) -> str:  # noqa: ARG002 - DRF's signature
         return 'Session realm="annals"'
@@ -35,13 +35,13 @@ class Session(SessionAuthentication):
 @dataclass(frozen=True, slots=True)
 class _Verified:
     user_id: int
-    password: str  # as it is stored: a changed password is verified anew
+    password: str  # as stored: a changed password is verified again
     until: float
 
 
 class DemoBasic(BasicAuthentication):
-    """HTTP Basic, in demo mode only. A password that was right stays so for a minute: to hash it
-    takes ten times as long as the answer itself."""
+    """HTTP Basic, in demo mode only. A verified password is remembered for a minute: hashing takes
+    ten times as long as the answer itself."""
 
     www_authenticate_realm = "annals"
     _verified: dict[bytes, _Verified] = {}
@@ -54,7 +54,7 @@ class DemoBasic(BasicAuthentication):
         proof = hmac.digest(secret, f"{userid}\0{password}".encode(), "sha256")
         user = self._known(proof)
         if user is None:
-            # One at a time: a client's parallel first requests would hash the same again and again.
+            # One at a time: parallel first requests of a client would all hash the same password.
             with self._verifying:
                 user = self._known(proof) or self._verify(proof, userid, password, request)
         return user, None
@@ -85,13 +85,13 @@ class MayRead(BasePermission):
 
 
 class Throttle(BaseThrottle):
-    """ANNALS_API_RATE requests a minute for each login and web process, all at once if need be.
+    """ANNALS_API_RATE requests a minute for each login and web process; they may come at once.
 
-    Holds one number for each login: the time at which its allowance is whole again.
+    Holds one number for each login: the time at which its whole allowance is available again.
     """
 
     _lock = threading.Lock()
-    _whole_at: dict[object, float] = {}
+    _full_at: dict[object, float] = {}
     _wait = 0.0
 
     def allow_request(self, request: Request, view: Any) -> bool:  # noqa: ARG002 - DRF's signature
@@ -100,11 +100,11 @@ class Throttle(BaseThrottle):
             return True
         now, step = time.monotonic(), 60.0 / rate
         with self._lock:
-            whole_at = max(self._whole_at.get(request.user.pk, now), now) + step
-            self._wait = whole_at - now - 60.0
+            full_at = max(self._full_at.get(request.user.pk, now), now) + step
+            self._wait = full_at - now - 60.0
             if self._wait > 0:
                 return False
-            self._whole_at[request.user.pk] = whole_at
+            self._full_at[request.user.pk] = full_at
         return True
 
     def wait(self) -> float:

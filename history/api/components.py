@@ -62,7 +62,7 @@ ORIGIN = {
     **AUTHOR,
     "exact": {
         **FLAG,
-        "description": "false: an older version, which the store does not have, may have set it.",
+        "description": "false: an older version that is not in the store may have set it.",
     },
 }
 SUMS = dict.fromkeys(
@@ -75,7 +75,7 @@ VERSION_REQUIRED = {
     "version": NUMBER,
     "type": TYPE,
     "updatedAt": MOMENT,
-    "createdAt": {**ANYTHING, "description": "/createdAt of the snapshot, as it stands there."},
+    "createdAt": {**ANYTHING, "description": "/createdAt of the snapshot, unchanged."},
     "clientId": TEXT,
     **AUTHOR,
     "previousVersion": {
@@ -84,7 +84,7 @@ VERSION_REQUIRED = {
     },
     "missingVersions": {
         **list_of(NUMBER),
-        "description": "Those in between that never arrived, at most the newest 1000.",
+        "description": "The numbers in between that never arrived, at most the newest 1000.",
     },
     "missingCount": COUNT,
     "olderVersions": {
@@ -113,7 +113,7 @@ COMPONENTS: dict[str, Schema] = {
         {
             "path": {
                 **TEXT,
-                "description": "RFC 6901, in the new snapshot; of what was removed in the old one.",
+                "description": "RFC 6901, in the new snapshot; for a removed value in the old one.",
             },
             "keyPath": {
                 **TEXT,

@@ -1,4 +1,4 @@
-"""One answer of every call, as the OpenAPI document shows it. Tests hold them to the schemas."""
+"""One example answer of every call for the OpenAPI document. Tests check them by the schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which login has which permission, remembered for a moment: to look it up costs two queries."""
+"""Permissions of logins, remembered for a few seconds: a look-up costs two queries."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Caller(Protocol):
 def may(user: Caller | None, permission: str) -> bool:
     """Whether the user is logged in and has the permission.
 
-    What was granted is good for PERMITTED_SECONDS without asking again; in the process that takes
-    it away, and for a login that is switched off, for no longer.
+    A granted permission is remembered for PERMITTED_SECONDS. The process that takes it away
+    forgets it at once; so does every process for a login that is switched off.
     """
     if user is None or not user.is_authenticated:
         return False
@@ -43,5 +43,5 @@ def may(user: Caller | None, permission: str) -> bool:
 
 
 def forget(**_: object) -> None:
-    """Ask anew from now on. A signal receiver."""
+    """Forget all permissions. A signal receiver."""
     _until.clear()

@@ -1,4 +1,4 @@
-"""The OpenAPI document and the page that shows it. Both are open: they hold no data."""
+"""The OpenAPI document and the page that shows it. Both need no log-in: they contain no data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Schema(SpectacularAPIView):
 
 
 class Docs(SpectacularSwaggerSplitView):
-    """GET /api/docs/: Swagger UI, all of it ours, its script in a file of its own."""
+    """GET /api/docs/: Swagger UI, served from here, with its script in a separate file."""
 
     authentication_classes = []
     permission_classes = [AllowAny]

@@ -1,4 +1,4 @@
-"""An application and its children together: their merged timeline, and all of it at a moment."""
+"""An application with its children: the merged timeline, and the state at a moment."""
 
 from __future__ import annotations
 

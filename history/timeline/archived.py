@@ -1,4 +1,4 @@
-"""A timeline that goes on into the archive: stored and archived versions of one entity as one."""
+"""The timeline of an entity with its archived versions."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ NO_LIMIT = 2**31 - 1
 
 
 class ArchiveUnavailableError(RuntimeError):
-    """The archive does not answer, or not with what it should have."""
+    """The archive does not answer, or a file of it is missing or broken."""
 
 
 def page(query: Query) -> Page:
-    """The page that the query asks for, from store and archive together.
+    """The page that the query asks for, from the store and the archive together.
 
     Raises BadParameterError where there is no archive, NoVersionError where neither has anything
     of the entity, and ArchiveUnavailableError.
     """
     url = settings.ANNALS.archive_url
     if not url:
-        raise BadParameterError("archive", "there is no archive here")
+        raise BadParameterError("archive", "this installation has no archive")
     both: dict[Key, Row] = {}
 
     def read(after: Place | None, size: int, _: Sequence[Row]) -> Slice:
@@ -51,7 +51,7 @@ def page(query: Query) -> Page:
             f"neither store nor archive has a version of {query.entity.name} {query.id}"
         )
     shown = paging.page(query, found)
-    # Nothing is before the lowest version of both that a look into the archive would bring.
+    # The archive has been read: it has nothing below the lowest version of both.
     versions = (
         replace(each, older=Older.REMOVED) if each.older is Older.ARCHIVED else each
         for each in shown.versions
@@ -60,7 +60,7 @@ def page(query: Query) -> Page:
 
 
 def _everything(query: Query, url: str) -> dict[Key, Row]:
-    """All versions of the entity; one that is in both, its day having been restored, once."""
+    """All versions of the entity; a version of a restored day is in both and comes once."""
     from history.archive import read  # with pyarrow, which most processes never need
     from history.archive.store import ArchiveError, Store
 
@@ -87,7 +87,7 @@ def _everything(query: Query, url: str) -> dict[Key, Row]:
 
 
 def _slice(query: Query, both: dict[Key, Row], after: Place | None, size: int) -> Slice:
-    """Up to `size` versions beyond a place, the path filter aside."""
+    """Up to `size` versions after a place. The path filter is not applied here."""
     keys = Keys(list(both))
     backwards = query.order is Order.DESC
     order = sorted((_position(query, key), key) for key in both if _fits(query.filters, both[key]))
@@ -104,12 +104,12 @@ def _slice(query: Query, both: dict[Key, Row], after: Place | None, size: int) -
 
 
 def _position(query: Query, key: Key) -> tuple[object, ...]:
-    """Where a key stands in the order that is asked for."""
+    """The position of a key in the order that is asked for."""
     return key if query.sort is Sort.VERSION else (key.updated_at, key.version)
 
 
 def _fits(filters: Filters, row: Row) -> bool:
-    """What the database does with these filters, the path aside."""
+    """The filters as the database applies them; the path filter is not applied here."""
     return (
         (filters.since is None or row.updated_at >= filters.since)
         and (filters.until is None or row.updated_at < filters.until)

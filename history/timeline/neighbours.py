@@ -13,7 +13,7 @@ from history.timeline.rows import Key, Row
 
 
 class Place(NamedTuple):
-    """Where a version stands in any timeline, also a merged one. kind: an index of ENTITIES."""
+    """The position of a version in any timeline, also a merged one. kind: an index of ENTITIES."""
 
     updated_at: datetime
     kind: int
@@ -82,11 +82,11 @@ def _version(key: Key) -> int:
     return key.version
 
 
-def in_page(page: Collection[Row]) -> dict[Key, Row]:
-    """The previous versions that a page without gaps in its order proves by itself.
+def previous_in_page(page: Collection[Row]) -> dict[Key, Row]:
+    """The previous versions that a page proves by itself; the page must have no gaps in its order.
 
-    A version N-1 that is not younger than N, the latest such one, must be right: every other
-    candidate would stand between the two, and nothing between them was left out.
+    The latest version N-1 that is not younger than N must be the right one: every other candidate
+    would be between the two, and nothing between them was left out.
     """
     by_version: dict[int, list[Row]] = {}
     for row in page:
@@ -116,23 +116,23 @@ def pair_up(
     gapless: bool,
     whole: bool,
 ) -> list[Pair]:
-    """Each shown row of one entity with its previous version. Two queries at most.
+    """Each shown row of one entity with its previous version. At most two queries.
 
-    around: the shown rows and what else is at hand, in display order. gapless: nothing was left
-    out between them. whole: they are all that the store has of the entity.
+    around: the shown rows and others that were read with them, in display order. gapless: nothing
+    was left out between them. whole: they are all that the store has of the entity.
     """
-    proven = in_page(around) if gapless else {}
+    proven = previous_in_page(around) if gapless else {}
     rest = [row.key for row in shown if row.version > 0 and row.key not in proven]
     known = [row.key for row in around]
     if rest and not whole:
         known = rows.keys(entity, [id]).get(id, [])
     keys = Keys(known)
     wanted = {key: keys.previous(key) for key in rest}
-    at_hand = {row.key: row for row in around}
-    unread = {key for key in wanted.values() if key is not None and key not in at_hand}
+    found = {row.key: row for row in around}
+    unread = {key for key in wanted.values() if key is not None and key not in found}
     read = rows.bodies(entity, [(id, key) for key in unread])
-    at_hand.update((key, row) for (_, key), row in read.items())
-    before = proven | {key: at_hand[low] for key, low in wanted.items() if low in at_hand}
+    found.update((key, row) for (_, key), row in read.items())
+    before = proven | {key: found[low] for key, low in wanted.items() if low in found}
     return [Pair(entity, row, before.get(row.key)) for row in shown]
 
 
@@ -154,5 +154,5 @@ def fetch(
 
 
 def all_keys(entity: Entity, ids: Collection[str]) -> dict[str, Keys]:
-    """The keys of these entities. One that the store has nothing of is not among them."""
+    """The keys of these entities, without those of which the store has nothing."""
     return {id: Keys(keys) for id, keys in rows.keys(entity, ids).items()}

@@ -21,10 +21,10 @@ from history.timeline.versions import Page
 def page(query: Query) -> Page:
     """The page of a timeline that the query asks for.
 
-    Takes at most four queries and one for the labels now and then, with a path filter three more
-    for every BATCH versions. Raises BadParameterError, NoVersionError where the store has nothing
-    of the entity, and OlderThanRetentionError where only days before retention were asked for.
-    A query of the archive too reads all versions of the entity for every page.
+    At most four queries, and one for the labels every few seconds; with a path filter three more
+    for every BATCH versions. A query with archive=True reads all versions of the entity for every
+    page. Raises BadParameterError, NoVersionError where the store has nothing of the entity, and
+    OlderThanRetentionError where only days before retention are asked for.
     """
 
     if query.archive:
@@ -49,7 +49,7 @@ def older_than_kept(filters: Filters) -> None:
 
 
 def read_slice(query: Query, after: Place | None, size: int, carry: Sequence[Row]) -> Slice:
-    """Up to `size` versions beyond a place, the path filter aside."""
+    """Up to `size` versions after a place. The path filter is not applied here."""
     filters = query.filters
     start = LAST if query.order is Order.DESC else FIRST
     key = Key(after.version, after.updated_at) if after else start

@@ -1,4 +1,4 @@
-"""What can be asked of a timeline, and how a request that cannot be answered is refused."""
+"""Queries of a timeline, and the errors for those that cannot be answered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_PAGE_SIZE = 500
 
 
 class Sort(Enum):
-    """By which of its two numbers a timeline is ordered; the other one breaks ties."""
+    """The number by which a timeline is ordered; the other one breaks ties."""
 
     UPDATED_AT = "updatedAt"
     VERSION = "version"
@@ -26,8 +26,8 @@ class Order(Enum):
 
 
 class Include(Enum):
-    """The costly parts of a version. The snapshot itself is always read, DIFF is the RFC 6902
-    patch, CHANGES the same for people."""
+    """The expensive parts of a version. The snapshot itself is always read. DIFF: the RFC 6902
+    patch. CHANGES: the same for people."""
 
     ENTITY = "entity"
     DIFF = "diff"
@@ -38,7 +38,7 @@ EVERYTHING = frozenset(Include)
 
 
 class BadParameterError(ValueError):
-    """A parameter that cannot be used; `name` is its name in the API."""
+    """A parameter with a bad value. name: its name in the API."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
@@ -54,7 +54,7 @@ class NoVersionError(NotFoundError):
 
 
 class OlderThanRetentionError(NotFoundError):
-    """What is asked for lies before the days that are kept."""
+    """What is asked for is older than the days that are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class Filters:
 
     @property
     def by_row(self) -> bool:
-        """Whether rows between two shown ones may be left out by the database."""
+        """Whether the database may leave out rows between two shown ones."""
         return (self.author, self.client_id, self.type) != (None, None, None)
 
 
@@ -83,7 +83,7 @@ NO_FILTERS = Filters()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A page of one entity's timeline. `page_token` is what the page before gave."""
+    """A page of one entity's timeline. page_token: the next_token of the page before."""
 
     entity: Entity
     id: str
@@ -93,7 +93,7 @@ class Query:
     page_size: int = DEFAULT_PAGE_SIZE
     page_token: str | None = None
     include: frozenset[Include] = EVERYTHING
-    archive: bool = False  # also what left the store for the archive
+    archive: bool = False  # with the versions that are in the archive
 
     @property
     def binding(self) -> tuple[object, ...]:

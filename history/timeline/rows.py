@@ -1,7 +1,7 @@
 """The only SQL that reads the *_aud tables.
 
 Every statement is prepared and keeps one shape whatever is filtered, because planning a query
-over a hundred partitions costs more than running it. Bounds that are not given are infinite.
+over a hundred partitions costs more than running it. A bound that is not given is infinite.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from history.timeline.query import Filters, Order, Sort
 
 
 class Key(NamedTuple):
-    """What tells the versions of one entity apart, in the order of version numbers. Two keys
-    with one number exist only where a producer gave the number twice."""
+    """Identifies a version of one entity; ordered by version number. Two keys with one number
+    exist only where a producer gave the number twice."""
 
     version: int
     updated_at: datetime
@@ -66,13 +66,13 @@ class _RawJson(Loader):
 
 @contextmanager
 def cursor() -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
-    """A cursor of Django's own connection that talks binary and gives jsonb as bytes.
+    """A cursor of Django's own connection with the binary protocol; jsonb comes as bytes.
 
     Errors come out as Django's, so that Django drops a broken connection.
     """
     connection.ensure_connection()
-    # Not connection.cursor(): Django's kind puts the parameters into the text, so that nothing is
-    # ever prepared.
+    # Not connection.cursor(): Django's cursor puts the parameters into the text, so that nothing
+    # is ever prepared.
     own = psycopg.Cursor(connection.connection, row_factory=tuple_row)
     with connection.wrap_database_errors, own as opened:
         opened.format = Format.BINARY
@@ -94,14 +94,14 @@ def _compose(text: str, entity: Entity, **parts: str) -> str:
     return text.format(table=entity.table, columns=columns, **parts)
 
 
-# updated_at is bounded once more on its own: only so does PostgreSQL leave partitions out.
+# updated_at is bounded a second time, alone: only then does PostgreSQL leave partitions out.
 _BY_TIME = """
     SELECT {columns} FROM {table}
     WHERE id = %s AND updated_at >= %s AND updated_at < %s AND updated_at {sign}= %s
       AND (updated_at, version) {sign} (%s, %s) {filters}
     ORDER BY updated_at {order}, version {order} LIMIT %s
 """
-# No index has this order. Sorting keys alone leaves the bodies unread that are not shown.
+# No index has this order. Only keys are sorted, so that only the shown bodies are read.
 _BY_VERSION = """
     SELECT body.* FROM (
         SELECT version, updated_at FROM {table}
@@ -115,14 +115,14 @@ _BY_VERSION = """
     ) AS body
     ORDER BY page.version {order}, page.updated_at {order}
 """
-# In every statement, so that each way to filter is not one more statement to prepare and to keep.
+# In every statement: otherwise each combination of filters is one more prepared statement.
 _FILTERS = "AND (%s OR author = %s) AND (%s OR client_id = %s) AND (%s OR type = %s)"
 
 
 def page(
     entity: Entity, id: str, filters: Filters, sort: Sort, order: Order, after: Key, limit: int
 ) -> list[Row]:
-    """Up to `limit` versions beyond `after` (FIRST or LAST to begin with), in display order.
+    """Up to `limit` versions after the key (FIRST or LAST to begin with), in display order.
     The path filter is not applied here."""
     values = _conditions(filters)
     since, until = filters.since or FIRST.updated_at, filters.until or LAST.updated_at
@@ -205,7 +205,7 @@ def belongs(entity: Entity, application: str) -> bool:
     return bool(fetch(_compose(_ANY, entity, owner=_owner(entity)), [application]))
 
 
-# One kind's share of a merged timeline, its rows told apart by the index of their kind.
+# The rows of one kind in a merged timeline, marked with the index of the kind.
 _SHARE = """
     (SELECT {kind} AS kind, id, version, updated_at FROM {table}
      WHERE {owner} = %s AND updated_at >= %s AND updated_at < %s AND updated_at {sign}= %s
@@ -225,8 +225,8 @@ def merged(
     after: tuple[datetime, int, str, int] | None,
     limit: int,
 ) -> list[tuple[Entity, str, Key]]:
-    """Up to `limit` versions of an application and its children beyond `after` (updated_at, index
-    of the kind, id, version; None to begin with), in display order: kind, id, key."""
+    """Up to `limit` versions of an application and its children after a place (updated_at, index of
+    the kind, id, version; None to begin with), in display order: kind, id, key."""
     since, until = filters.since or FIRST.updated_at, filters.until or LAST.updated_at
     backwards = order is Order.DESC
     if after is None:

@@ -24,7 +24,7 @@ from history.timeline.versions import LabelledChange, Older, Version, parse
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What turns one version into another, whichever of them is the older one."""
+    """The difference of two versions. before may be the younger one."""
 
     before: Version
     after: Version
@@ -56,20 +56,20 @@ def at(entity: Entity, id: str, moment: datetime) -> Version:
 
 
 def compare(entity: Entity, id: str, old: int, new: int) -> Comparison:
-    """Version `old` beside version `new` of one entity. Raises as version() does."""
+    """Two versions of one entity, by their numbers. Raises as version() does."""
     keys = all_keys(entity, id)
     pair = []
     for number in (old, new):
-        found = keys.of_version(number)
-        if not found:
+        twins = keys.of_version(number)
+        if not twins:
             raise _absent(entity, id, number, keys)
-        pair.append(found[-1])
-    sides = neighbours.fetch(entity, [(id, key) for key in pair], {id: keys})
-    if len(sides) < len(pair):
+        pair.append(twins[-1])
+    found = neighbours.fetch(entity, [(id, key) for key in pair], {id: keys})
+    if len(found) < len(pair):
         raise OlderThanRetentionError("retention has just removed one of the versions")
-    both = Pair(entity, sides[1].row, sides[0].row)
+    both = Pair(entity, found[1].row, found[0].row)
     everything = compose.diff(both, compose.Snapshots(), EVERYTHING)
-    shown = compose.versions(sides, frozenset())
+    shown = compose.versions(found, frozenset())
     changed = compose.labelled(entity, everything.changes, labels.catalogue())
     return Comparison(shown[0], shown[1], everything.patch, changed)
 

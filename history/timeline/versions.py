@@ -1,4 +1,4 @@
-"""What a timeline is made of: versions with who, when and what changed."""
+"""The versions of a timeline: who, when, and what changed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Older(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LabelledChange:
-    """One change with what people call the field; `label` is None for a field without one."""
+    """One change with the label of its field; None for a field without a label."""
 
     change: Change
     label: Label | None
@@ -83,7 +83,7 @@ class Version:
 
     @property
     def created_at(self) -> Json:
-        """/createdAt of the snapshot, as it stands there; None where there is none."""
+        """/createdAt of the snapshot, unchanged; None where there is none."""
         return self.data.get("createdAt") if isinstance(self.data, dict) else None
 
     @property

@@ -293,14 +293,14 @@ def test_too_many_requests_are_told_when_to_come_back(
 ) -> None:
     from history.api.access import Throttle
 
-    Throttle._whole_at.clear()
+    Throttle._full_at.clear()
     settings.ANNALS = __import__("msgspec").structs.replace(settings.ANNALS, api_rate=2)
     for _ in range(2):
         data(auditor.get(f"{BASE}/A1"))
     refused = auditor.get(f"{BASE}/A1")
     error(refused, 429, "too_many_requests")
     assert 0 < int(refused.headers["Retry-After"]) <= 30
-    Throttle._whole_at.clear()
+    Throttle._full_at.clear()
 
 
 def test_the_database_gone_is_503(auditor: Client, monkeypatch: pytest.MonkeyPatch) -> None:

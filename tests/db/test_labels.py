@@ -104,7 +104,10 @@ def test_loaded_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         ('[{"path": "/a", "russian": "A", "entity": "x"}]', "no kind of entity x"),
         ('[{"path": "/a", "russian": "A", "kind": "x"}]', "kind must be one of"),
         ('[{"path": "/a", "russian": "A", "name": "x"}]', "unknown field `name`"),
-        ('[{"path": "/a", "russian": "A"}, {"path": "/a", "russian": "B"}]', "stands there twice"),
+        (
+            '[{"path": "/a", "russian": "A"}, {"path": "/a", "russian": "B"}]',
+            "is in the file twice",
+        ),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_place(text: str, said: str) -> None:

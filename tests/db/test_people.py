@@ -23,10 +23,10 @@ def imported(path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> str:
 def test_added_changed_and_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "people.csv"
     first = HEADER + "anna,Анна Ким,person\nrobot,Робот,service\n"
-    assert imported(file, first, capsys) == "2 added, 0 changed, 0 as they were.\n"
-    assert imported(file, first, capsys) == "0 added, 0 changed, 2 as they were.\n"
+    assert imported(file, first, capsys) == "2 added, 0 changed, 0 unchanged.\n"
+    assert imported(file, first, capsys) == "0 added, 0 changed, 2 unchanged.\n"
     second = "\ufeff" + 'kind, login ,full_name\nperson,anna,Анна Ли\nperson,olga,"Ким, Ольга"\n'
-    assert imported(file, second, capsys) == "1 added, 1 changed, 0 as they were.\n"
+    assert imported(file, second, capsys) == "1 added, 1 changed, 0 unchanged.\n"
     assert authors(["anna", "robot", "olga", "x", None]) == {
         "anna": Author("anna", "Анна Ли", "person"),
         "robot": Author("robot", "Робот", "service"),
@@ -47,7 +47,7 @@ def test_added_changed_and_left_alone(tmp_path: Path, capsys: pytest.CaptureFixt
         (HEADER + "a,A,person,more\n", "line 2: must have 3 values"),
         (
             HEADER + "a,A,person\nb,B,person\na,C,person\n",
-            "line 4: login a stands already in line 2",
+            "line 4: login a is already in line 2",
         ),
         (HEADER + "x" * 65 + ",A,person\n", "line 2: login is longer than 64 characters"),
         (

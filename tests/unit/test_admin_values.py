@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from history.admin.parts import amounts
 from history.admin.parts.field_names import Fields
 from history.admin.parts.rows import row, steps
-from history.admin.parts.text_diff import pair
-from history.admin.parts.values import ABSENT, MOST_ITEMS, Value, readable
+from history.admin.parts.text_diff import mark_differences
+from history.admin.parts.values import ABSENT, MAX_ITEMS, Value, readable
 from history.diff import changes
 from history.exactjson import loads
 from history.labels import Catalogue
@@ -123,8 +123,8 @@ def test_objects_and_lists_name_what_they_hold() -> None:
 
 
 def test_a_long_list_tells_how_many_are_not_shown() -> None:
-    value = readable([{"pid": n} for n in range(MOST_ITEMS + 7)], FIELDS, "/x")
-    assert (len(value.items), value.hidden) == (MOST_ITEMS, 7)
+    value = readable([{"pid": n} for n in range(MAX_ITEMS + 7)], FIELDS, "/x")
+    assert (len(value.items), value.hidden) == (MAX_ITEMS, 7)
 
 
 @given(JSON)
@@ -144,7 +144,9 @@ def test_deep_nesting_ends_in_its_json() -> None:
 def test_marking_cuts_texts_without_losing_a_letter(old: str, new: str) -> None:
     for before, after in ((old, new), (old * 20 + new, old * 20 + "+" + new)):
         for side, text in zip(
-            pair(Value("text", before), Value("text", after)), (before, after), strict=True
+            mark_differences(Value("text", before), Value("text", after)),
+            (before, after),
+            strict=True,
         ):
             assert side.marked is None or "".join(side.marked) == text
 
@@ -152,14 +154,14 @@ def test_marking_cuts_texts_without_losing_a_letter(old: str, new: str) -> None:
 def test_marks_whole_words() -> None:
     old = Value("text", "Договор подписан клиентом лично, отправлен на регистрацию в реестр")
     new = Value("text", "Договор подписан клиентом заочно, отправлен на регистрацию в реестр")
-    before, after = pair(old, new)
+    before, after = mark_differences(old, new)
     assert before.marked is not None
     assert after.marked is not None
     assert (before.marked[1], after.marked[1]) == ("лично", "заочно")
 
 
 def test_what_reads_the_same_but_differs_is_shown_as_stored() -> None:
-    old, new = pair(shown('"1000000.0"', "/cost"), shown("1000000.00", "/cost"))
+    old, new = mark_differences(shown('"1000000.0"', "/cost"), shown("1000000.00", "/cost"))
     assert (old.text, new.text) == ('"1000000.0"', "1000000.00")
 
 

@@ -1,4 +1,4 @@
-"""Any two versions of one entity beside each other."""
+"""Two versions of one entity next to each other."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,11 +11,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from history import timeline
-from history.admin.pages.missing import nothing_here
+from history.admin.pages.missing import not_found_page
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, utc
 from history.admin.parts.rows import row
-from history.admin.parts.subject import by, subject
+from history.admin.parts.subject import changed_by, subject
 from history.admin.site.access import may_view_history
 from history.entities import Entity
 from history.record import MAX_VERSION
@@ -23,18 +23,18 @@ from history.timeline import Comparison, Version
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """One of the two versions, as the head of its column."""
+class Column:
+    """One of the two versions: the head of its column. changed_by: person or service."""
 
     version: int
     updated_at: datetime
     utc: str
-    by: str
+    changed_by: str
     raw_url: str
 
 
 class PairForm(forms.Form):
-    """Which two versions. Its fields are named as in the API."""
+    """Which two versions. The fields have the names of the API."""
 
     def __init__(self, data: object) -> None:
         super().__init__(data)  # type: ignore[arg-type]
@@ -44,15 +44,15 @@ class PairForm(forms.Form):
 
 @may_view_history
 def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
-    """?from= and ?to= name the versions; without them the page asks for them."""
+    """?from= and ?to= are version numbers; without them the page asks for them."""
     form = PairForm(request.GET)
     if not form.is_valid():
-        return _ask(request, entity, id)
+        return _ask_for_versions(request, entity, id)
     old, new = form.cleaned_data["from"], form.cleaned_data["to"]
     try:
         found = timeline.compare(entity, id, old, new)
     except timeline.NotFoundError as error:
-        return nothing_here(request, entity, id, error)
+        return not_found_page(request, entity, id, error)
     plain = [one for one in found.changes if not one.technical]
     technical = [one for one in found.changes if one.technical]
     fields = fields_of(entity)
@@ -65,7 +65,7 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
         {
             "from_version": old,
             "to_version": new,
-            "sides": _sides(found),
+            "columns": _columns(found),
             "rows": [row(one.change, data, fields) for one in plain],
             "technical_rows": [row(one.change, data, fields) for one in technical],
             "swap_url": links.compare(entity, id, {"from": new, "to": old}),
@@ -74,12 +74,12 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
     )
 
 
-def _ask(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
+def _ask_for_versions(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
     try:
         newest = timeline.page(timeline.Query(entity=entity, id=id, page_size=1))
     except timeline.NotFoundError as error:
-        return nothing_here(request, entity, id, error)
-    note = _("Name two versions by their numbers.")
+        return not_found_page(request, entity, id, error)
+    note = _("Enter the numbers of two versions.")
     return _render(request, entity, id, newest.versions[0], {"notes": [note]})
 
 
@@ -96,13 +96,13 @@ def _render(
     return render(request, "history/compare.html", context)
 
 
-def _sides(found: Comparison) -> list[Side]:
+def _columns(found: Comparison) -> list[Column]:
     return [
-        Side(
+        Column(
             version.version,
             version.updated_at,
             utc(version.updated_at),
-            by(version),
+            changed_by(version),
             links.snapshot(version.entity, version.id, version.version),
         )
         for version in (found.before, found.after)

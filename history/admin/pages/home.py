@@ -1,4 +1,4 @@
-"""What the first page shows besides Django's list of models."""
+"""What the first page shows in addition to Django's list of models."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from history.entities import ENTITIES
 
 
 def first_page(request: HttpRequest) -> dict[str, Any]:
-    """The search box and what was opened lately, for those who may view history."""
+    """The search box and what was opened last, for logins that may view history."""
     if not request.user.has_perm(PERMISSION):
         return {"entities": [], "recent": [], "hide_finder": True}
     return {

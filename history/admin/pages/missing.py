@@ -1,4 +1,4 @@
-"""The page in place of an entity or version that is not there: why, and what to do instead."""
+"""The page for an entity or version that is not there: why, and a search box."""
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
@@ -10,16 +10,16 @@ from history.entities import ENTITIES, Entity
 from history.timeline import NotFoundError, OlderThanRetentionError
 
 
-def nothing_here(
+def not_found_page(
     request: HttpRequest, entity: Entity, id: str, reason: NotFoundError
 ) -> HttpResponse:
-    """404. Says whether it is too old or was never seen."""
+    """404, with the reason."""
     if isinstance(reason, OlderThanRetentionError):
-        why = _("What was asked for is older than the days that are kept.")
+        why = _("It is older than the days that are kept.")
     else:
         why = _(
-            "No such version was stored in the days that are kept. Look at the id once more; "
-            "it may also be of another kind."
+            "The store has no such version in the days that are kept. Check the id; "
+            "it may also be of another kind of entity."
         )
     return render(
         request,

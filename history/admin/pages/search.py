@@ -21,8 +21,8 @@ from history.entities import ENTITIES, Entity
 from history.record import ChangeType
 from history.timeline import Found
 
-MOST_WORDS = 40
-MOST_TITLES = 12
+MAX_QUERIES = 40
+MAX_TITLES = 12
 PAGE = "page"
 BY_ID = "id"
 _BETWEEN = re.compile(r"[\s,;]+")
@@ -30,7 +30,8 @@ _BETWEEN = re.compile(r"[\s,;]+")
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One entity that was found. key: by what, empty for its id. application_url: of a child."""
+    """One found entity. key: the business key it was found by, empty for its id.
+    application_url: of a child, else empty."""
 
     kind: str
     id: str
@@ -45,7 +46,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What one of the texts asked for has found. more_url: the rest, where there is one."""
+    """What one text has found. more_url: the next page, empty where there is none."""
 
     query: str
     hits: Sequence[Hit]
@@ -53,15 +54,15 @@ class Group:
 
 
 @may_view_history
-def found(request: HttpRequest) -> HttpResponse:
-    """?q= is one id or key, or several apart by spaces, commas or lines."""
+def page(request: HttpRequest) -> HttpResponse:
+    """?q= is one id or key, or several, separated by spaces, commas or line breaks."""
     asked = request.GET.get("q", "").strip()
     texts, notes = list(dict.fromkeys(text for text in _BETWEEN.split(asked) if text)), []
     groups = [_group(asked, request.GET.get(PAGE))] if asked else []
     if len(texts) > 1 and not groups[0].hits:
-        groups = [_group(text, None) for text in texts[:MOST_WORDS]]
-        if len(texts) > MOST_WORDS:
-            notes.append(_("Only the first {n} were looked up.").format(n=MOST_WORDS))
+        groups = [_group(text, None) for text in texts[:MAX_QUERIES]]
+        if len(texts) > MAX_QUERIES:
+            notes.append(_("Only the first {n} were looked up.").format(n=MAX_QUERIES))
     elif len(groups) == 1 and len(groups[0].hits) == 1 and PAGE not in request.GET:
         return redirect(groups[0].hits[0].url)
     return render(
@@ -86,7 +87,7 @@ def _group(text: str, token: str | None) -> Group:
         results = timeline.search(text, page_token=token)
     except timeline.BadParameterError:
         return Group(text, (), "")
-    hits = [_hit(one, place < MOST_TITLES) for place, one in enumerate(results.found)]
+    hits = [_hit(one, place < MAX_TITLES) for place, one in enumerate(results.found)]
     more = urlencode({"q": text, PAGE: results.next_token}) if results.next_token else ""
     return Group(text, hits, more and f"{reverse('admin:history_search')}?{more}")
 
@@ -114,12 +115,12 @@ def _title(one: Found) -> str:
 
 
 def _key_title(entity: Entity, key: str) -> str:
-    """What people call a business key: the label of the field it is taken from."""
+    """The label of a business key: that of the field it is taken from."""
     return fields_of(entity).label(dict(entity.search).get(key, "")) or key
 
 
 def _help() -> list[str]:
-    """What can be asked for, a line for each kind."""
+    """What can be searched, a line for each kind."""
     whole = _("its whole id")
     return [
         f"{title(entity)}: "

@@ -1,4 +1,4 @@
-"""One version's snapshot as it was stored, to read, to copy and to download."""
+"""The stored snapshot of one version, to read, to copy and to download."""
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
@@ -6,7 +6,7 @@ from django.shortcuts import render
 from django.utils.text import get_valid_filename
 
 from history import timeline
-from history.admin.pages.missing import nothing_here
+from history.admin.pages.missing import not_found_page
 from history.admin.parts import links
 from history.admin.parts.json_html import coloured, indented
 from history.admin.parts.subject import subject
@@ -20,7 +20,7 @@ def page(request: HttpRequest, entity: Entity, id: str, version: int) -> HttpRes
     try:
         found = timeline.version(entity, id, version, frozenset())
     except timeline.NotFoundError as error:
-        return nothing_here(request, entity, id, error)
+        return not_found_page(request, entity, id, error)
     text = indented(found.snapshot)
     if "download" in request.GET:
         response = HttpResponse(text, content_type="application/json; charset=utf-8")

@@ -1,4 +1,4 @@
-"""An entity as it is now: each field with who last changed it, and when."""
+"""The newest version of an entity: each field with who changed it last, and when."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from history import people, timeline
-from history.admin.pages.missing import nothing_here
+from history.admin.pages.missing import not_found_page
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, utc
 from history.admin.parts.field_names import Fields
@@ -23,8 +23,8 @@ from history.timeline import Leaf, Origin
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One leaf. trail and label as in rows.Row; who: the person, else the service; utc: since
-    when. url: the versions that changed it."""
+    """One leaf. trail and label as in rows.Row. who: the person, or the service where there was
+    no person. utc: since when. url: the versions that changed it."""
 
     trail: Sequence[str]
     label: str
@@ -39,11 +39,11 @@ class Line:
 
 @may_view_history
 def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
-    """Plain fields first shown, technical ones folded; 404 with a reason."""
+    """Technical fields are folded at the end. 404 with a reason."""
     try:
         found = timeline.blame(entity, id)
     except timeline.NotFoundError as error:
-        return nothing_here(request, entity, id, error)
+        return not_found_page(request, entity, id, error)
     services = people.authors({leaf.origin.client_id for leaf in found.leaves})
     plain: list[Line] = []
     technical: list[Line] = []

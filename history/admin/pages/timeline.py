@@ -1,4 +1,4 @@
-"""The timeline pages: one entity's, and an application's with all that belongs to it."""
+"""The timeline pages: of one entity, and of an application with its children."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 
 from history import clock, complete_to, timeline
-from history.admin.pages.missing import nothing_here
+from history.admin.pages.missing import not_found_page
 from history.admin.parts import links, recently_opened
-from history.admin.parts.cards import Deck
-from history.admin.parts.completeness_note import Complete
+from history.admin.parts.cards import CardBuilder
+from history.admin.parts.completeness_note import CompletenessNote
 from history.admin.parts.filter_form import FilterForm, known_authors
 from history.admin.parts.paging import PAGE, pages
-from history.admin.parts.subject import Part, parts, subject
+from history.admin.parts.subject import Child, children, subject
 from history.admin.site.access import may_view_history
 from history.entities import ENTITIES, ROOT, Entity
 from history.timeline import ApplicationQuery, Filters, Include, Page, Query, Version
@@ -27,7 +27,7 @@ CHANGES = frozenset({Include.CHANGES})
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a page shows: of which entity, read how. whole: with the children."""
+    """What a page shows. read: gives the page. whole: an application with its children."""
 
     entity: Entity
     id: str
@@ -74,17 +74,17 @@ def _respond(request: HttpRequest, source: Source) -> HttpResponse:
         try:
             found = source.read(form.filters(), token)
         except timeline.BadParameterError as error:
-            text = _("This cannot be asked ({reason}). Everything is shown.")
+            text = _("This filter cannot be used ({reason}). Everything is shown.")
             notes.append(text.format(reason=error))
             form, token = FilterForm({}), None
             found = source.read(form.filters(), None)
         plain = token is None and not form.applied
         newest = found.versions[0] if plain and not source.whole else _newest(source)
     except timeline.NotFoundError as error:
-        return nothing_here(request, source.entity, source.id, error)
+        return not_found_page(request, source.entity, source.id, error)
     recently_opened.remember(request, source.entity, source.id)
     filtered = partial(_only_path, form.parameters())
-    deck = Deck.of(
+    cards = CardBuilder.of(
         found.versions,
         newest=newest.version if newest else None,
         merged=source.whole,
@@ -100,21 +100,21 @@ def _respond(request: HttpRequest, source: Source) -> HttpResponse:
             **pages(request, head.url, form.parameters(), found.next_token),
             "title": f"{head.kind} {source.id}",
             "subject": head,
-            "parts": _parts(source) if source.whole and plain else (),
+            "children": _children(source) if source.whole and plain else (),
             "merged": source.whole,
             "form": form,
             "notes": notes,
-            "cards": deck.cards(found.versions),
+            "cards": cards.build(found.versions),
             "known_authors": known_authors(found.versions),
-            "known_services": deck.services.values(),
-            "complete": Complete.of(complete_to.read(kinds)),
+            "known_services": cards.services.values(),
+            "complete": CompletenessNote.of(complete_to.read(kinds)),
             "at_start": found.next_token is None and not form.applied,
         },
     )
 
 
 def _newest(source: Source) -> Version | None:
-    """The newest version of all, for the head of the page; None where only children are known."""
+    """The newest version, for the head of the page; None where the store has only children."""
     try:
         found = timeline.page(
             Query(entity=source.entity, id=source.id, page_size=1, include=frozenset())
@@ -124,10 +124,10 @@ def _newest(source: Source) -> Version | None:
     return found.versions[0] if found.versions else None
 
 
-def _parts(source: Source) -> list[Part]:
-    """What belongs to the application now, and what was deleted from it."""
+def _children(source: Source) -> list[Child]:
+    """The children that the application has now, and those that were deleted."""
     try:
-        return parts(timeline.application_at(source.id, clock.now()))
+        return children(timeline.application_at(source.id, clock.now()))
     except timeline.NotFoundError:
         return []
 

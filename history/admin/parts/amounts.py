@@ -1,4 +1,4 @@
-"""Numbers, money, dates as people write them. Every digit that was stored is kept."""
+"""Numbers, money and dates as people write them, with every stored digit."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 
 SPACE = "\N{NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
-MOST_DIGITS = 60
+MAX_DIGITS = 60
 NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,20})?")
 MOMENT = re.compile(
     r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)"
@@ -23,15 +23,15 @@ def plain(value: int | Decimal) -> str:
 
 
 def number(value: int | Decimal) -> str:
-    """A number in plain notation, its thousands together: it may be a year or an account."""
+    """A number in plain notation, without separators: it may be a year or an account."""
     written = plain(value)
-    if len(written) > MOST_DIGITS:
+    if len(written) > MAX_DIGITS:
         return str(value)
     return written.replace("-", MINUS).replace(".", _point())
 
 
 def money(text: str) -> str:
-    """A plain decimal number with thousands apart and at least two digits of hundredths."""
+    """A plain decimal number with separated thousands; a fraction has at least two digits."""
     sign = MINUS if text.startswith("-") else ""
     whole, point, fraction = text.lstrip("-").partition(".")
     tail = _point() + fraction.ljust(2, "0") if point else ""

@@ -1,4 +1,4 @@
-"""Versions as the cards of a timeline page: who, when, what, and the rows of what changed."""
+"""Versions as the cards of a timeline page: who, when, and a row for each change."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,9 +29,9 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """One version as it is shown. rows are the first OPEN_ROWS changes, more_rows the others,
-    technical_rows those of technical fields. snapshot: only where there is nothing to compare
-    with. gap and note: what is missing below this version, in words."""
+    """One version as it is shown. rows: the first OPEN_ROWS changes; more_rows: the others;
+    technical_rows: those of technical fields. snapshot: only where there is no version to compare
+    with. gap and note: which older versions are missing, in words."""
 
     version: Version
     anchor: str
@@ -56,9 +56,10 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Deck:
-    """What all cards of a page share. services: client ids with their names. newest: the version
-    that others are offered to be compared with. merged: several entities on one page."""
+class CardBuilder:
+    """Makes the cards of a page. services: client ids with their names. newest: the version that
+    each card offers to compare with. merged: several entities on one page. path_filter: gives the
+    address of the timeline with only the versions that changed a field."""
 
     services: Mapping[str, Author]
     newest: int | None = None
@@ -66,11 +67,11 @@ class Deck:
     path_filter: Callable[[Entity, str, str], str] | None = None
 
     @classmethod
-    def of(cls, versions: Iterable[Version], **shared: Any) -> "Deck":
+    def of(cls, versions: Iterable[Version], **shared: Any) -> "CardBuilder":
         return cls(people.authors({version.client_id for version in versions}), **shared)
 
-    def cards(self, versions: Sequence[Version]) -> list[Card]:
-        """In the order given."""
+    def build(self, versions: Sequence[Version]) -> list[Card]:
+        """The cards, in the order of the versions."""
         found: list[Card] = []
         anchors: set[str] = set()
         for version in versions:
@@ -127,7 +128,7 @@ class Deck:
 
 
 def fields_of(entity: Entity) -> Fields:
-    """The catalogue of a kind in the reader's language."""
+    """The field names of a kind, in the reader's language."""
     return Fields(labels.catalogue(), entity.name, (get_language() or "ru")[:2])
 
 
@@ -150,7 +151,7 @@ def utc(moment: datetime) -> str:
 
 
 def _name(version: Version) -> str:
-    """What the document calls itself, or did before it was deleted."""
+    """The headline of the document, or of the one before it was deleted."""
     old = version.changes[0].change.old if version.changes else None
     return headline(version.data) or headline(old)
 

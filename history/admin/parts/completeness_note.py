@@ -1,4 +1,4 @@
-"""How complete a page is, in what a reader has to know of it."""
+"""What a reader has to know of how complete a page is."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,8 +10,8 @@ LATE_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Complete:
-    """late: messages wait unread, and longer than a moment."""
+class CompletenessNote:
+    """late: messages have been unread for longer than LATE_SECONDS."""
 
     complete_to: datetime | None
     retention_start: datetime

@@ -1,4 +1,4 @@
-"""What the catalogue says of one kind's fields, in the reader's language."""
+"""Labels and kinds of the fields of one kind of entity, in the reader's language."""
 
 import re
 from dataclasses import dataclass
@@ -25,15 +25,15 @@ class Fields:
         return found.text(self.language) if found else ""
 
     def kind(self, path: str) -> str:
-        """money, percent, date, enum, text, technical; empty where nobody knows. A field that the
-        catalogue lacks is taken for money by its name."""
+        """money, percent, date, enum, text or technical; empty where not known. A field that is not
+        in the catalogue counts as money where its name says so."""
         found = self._find(path)
         if found:
             return found.kind
         return "money" if _MONEY.search(path.rpartition("/")[2]) else ""
 
     def word(self, path: str, value: str) -> str:
-        """What a value from a list is called, empty where it is not one."""
+        """The name of a value of an enumeration; empty where there is none."""
         found = self._find(path)
         words = found.words.get(value, {}) if found else {}
         return words.get(self.language) or words.get("ru") or words.get("en") or ""

@@ -1,4 +1,4 @@
-"""What a person may ask of a timeline: the filter above it, checked, and as query parameters."""
+"""The filter above a timeline: its form, the checked filters, and the query parameters."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -69,8 +69,7 @@ class FilterForm(forms.Form):
         return zone if zone in available_timezones() else "UTC"
 
     def filters(self) -> Filters:
-        """What was asked, as the timeline takes it. A condition that is not valid is left out;
-        the form shows why."""
+        """The filters for the timeline. An invalid condition is left out; the form shows why."""
         self.is_valid()
         kind = self.cleaned_data.get("type")
         return Filters(
@@ -102,6 +101,6 @@ class FilterForm(forms.Form):
 
 
 def known_authors(versions: Iterable[Version]) -> list[Author]:
-    """The people of these versions, to choose from, by name."""
+    """The people of these versions by name, for the list of suggestions."""
     found = {version.author.login: version.author for version in versions if version.author}
     return sorted(found.values(), key=lambda author: author.name)

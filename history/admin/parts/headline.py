@@ -1,19 +1,19 @@
-"""What a document calls itself, out of the fields that usually say it."""
+"""The headline of a document, from the fields that usually name it."""
 
 from history.exactjson import Json
 
 KEYS = ("fullName", "name", "title", "brand", "type")
-LONGEST = 120
+MAX_LENGTH = 120
 
 
 def headline(data: object) -> str:
-    """The first of KEYS that says something, with the number or model where there is one; empty
-    where nothing does."""
+    """The first of KEYS that has a text, with the number or model where there is one; empty where
+    none has."""
     if not isinstance(data, dict):
         return ""
     name = next((text for key in KEYS if (text := _words(data.get(key)))), "")
     extra = data.get("number") or (data.get("model") if "brand" in data else None)
-    return " ".join(part for part in (name, _words(extra)) if part)[:LONGEST]
+    return " ".join(part for part in (name, _words(extra)) if part)[:MAX_LENGTH]
 
 
 def _words(value: Json) -> str:

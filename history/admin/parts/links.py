@@ -17,7 +17,7 @@ def application(id: str, query: Mapping[str, str | int] | None = None) -> str:
 
 
 def landing(entity: Entity, id: str) -> str:
-    """Where somebody who looks for this entity wants to be: an application opens whole."""
+    """The page that a search result leads to: an application opens with its children."""
     return application(id) if entity.root else timeline(entity, id)
 
 

@@ -1,5 +1,5 @@
-"""Links to the older and the newer page. Tokens only lead to older ones, so the way that led
-here travels along."""
+"""Links to the older and the newer page. A token leads to the older page only, so that a link also
+carries the tokens of the pages that were visited before."""
 
 from collections.abc import Mapping
 from urllib.parse import urlencode
@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 from django.http import HttpRequest
 
 PAGE = "page"
-WAY = "way"
-LONGEST_WAY = 25
+VISITED = "visited"
+MAX_VISITED = 25
 
 
 def pages(
@@ -20,20 +20,22 @@ def pages(
     following: the token of the next page.
     """
     here = request.GET.get(PAGE, "")
-    way = [token for token in request.GET.get(WAY, "").split(",") if token]
+    visited = [token for token in request.GET.get(VISITED, "").split(",") if token]
     found: dict[str, str] = {}
     if following:
-        found["older_url"] = _url(address, parameters, following, [*way, here] if here else way)
+        found["older_url"] = _url(
+            address, parameters, following, [*visited, here] if here else visited
+        )
     if here:
         found["newest_url"] = _url(address, parameters, "", [])
-        found["newer_url"] = _url(address, parameters, way[-1] if way else "", way[:-1])
+        found["newer_url"] = _url(address, parameters, visited[-1] if visited else "", visited[:-1])
     return found
 
 
-def _url(address: str, parameters: Mapping[str, str], token: str, way: list[str]) -> str:
+def _url(address: str, parameters: Mapping[str, str], token: str, visited: list[str]) -> str:
     asked = dict(parameters)
     if token:
         asked[PAGE] = token
-    if way:
-        asked[WAY] = ",".join(way[-LONGEST_WAY:])
+    if visited:
+        asked[VISITED] = ",".join(visited[-MAX_VISITED:])
     return f"{address}?{urlencode(asked)}" if asked else address

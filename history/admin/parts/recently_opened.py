@@ -1,4 +1,4 @@
-"""The entities that this log-in opened lately, kept in its session."""
+"""The entities that were opened last, kept in the session."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from history.admin.parts.cards import title
 from history.entities import BY_NAME, Entity
 
 KEY = "opened"
-MOST = 8
+MAX_OPENED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Opened:
 def remember(request: HttpRequest, entity: Entity, id: str) -> None:
     """Put an entity first. The session is written only when the order changes."""
     before = request.session.get(KEY, [])
-    after = [[entity.name, id], *(one for one in before if one != [entity.name, id])][:MOST]
+    after = [[entity.name, id], *(one for one in before if one != [entity.name, id])][:MAX_OPENED]
     if after != before:
         request.session[KEY] = after
 

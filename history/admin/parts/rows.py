@@ -7,7 +7,7 @@ import msgspec
 from django.utils.translation import gettext as _
 
 from history.admin.parts.field_names import Fields
-from history.admin.parts.text_diff import pair
+from history.admin.parts.text_diff import mark_differences
 from history.admin.parts.values import ABSENT, Value, caption, readable
 from history.diff import Change, Maybe
 from history.diff.path import escape, unescape
@@ -19,9 +19,9 @@ _KEYED = re.compile(r"\[([^=]*)=(.*)\]", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """path: RFC 6901 pointer. trail: what the field lies in, outermost first. label: its name.
-    kind: added, removed, changed or moved. note: what the two values do not say. filter_url: the
-    timeline with only the versions that changed this field."""
+    """path: RFC 6901 pointer. trail: the objects and items around the field, outermost first.
+    label: its name. kind: added, removed, changed or moved. note: what the two values do not say.
+    filter_url: the timeline with only the versions that changed this field."""
 
     path: str
     trail: tuple[str, ...]
@@ -49,7 +49,9 @@ def row(change: Change, snapshot: Json, fields: Fields, filter_url: str = "") ->
     if moved:
         old, new = _place(change.from_index), _place(change.to_index)
     else:
-        old, new = pair(_side(change.old, fields, change), _side(change.new, fields, change))
+        old, new = mark_differences(
+            _value(change.old, fields, change), _value(change.new, fields, change)
+        )
     return Row(
         path=change.path,
         trail=tuple(names[:-1]),
@@ -63,8 +65,8 @@ def row(change: Change, snapshot: Json, fields: Fields, filter_url: str = "") ->
 
 
 def steps(key_path: str, snapshot: Json, fields: Fields) -> list[str]:
-    """The segments of a key path as a person reads them: a field by its label, an item of a list
-    by its name where it has one in the snapshot, else by its key, shortened, or its place."""
+    """The segments of a key path as a person reads them: a field by its label; an item of a list
+    by its name in the snapshot, else by its shortened key, else by its place."""
     names: list[str] = []
     here: Json = snapshot
     path = ""
@@ -101,7 +103,7 @@ def _short(identity: str) -> str:
     return identity if len(identity) <= SHORT_ID + 2 else f"{identity[:SHORT_ID]}…"
 
 
-def _side(value: Maybe, fields: Fields, change: Change) -> Value:
+def _value(value: Maybe, fields: Fields, change: Change) -> Value:
     if isinstance(value, msgspec.UnsetType):
         return ABSENT
     return readable(value, fields, change.path)

@@ -1,4 +1,4 @@
-"""The head of a page: which entity this is, what it calls itself, how it stands."""
+"""The head of a page: which entity this is, its title and its status."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,8 +29,8 @@ class Tab:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A child of an application. kind and title say which; url: its timeline."""
+class Child:
+    """A child of an application. url: its timeline."""
 
     kind: str
     title: str
@@ -61,8 +61,7 @@ class Subject:
 
 
 def subject(entity: Entity, id: str, newest: Version | None, *, tab: TabName = "card") -> Subject:
-    """newest: the newest version there is, None where none is known. tab: which of the
-    pages about it this is."""
+    """newest: None where the store has no version. tab: the page that is shown."""
     data = newest.data if newest else None
     application = (newest.product_instance_id if newest else None) or ""
     return Subject(
@@ -75,34 +74,34 @@ def subject(entity: Entity, id: str, newest: Version | None, *, tab: TabName = "
         version=newest.version if newest else None,
         updated_at=newest.updated_at if newest else None,
         utc=utc(newest.updated_at) if newest else "",
-        author=by(newest) if newest else "",
+        author=changed_by(newest) if newest else "",
         url=links.application(id) if tab == "whole" else links.timeline(entity, id),
         compare_action=links.compare(entity, id),
-        compare_from=_before(newest),
+        compare_from=_compare_from(newest),
         application_id="" if entity.root else application,
         application_url=links.application(application) if application and not entity.root else "",
         tabs=_tabs(entity, id, tab),
     )
 
 
-def by(version: Version) -> str:
-    """The person, else the service."""
+def changed_by(version: Version) -> str:
+    """The name of the person, or of the service where there was no person."""
     if version.author:
         return version.author.name
     return people.authors([version.client_id])[version.client_id].name
 
 
-def _before(newest: Version | None) -> int:
-    """What the newest version is offered to be compared with."""
+def _compare_from(newest: Version | None) -> int:
+    """The version that the form offers to compare with the newest one."""
     if newest is None:
         return 0
     return newest.version if newest.previous_version is None else newest.previous_version
 
 
-def parts(application: Application) -> list[Part]:
-    """The children, those that were deleted last."""
+def children(application: Application) -> list[Child]:
+    """The children; deleted ones at the end."""
     return [
-        Part(
+        Child(
             title(child.entity),
             headline(child.data) or child.id,
             links.timeline(child.entity, child.id),

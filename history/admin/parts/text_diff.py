@@ -1,16 +1,16 @@
-"""Both sides of a change beside each other: what differs between two texts is marked."""
+"""Marks what differs between the old and the new text of a change."""
 
 from dataclasses import replace
 
 from history.admin.parts.values import Value
 
-LEAST_TEXT = 30
-LEAST_EQUAL = 0.4
+MIN_LENGTH = 30
+MIN_EQUAL_SHARE = 0.4
 
 
-def pair(old: Value, new: Value) -> tuple[Value, Value]:
-    """What reads the same though it differs is shown exactly as it was stored; of two long
-    enough texts the part that differs is marked."""
+def mark_differences(old: Value, new: Value) -> tuple[Value, Value]:
+    """Both values, with the part that differs marked where both are long texts. Values that differ
+    but read the same become their stored form."""
     texts = ("text", "long")
     if old.form in texts and new.form in texts and old.text != new.text:
         return _marked(old, new)
@@ -25,13 +25,13 @@ def _marked(old: Value, new: Value) -> tuple[Value, Value]:
     end = _equal(old.text[::-1], new.text[::-1], shorter - start)
     start = _whole_words(old.text, new.text, start)
     end = _whole_words(old.text[::-1], new.text[::-1], end)
-    if shorter < LEAST_TEXT or start + end < shorter * LEAST_EQUAL:
+    if shorter < MIN_LENGTH or start + end < shorter * MIN_EQUAL_SHARE:
         return old, new
     return _cut(old, start, end), _cut(new, start, end)
 
 
 def _equal(one: str, other: str, most: int) -> int:
-    """How long both texts begin with the same."""
+    """The length of the common beginning of both texts."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2

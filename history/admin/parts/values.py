@@ -1,4 +1,4 @@
-"""JSON values made readable for a person: what a template shows, and the exact value behind it."""
+"""JSON values for a person to read: what a template shows, and the exact value."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ Form = Literal["absent", "null", "text", "long", "number", "flag", "moment", "li
 LONG_TEXT = 240
 HEAD_TEXT = 120
 INLINE_TEXT = 60
-MOST_ITEMS = 100
-MOST_DEPTH = 12
+MAX_ITEMS = 100
+MAX_DEPTH = 12
 OPEN_LEAVES = 6
 IDENTITY_KEYS = ("pid", "id")
 NAME_KEYS = ("name", "title", "fullName", "number", "code", "type")
@@ -31,10 +31,10 @@ NAME_KEYS = ("name", "title", "fullName", "number", "code", "type")
 class Value:
     """One value as it is shown.
 
-    text: in the reader's language. exact: the stored value as JSON text, empty where text already
-    says it. moment: ISO 8601 with offset, for the browser to turn into its own zone. items: what a
-    list or an object holds, at most MOST_ITEMS; hidden: how many more there are. marked: a text
-    cut into what is equal to its counterpart, what differs, and what is equal again.
+    text: in the reader's language. exact: the stored value as JSON text, empty where it equals
+    text. moment: ISO 8601 with offset; the browser shows it in its own zone. items: the content of
+    a list or an object, at most MAX_ITEMS; hidden: how many more there are. marked: the text in
+    three parts: equal to the other value, different, equal again.
     """
 
     form: Form
@@ -53,7 +53,7 @@ class Value:
 
     @property
     def around(self) -> tuple[str, str, str]:
-        """The marked part of a long text with a little of what stands around it."""
+        """The marked part of a long text with a few characters before and after it."""
         before, middle, after = self.marked or ("", "", "")
         if len(before) > INLINE_TEXT:
             before = "…" + before[-INLINE_TEXT:]
@@ -66,7 +66,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A member of an object, or of a list: there the name says which one it is."""
+    """A member of an object, or an item of a list; name: its field, key or number."""
 
     name: str
     value: Value
@@ -76,7 +76,7 @@ ABSENT = Value("absent", "—")
 
 
 def readable(value: "Json | msgspec.Raw", fields: Fields, path: str, depth: int = 0) -> Value:
-    """A value for a person. path: where it stands, by which the catalogue tells what it is."""
+    """A value for a person. path: where it is in the snapshot; the catalogue goes by this."""
     if value is None:
         return Value("null", _("empty"), "null")
     if value is True or value is False:
@@ -93,7 +93,7 @@ def readable(value: "Json | msgspec.Raw", fields: Fields, path: str, depth: int 
             _("empty list") if isinstance(value, list) else _("no fields"),
             "[]" if isinstance(value, list) else "{}",
         )
-    if depth >= MOST_DEPTH:
+    if depth >= MAX_DEPTH:
         return Value("long", dumps(value).decode(), folded=True)
     if isinstance(value, list):
         return _list(value, fields, path, depth)
@@ -101,16 +101,16 @@ def readable(value: "Json | msgspec.Raw", fields: Fields, path: str, depth: int 
 
 
 def members(value: Mapping[str, Json], fields: Fields, path: str, depth: int) -> tuple[Item, ...]:
-    """The members of an object, MOST_ITEMS at most, named as the catalogue names them."""
+    """The members of an object with their labels, at most MAX_ITEMS."""
     found = []
-    for key, member in islice(value.items(), MOST_ITEMS):
+    for key, member in islice(value.items(), MAX_ITEMS):
         place = f"{path}/{escape(key)}"
         found.append(Item(fields.label(place) or key, readable(member, fields, place, depth)))
     return tuple(found)
 
 
 def caption(value: Mapping[str, Json]) -> str:
-    """What an object calls itself, empty where it says nothing fit to be a name."""
+    """The name of an object from its own fields; empty where none is suitable."""
     for key in NAME_KEYS:
         text = value.get(key)
         if isinstance(text, str) and 0 < len(text) <= INLINE_TEXT:
@@ -118,9 +118,9 @@ def caption(value: Mapping[str, Json]) -> str:
     return ""
 
 
-def leaves(value: object, most: int) -> int:
-    """How many scalars a value holds, counted no further than most."""
-    return sum(1 for _leaf in islice(_walk(value), most))
+def count_leaves(value: object, limit: int) -> int:
+    """How many scalars a value holds; the count stops at the limit."""
+    return sum(1 for _leaf in islice(_walk(value), limit))
 
 
 def _text(value: str, fields: Fields, path: str) -> Value:
@@ -157,9 +157,9 @@ def _amount(plain: str, kind: str) -> str:
 def _list(values: Sequence[Json], fields: Fields, path: str, depth: int) -> Value:
     shown = tuple(
         Item(_item_name(value, place), readable(value, fields, f"{path}/{place}", depth + 1))
-        for place, value in enumerate(islice(values, MOST_ITEMS))
+        for place, value in enumerate(islice(values, MAX_ITEMS))
     )
-    if len(values) <= MOST_ITEMS and all(i.value.form in ("text", "number", "flag") for i in shown):
+    if len(values) <= MAX_ITEMS and all(i.value.form in ("text", "number", "flag") for i in shown):
         line = ", ".join(item.value.text for item in shown)
         if len(line) <= LONG_TEXT:
             return Value("text", line, dumps(list(values)).decode())
@@ -183,7 +183,7 @@ def _object(value: Mapping[str, Json], fields: Fields, path: str, depth: int) ->
 
 
 def _folded(value: object, depth: int) -> bool:
-    return depth > 0 or leaves(value, OPEN_LEAVES + 1) > OPEN_LEAVES
+    return depth > 0 or count_leaves(value, OPEN_LEAVES + 1) > OPEN_LEAVES
 
 
 def _item_name(value: Json, place: int) -> str:

@@ -12,8 +12,8 @@ P = ParamSpec("P")
 
 
 def may_view_history(view: Callable[P, HttpResponse]) -> Callable[P, HttpResponse]:
-    """A view for logins with PERMISSION; the site has asked for a log-in before. The request is
-    the view's first argument."""
+    """Open a view only to logins with PERMISSION; the site itself requires the log-in. The request
+    is the view's first argument."""
 
     @wraps(view)
     def checked(*args: P.args, **kwargs: P.kwargs) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""The support screens' own admin site: history first, then the models a login may see."""
+"""The admin site of the support screens: history first, then the models a login may see."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class AnnalsSite(admin.AdminSite):
         from history.admin.pages import compare, search, snapshot, state, timeline
 
         views = [
-            path("history/", search.found, name="history_search"),
+            path("history/", search.page, name="history_search"),
             path(
                 "history/<entity:entity>/<path:id>/compare/", compare.page, name="history_compare"
             ),
@@ -85,8 +85,8 @@ class AnnalsSite(admin.AdminSite):
     def add_screen(
         self, address: str, name: str, title: Promise, permission: str, view: View
     ) -> None:
-        """For apps that this one must not know. To be called from their `admin` module, which is
-        loaded before the addresses are. Opens only with the permission."""
+        """Add a page of an app that this one must not import. Call it from that app's `admin`
+        module: it is loaded before the addresses. The page needs the permission."""
 
         @wraps(view)
         def checked(request: HttpRequest) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""What admins keep up: full names of logins, and what fields are called."""
+"""The models that admins edit: full names of logins, labels of fields."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ else:  # Django's class takes no parameters where it runs
 
 
 class PersonAdmin(PeopleAdmin):
-    """Adding by hand is for one or two; `manage.py people import` takes a file."""
+    """For one or two people; `manage.py people import` loads a file."""
 
     list_display = ("login", "full_name", "kind")
     list_filter = ("kind",)
@@ -27,7 +27,7 @@ class PersonAdmin(PeopleAdmin):
 
 
 class FieldLabelForm(forms.ModelForm):  # type: ignore[type-arg]
-    """Refuses what the catalogue could not use."""
+    """Refuses what the catalogue cannot use."""
 
     def clean(self) -> dict[str, Any]:
         given: dict[str, Any] = super().clean() or {}

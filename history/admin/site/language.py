@@ -13,7 +13,7 @@ def chosen_language(get_response: Next) -> Next:
     """Middleware: LANGUAGE_CODE, or what set_language put into the cookie.
 
     Django's LocaleMiddleware would follow Accept-Language, which says how somebody installed the
-    browser rather than what the clerk reads.
+    browser, not what the clerk reads.
     """
     known = dict(settings.LANGUAGES)
 

@@ -30,7 +30,7 @@
         element.dataset.day = day.format(moment);
     };
 
-    const headDays = (list) => {
+    const addDayHeadings = (list) => {
         let last = "";
         for (const item of list.querySelectorAll(":scope > .version")) {
             const time = item.querySelector("time[data-when=clock]");
@@ -47,7 +47,7 @@
         }
     };
 
-    const tellZone = () => {
+    const showZone = () => {
         const now = new Date();
         for (const element of document.querySelectorAll("[data-zone]")) {
             element.textContent = `${zone}, ${offsetOf(now)}`;
@@ -102,7 +102,7 @@
         "n": () => document.querySelector("a[rel=next]")?.click(),
         "p": () => document.querySelector("a[rel=prev]")?.click(),
     };
-    // The same keys where they lie on a Russian keyboard.
+    // The same keys on a Russian keyboard.
     Object.assign(keys, { ".": keys["/"], "о": keys.j, "л": keys.k, "щ": keys.o, "т": keys.n,
         "з": keys.p });
 
@@ -117,8 +117,8 @@
 
     const start = () => {
         document.querySelectorAll("time[data-when]").forEach(showTime);
-        document.querySelectorAll("ol.versions").forEach(headDays);
-        tellZone();
+        document.querySelectorAll("ol.versions").forEach(addDayHeadings);
+        showZone();
         document.querySelectorAll("[data-copy]").forEach(offerCopy);
         document.querySelectorAll("[data-fold]").forEach(offerFolding);
         document.querySelectorAll("[data-print]").forEach((button) => {

@@ -1,0 +1,39 @@
+"""Commands that load one file into a catalogue: all of it, or nothing and the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+
+class LoadFileCommand(BaseCommand):
+    """`manage.py NAME ACTION FILE`. A subclass names the action and its file, and loads the file.
+
+    action: name and help text. file: name and help text.
+    """
+
+    action: ClassVar[tuple[str, str]]
+    file: ClassVar[tuple[str, str]]
+
+    def load(self, text: bytes) -> str:
+        """Load the file's content; what was done, as a sentence. Raises ValueError with everything
+        that is wrong, and then changes nothing."""
+        raise NotImplementedError
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        (name, text), (file, content) = self.action, self.file
+        actions = parser.add_subparsers(dest="action", required=True)
+        action = actions.add_parser(name, help=text)
+        action.add_argument("file", type=Path, metavar=file, help=content)
+
+    def handle(self, **options: Any) -> None:
+        file: Path = options["file"]
+        try:
+            done = self.load(file.read_bytes())
+        except OSError as error:
+            raise CommandError(f"{file}: {error}") from None
+        except ValueError as error:
+            raise CommandError(f"{file} was not loaded, nothing changed:\n{error}") from None
+        self.stdout.write(done)
