@@ -7,7 +7,7 @@ command and option.
 import os
 import sys
 from argparse import Action, ArgumentParser, _SubParsersAction
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePath
 from typing import Any, get_args, get_type_hints
 
@@ -187,11 +187,24 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+def numbering(names: Iterable[str]) -> list[str]:
+    """What is wrong with the file names of decisions: each has the number after the previous."""
+    faults = []
+    for expected, name in enumerate(sorted(names), 1):
+        if name[:5] != f"{expected:04}-":
+            faults.append(
+                f"docs/decisions/{name}: its number should be {expected:04} (numbers have no gaps "
+                "and no repeats; change its title and the links to it too)"
+            )
+            break
+    return faults
+
+
 PAGES = {"settings.md": settings_page, "commands.md": commands_page}
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code: 1 if a page is out of date."""
+    """Exit code: 1 if a page is out of date or decisions are not numbered 1, 2, 3 ..."""
     stale = []
     for name, page in PAGES.items():
         path, text = DOCS / name, page()
@@ -199,8 +212,9 @@ def main(arguments: list[str]) -> int:
             path.write_text(text)
         if not path.exists() or path.read_text() != text:
             stale.append(f"docs/{name} is out of date: run scripts/lint")
-    print("\n".join(stale) or "docs/ is up to date")
-    return 1 if stale else 0
+    faults = stale + numbering(path.name for path in (DOCS / "decisions").glob("[0-9]*.md"))
+    print("\n".join(faults) or "docs/ is up to date")
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":

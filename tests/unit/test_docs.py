@@ -64,9 +64,20 @@ def test_the_index_leads_to_every_page() -> None:
     assert pages <= linked
 
 
-def test_decisions_have_numbers_of_their_own() -> None:
-    numbers = [path.name[:4] for path in (docs.DOCS / "decisions").glob("[0-9]*.md")]
-    assert len(numbers) == len(set(numbers)) >= 9
+def test_decisions_are_numbered_without_gaps_and_repeats() -> None:
+    pages = sorted((docs.DOCS / "decisions").glob("[0-9]*.md"))
+    assert len(pages) >= 9
+    assert docs.numbering(page.name for page in pages) == []
+    for page in pages:
+        assert page.read_text().startswith(f"# {page.name[:4]} "), page.name
+
+
+@pytest.mark.parametrize(
+    "names, wrong", [(["0001-a", "0001-b"], "0001-b"), (["0001-a", "0003-c"], "0003-c")]
+)
+def test_a_repeated_or_skipped_number_of_a_decision_is_named(names: list[str], wrong: str) -> None:
+    (fault,) = docs.numbering(reversed(names))
+    assert f"{wrong}: its number should be 0002" in fault
 
 
 def test_compose_runs_the_kafka_that_the_tests_ran_on() -> None:
