@@ -27,6 +27,7 @@ class Ledger(models.Model):
     quarantined = models.BigIntegerField(default=0)
     skipped = models.BigIntegerField(default=0)
     lost = models.BigIntegerField(default=0)
+    lost_acknowledged = models.BigIntegerField(db_default=0)
     epoch = models.BigIntegerField(default=0)
     newest_timestamp = models.DateTimeField(null=True)
     halted_at = models.DateTimeField(null=True)
@@ -43,7 +44,8 @@ class Ledger(models.Model):
 
 
 class Gap(models.Model):
-    """Offsets [start_offset, end_offset) that the broker did not deliver."""
+    """Offsets [start_offset, end_offset) that the broker did not deliver. why: the reason that was
+    given when a loss was acknowledged."""
 
     topic = models.CharField(max_length=249)
     topic_id = models.CharField(max_length=64)
@@ -52,6 +54,7 @@ class Gap(models.Model):
     end_offset = models.BigIntegerField()
     lost = models.BooleanField()
     noticed_at = models.DateTimeField()
+    why = models.CharField(max_length=200, db_default="", blank=True)
 
     class Meta:
         db_table = "ingest_gap"

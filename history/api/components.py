@@ -206,7 +206,7 @@ COMPONENTS: dict[str, Schema] = {
     "Store": object_of(
         {
             "completeness": ref("Completeness"),
-            "ok": {**FLAG, "description": "Every sum adds up and nothing was lost."},
+            "ok": {**FLAG, "description": "Every sum adds up and no loss is unacknowledged."},
             "faults": list_of(TEXT),
             "totals": object_of({**SUMS, "lag": COUNT}),
             "partitions": list_of(
@@ -222,6 +222,10 @@ COMPONENTS: dict[str, Schema] = {
                         "firstOffset": COUNT,
                         "nextOffset": COUNT,
                         **SUMS,
+                        "lostAcknowledged": {
+                            **COUNT,
+                            "description": "Those of the lost messages that were acknowledged.",
+                        },
                         "lag": nullable(COUNT),
                         "newestMessageAt": nullable(MOMENT),
                         "checkedAt": MOMENT,

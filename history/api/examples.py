@@ -124,6 +124,7 @@ STORE = {
             "firstOffset": 0,
             "nextOffset": 20480,
             **SUMS,
+            "lostAcknowledged": 0,
             "lag": 0,
             "newestMessageAt": "2025-07-03T11:42:48.512000+00:00",
             "checkedAt": "2025-07-03T11:43:00.000000+00:00",

@@ -16,10 +16,12 @@ COUNTS = ("read", "stored", "repeated", "expired", "quarantined", "skipped", "lo
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One topic partition: its counts in the order of COUNTS, and the lag ("?" if not known)."""
+    """One topic partition: its counts in the order of COUNTS, the lost messages that were
+    acknowledged ("" for none), and the lag ("?" if not known)."""
 
     entry: Entry
     counts: Sequence[str]
+    acknowledged: str
     lag: str
 
 
@@ -27,7 +29,12 @@ def page(request: HttpRequest) -> HttpResponse:
     """The lag is the consumer's last record: a page view does not ask Kafka."""
     entries = figures.entries()
     lines = [
-        Line(entry, _figures(entry), "?" if entry.lag is None else _figure(entry.lag))
+        Line(
+            entry,
+            _figures(entry),
+            _figure(entry.lost_acknowledged) if entry.lost_acknowledged else "",
+            "?" if entry.lag is None else _figure(entry.lag),
+        )
         for entry in entries
     ]
     totals = [_figure(sum(getattr(entry, name) for entry in entries)) for name in COUNTS]

@@ -32,6 +32,7 @@ class Entry:
     quarantined: int
     skipped: int
     lost: int
+    lost_acknowledged: int
     in_quarantine: int
     newest_timestamp: datetime | None
     checked_at: datetime
@@ -46,6 +47,11 @@ class Entry:
         if self.high_watermark is None:
             return None
         return max(0, self.high_watermark - self.next_offset)
+
+    @property
+    def newly_lost(self) -> int:
+        """Messages that the broker deleted before they were read, and nobody acknowledged yet."""
+        return self.lost - self.lost_acknowledged
 
     @property
     def state(self) -> str:
@@ -85,7 +91,8 @@ def entries() -> list[Entry]:
 
 
 def faults(found: Sequence[Entry]) -> list[str]:
-    """One sentence for each place where the sums do not add up or messages were lost."""
+    """One sentence for each place where the sums do not add up or messages were lost since
+    the last acknowledgement."""
     sentences = []
     for entry in found:
         where = f"{entry.topic}[{entry.partition}]"
@@ -102,9 +109,10 @@ def faults(found: Sequence[Entry]) -> list[str]:
                 f"{where}: offsets {entry.first_offset} to {entry.next_offset - 1} are {span},"
                 f" but {passed} are accounted for"
             )
-        if entry.lost:
+        if entry.newly_lost:
             sentences.append(
-                f"{where}: {entry.lost} messages were deleted by the broker before they were read"
+                f"{where}: {entry.newly_lost} messages were deleted by the broker before they"
+                " were read"
             )
         if entry.quarantined != entry.in_quarantine:
             sentences.append(
@@ -133,6 +141,7 @@ def as_json(found: Sequence[Entry], broken: Sequence[str]) -> dict[str, Any]:
                 "firstOffset": entry.first_offset,
                 "nextOffset": entry.next_offset,
                 **{name: getattr(entry, name) for name in names},
+                "lostAcknowledged": entry.lost_acknowledged,
                 "lag": entry.lag,
                 "newestMessageAt": _iso(entry.newest_timestamp),
                 "checkedAt": _iso(entry.checked_at),

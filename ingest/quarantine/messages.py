@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +41,7 @@ class Selection:
     statuses: tuple[str, ...] = OPEN
 
 
-def take(
+def lock(
     connection: Connection, selection: Selection, limit: int, after: int = 0
 ) -> list[LockedMessage]:
     """Lock up to `limit` selected messages with an id above `after`, oldest first, without those
@@ -55,23 +56,39 @@ def take(
     return [_locked_message(row) for row in rows]
 
 
-def resolve(connection: Connection, locked: LockedMessage, became: str) -> None:
-    """Settle a message that was stored (`stored`), was stored before (`repeated`) or is too old by
-    now (`expired`), and move it in the ledger's counts, unless its partition is read again and
-    the ledger does not count this message yet."""
-    connection.execute(
-        "UPDATE ingest_quarantine SET status = 'resolved', outcome = %s, attempts = attempts + 1,"
-        " settled_at = now(), next_attempt = NULL WHERE id = %s",
-        (became, locked.id),
-    )
-    message = locked.message
-    column = {"stored": "stored", "repeated": "repeated", "expired": "expired"}[became]
-    connection.execute(
-        f"UPDATE ingest_ledger SET quarantined = quarantined - 1, {column} = {column} + 1"  # noqa: S608
-        " WHERE topic = %s AND topic_id = %s AND partition = %s"
-        " AND %s >= first_offset AND %s < next_offset",
-        (message.topic, locked.topic_id, message.partition, message.offset, message.offset),
-    )
+def resolve(connection: Connection, settled: Iterable[tuple[LockedMessage, str]]) -> None:
+    """Settle messages that were stored (`stored`), were stored before (`repeated`) or are too old
+    by now (`expired`), and move them in the ledger's counts.
+
+    To be called last in the transaction: it locks ledger rows, always in the same order.
+    """
+    moved: defaultdict[tuple[str, str, int], list[tuple[int, str]]] = defaultdict(list)
+    for locked, became in settled:
+        message = locked.message
+        moved[message.topic, locked.topic_id, message.partition].append((message.offset, became))
+        connection.execute(
+            "UPDATE ingest_quarantine SET status = 'resolved', outcome = %s, settled_at = now(),"
+            " attempts = attempts + 1, next_attempt = NULL WHERE id = %s",
+            (became, locked.id),
+        )
+    for place in sorted(moved):
+        row = connection.execute(
+            "SELECT first_offset, next_offset FROM ingest_ledger"
+            " WHERE topic = %s AND topic_id = %s AND partition = %s FOR UPDATE",
+            place,
+        ).fetchone()
+        if row is None:
+            continue
+        # A message that the ledger does not count yet, because its partition is read again, moves
+        # no count.
+        first, end = row
+        counts = Counter(became for offset, became in moved[place] if first <= offset < end)  # type: ignore[operator]
+        connection.execute(
+            "UPDATE ingest_ledger SET quarantined = quarantined - %s, stored = stored + %s,"
+            " repeated = repeated + %s, expired = expired + %s"
+            " WHERE topic = %s AND topic_id = %s AND partition = %s",
+            (counts.total(), *(counts[name] for name in ("stored", "repeated", "expired")), *place),
+        )
 
 
 def postpone(connection: Connection, locked: LockedMessage, reason: str, detail: str) -> str:

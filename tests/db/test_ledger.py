@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connections
 
 from ingest.completeness import figures
@@ -167,6 +167,36 @@ def test_the_sums_add_up_and_json_says_so(ingested: Ingested) -> None:
     }
     [mine] = [each for each in told["partitions"] if each["topic"] == SOURCE.topic]
     assert (mine["firstOffset"], mine["nextOffset"], mine["current"]) == (0, 4, True)
+
+
+def test_acknowledged_losses_do_not_hide_later_ones(ingested: Ingested) -> None:
+    """The ledger reports only what was lost since; the total and the reasons are kept."""
+    ingested.write(value(id="a"), gap=Gap(0, 7, lost=True))
+    said = faults()
+    assert [each for each in said if "7 messages were deleted" in each] == said
+    committed("ledger", "acknowledge", SOURCE.topic, "--why", "retention was too short")
+    assert faults() == []
+    with pytest.raises(CommandError, match="no lost messages"):
+        committed("ledger", "acknowledge", SOURCE.topic, "--why", "again")
+    ingested.write(value(id="b"), gap=Gap(8, 11, lost=True))
+    [fault] = faults()
+    assert "3 messages were deleted" in fault
+    code, told = printed()
+    [mine] = [each for each in told["partitions"] if each["topic"] == SOURCE.topic]
+    assert (code, mine["lost"], mine["lostAcknowledged"]) == (1, 10, 7)
+    committed(*f"ledger acknowledge {SOURCE.topic} --partition 0 --why later".split())
+    assert printed()[0] == 0
+    assert [row["why"] for row in query("SELECT why FROM ingest_gap ORDER BY start_offset")] == [
+        *("retention was too short", "later"),
+    ]
+
+
+@pytest.mark.parametrize("why", ["", " ", "x" * 201])
+def test_a_loss_is_acknowledged_with_a_reason(ingested: Ingested, why: str) -> None:
+    ingested.write(value(id="a"), gap=Gap(0, 7, lost=True))
+    with pytest.raises(CommandError, match="--why"):
+        committed("ledger", "acknowledge", SOURCE.topic, "--why", why)
+    assert len(faults()) == 1
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from io import StringIO
 from itertools import pairwise
@@ -12,12 +14,18 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
+from history import days
+from history.entities import ROOT
+from history.record import Record
 from history.window import Window
 from ingest.quarantine import messages
 from ingest.quarantine.messages import Selection
 from ingest.quarantine.retry import by_ids, retry
+from ingest.source.decode import decode
+from ingest.source.message import Message
 from ingest.store.connect import connect
 from tests.db.ingested import (
+    TWIN_SOURCE,
     Ingested,
     counts,
     faults,
@@ -143,12 +151,44 @@ def test_several_workers_never_take_the_same(ingested: Ingested) -> None:
     ingested.write(*[b"bad"] * 10)
     with connect() as one, connect() as other:
         with one.transaction():
-            mine = {held.id for held in messages.take(one, ANY, 6)}
+            mine = {held.id for held in messages.lock(one, ANY, 6)}
             with other.transaction():
-                theirs = {held.id for held in messages.take(other, ANY, 100)}
+                theirs = {held.id for held in messages.lock(other, ANY, 100)}
             assert (len(mine), len(theirs)) == (6, 4)
             assert not mine & theirs
-        assert len(messages.take(other, ANY, 100)) == 10
+        assert len(messages.lock(other, ANY, 100)) == 10
+
+
+def test_two_retries_at_once_do_not_deadlock(ingested: Ingested) -> None:
+    """Each takes 100 messages of two topics, in opposite orders of topics and of rows, and meets
+    the other half way."""
+    names = [f"{number:03}" for number in range(50)]
+    for source, of_source in (
+        (SOURCE, names), (TWIN_SOURCE, names), (TWIN_SOURCE, names[::-1]), (SOURCE, names[::-1]),
+    ):  # fmt: skip
+        batch = ingested.batch()
+        ingested.fill(batch, *(value(id=id) for id in of_source), source=source, window=EARLIER)
+        ingested.store(batch)
+    half_way = threading.Barrier(2)
+    decoded: Counter[int] = Counter()
+
+    def decode_and_wait(message: Message, window: Window) -> Record:
+        decoded[threading.get_ident()] += 1
+        if decoded[threading.get_ident()] == 51:
+            half_way.wait(20)
+        return decode(message, window)
+
+    def work() -> Counter[str]:
+        with connect() as plain:
+            return sum(retry(plain, ANY, WINDOW, decode=decode_and_wait), Counter())
+
+    with connect() as plain:
+        days.create(plain, ROOT.table, NOW.date())
+    with ThreadPoolExecutor(2) as pool:
+        outcomes = [each.result() for each in [pool.submit(work), pool.submit(work)]]
+    assert sum(outcomes, Counter()) == {"stored": 50, "repeated": 150}
+    assert statuses() == {"resolved": 200}
+    assert faults() == []
 
 
 def test_a_dry_run_changes_nothing(ingested: Ingested) -> None:

@@ -7,14 +7,16 @@ import sys
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 from rich.console import Console
 from rich.table import Table
 
 from ingest.completeness import figures
+from ingest.completeness.acknowledge import acknowledge
 from ingest.management.commands.consume import brokers
 from ingest.source import kafka
 
+REASON_LENGTH = 200
 COLUMNS = ("read", "stored", "repeated", "expired", "quarantined")
 
 
@@ -33,7 +35,32 @@ class Command(BaseCommand):
             help="do not ask Kafka; show the lag that the consumer recorded last",
         )
 
+        commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+        known = commands.add_parser(
+            "acknowledge",
+            help="record that the lost messages of a topic are known; only later losses are "
+            "reported",
+        )
+        known.add_argument("topic")
+        known.add_argument("--partition", type=int, help="only this partition")
+        known.add_argument("--why", required=True, help="the reason; it is kept with the losses")
+
     def handle(self, **options: Any) -> None:
+        if options["command"] is None:
+            self._figures(options)
+        else:
+            getattr(self, f"_{options['command']}")(options)
+
+    def _acknowledge(self, options: dict[str, Any]) -> None:
+        topic, why = options["topic"], options["why"].strip()
+        if not 0 < len(why) <= REASON_LENGTH:
+            raise CommandError(f"--why must have 1 to {REASON_LENGTH} characters.")
+        count = acknowledge(topic, options["partition"], why)
+        if not count:
+            raise CommandError(f"{topic} has no lost messages that are not acknowledged.")
+        self.stdout.write(f"{count:,} lost messages of {topic} acknowledged: {why}")
+
+    def _figures(self, options: dict[str, Any]) -> None:
         entries = figures.entries()
         if not options["offline"]:
             entries = self._with_lag(entries)
@@ -72,10 +99,13 @@ class Command(BaseCommand):
         for column in table.columns[1:-1]:
             column.justify = "right"
         for entry in entries:
-            counts = (getattr(entry, name) for name in (*COLUMNS, "skipped", "lost", "next_offset"))
+            counts = (f"{getattr(entry, name):,}" for name in (*COLUMNS, "skipped"))
+            lost = f"{entry.lost:,}"
+            if entry.lost_acknowledged:
+                lost += f" ({entry.lost_acknowledged:,} acknowledged)"
             lag = "?" if entry.lag is None else f"{entry.lag:,}"
-            cells = (str(entry.partition), *(f"{count:,}" for count in counts), lag, entry.state)
-            table.add_row(entry.topic, *cells)
+            cells = (*counts, lost, f"{entry.next_offset:,}", lag, entry.state)
+            table.add_row(entry.topic, str(entry.partition), *cells)
         table.add_section()
         total = (f"{sum(getattr(entry, name) for entry in entries):,}" for name in COLUMNS)
         table.add_row("all", "", *total)
