@@ -58,6 +58,13 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / path).exists(), f"{page.relative_to(ROOT)}: {target}"
 
 
+def test_every_word_of_the_glossary_lives_in_a_file_that_exists() -> None:
+    text = (docs.DOCS / "glossary.md").read_text()
+    places = re.findall(r"^\| .* \| `([^`]+)` \|$", text, re.MULTILINE)
+    assert len(places) >= 20
+    assert [place for place in places if not (ROOT / place).exists()] == []
+
+
 def test_the_index_leads_to_every_page() -> None:
     linked = set(LINK.findall((docs.DOCS / "index.md").read_text()))
     pages = {path.name for path in docs.DOCS.glob("*.md")} - {"index.md"}
