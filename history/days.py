@@ -130,8 +130,9 @@ def drop(
             elif place.state is State.PENDING:
                 finalize(connection, table, day)
             confirm(place)
-            with _lock_timeout(connection, LOCK_TIMEOUT_MS):
+            with _lock_timeout(connection, LOCK_TIMEOUT_MS), connection.transaction():
                 connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
+                _record_drop(connection, table, day)
             return True
 
     return retry_lock(attempt, wait_s)
@@ -206,6 +207,17 @@ def finalize(connection: Connection, table: str, day: date) -> None:
         connection.execute(
             sql.SQL("ALTER TABLE {} DETACH PARTITION {} FINALIZE").format(place.parent, place.child)
         )
+
+
+def _record_drop(connection: Connection, table: str, day: date) -> None:
+    """Record for `partitions verify` that the rows of a sealed day were not removed by somebody
+    else. The notes about its late rows go with the rows."""
+    connection.execute(
+        'UPDATE sealed_day SET dropped_at = now() WHERE "table" = %s AND day = %s', [table, day]
+    )
+    connection.execute(
+        'DELETE FROM late_row WHERE "table" = %s AND day = %s AND NOT sealed', [table, day]
+    )
 
 
 def _detach(connection: Connection, place: DayTable, wait_s: float) -> None:

@@ -201,3 +201,40 @@ class DaySeal(models.Model):
         db_table = "day_seal"
         default_permissions = ()
         indexes = [models.Index(fields=["table", "day"], name="day_seal_day")]
+
+
+class SealedDay(models.Model):
+    """A day of one table that has a seal, or gets one just now. Ingest notes the origin of each row
+    that enters such a day. dropped_at: when maintain dropped its table, None since a newer seal."""
+
+    pk = models.CompositePrimaryKey("table", "day")
+    table = models.CharField(max_length=63)
+    day = models.DateField()
+    dropped_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "sealed_day"
+        default_permissions = ()
+
+
+class LateRow(models.Model):
+    """A row that entered a sealed day, and the message that brought it. row_hash: SHA-256 of the
+    row's canonical bytes. sealed: a newer seal of the day includes the row. A row can have entered
+    twice, if its day was dropped in between."""
+
+    id = models.BigAutoField(primary_key=True)
+    table = models.CharField(max_length=63)
+    day = models.DateField()
+    row_id = models.CharField(max_length=ID_LENGTH)
+    version = models.IntegerField()
+    row_hash = models.BinaryField()
+    topic = models.CharField(max_length=249)
+    partition = models.IntegerField()
+    offset = models.BigIntegerField()
+    noted_at = models.DateTimeField()
+    sealed = models.BooleanField()
+
+    class Meta:
+        db_table = "late_row"
+        default_permissions = ()
+        indexes = [models.Index(fields=["table", "day", "row_hash"], name="late_row_hash")]

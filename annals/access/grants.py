@@ -29,7 +29,8 @@ WEB_WRITES = (
     "django_session",
     "django_admin_log",
 )
-CONSUMER_INSERTS = ("ingest_gap",)
+CONSUMER_READS = ("sealed_day",)
+CONSUMER_INSERTS = ("ingest_gap", "late_row")
 CONSUMER_UPDATES = ("ingest_ledger", "ingest_quarantine", "search_key")
 
 
@@ -43,6 +44,7 @@ def statements() -> Iterator[sql.Composed]:
     versions = sorted(model._meta.db_table for model in VERSION_MODELS.values())
     yield _grant("SELECT", sorted(_tables()), WEB)
     yield _grant("INSERT, UPDATE, DELETE", WEB_WRITES, WEB)
+    yield _grant("SELECT", CONSUMER_READS, CONSUMER)
     # The consumer reads the versions to recognise repeated messages.
     yield _grant("SELECT, INSERT", (*versions, *CONSUMER_INSERTS), CONSUMER)
     yield _grant("SELECT, INSERT, UPDATE", CONSUMER_UPDATES, CONSUMER)

@@ -16,6 +16,7 @@ from history.archive.write import archive, count
 from history.canonical import Connection
 from history.entities import ENTITIES
 from history.models import ArchivedDay
+from history.seals.archived import before, follow
 
 BY_TABLE = {entity.table: entity for entity in ENTITIES}
 
@@ -38,7 +39,9 @@ class Archiver:
         place = days.locate(connection, table, day)
         progress = partial(self._progress, table, day)
         self._rows[table, day] = count(connection, place.child)
+        earlier = before(connection, table, day)
         done = archive(connection, self._store, BY_TABLE[table], day, place.child, progress)
+        follow(connection, self._store, BY_TABLE[table], earlier, done)
         self.archived[table, day] = done
         ArchivedDay.objects.update_or_create(
             table=table,

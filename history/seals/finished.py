@@ -11,7 +11,7 @@ from psycopg import Error
 
 from history.days import State
 from history.entities import ENTITIES, Entity
-from history.models import DaySeal
+from history.models import ArchivedDay, DaySeal
 from history.partitions.catalog import Partition
 from history.seals.seal import NotSealable, seal
 
@@ -33,17 +33,19 @@ def due(existing: Collection[Partition], today: date, after_days: int, unsettled
 
     existing: the partitions of all tables. after_days: a day is finished this many days after its
     end; 0: no day is sealed. An empty day is not sealed: it may be a day of which nothing came yet.
+    Nor is a day that is archived: if its table exists again, it has only a part of the rows.
     """
     if not after_days:
         return Due((), {})
     finished = today - timedelta(days=after_days)
-    sealed = set(DaySeal.objects.values_list("table", "day"))
+    done = set(DaySeal.objects.values_list("table", "day"))
+    done |= set(ArchivedDay.objects.values_list("table", "day"))
     found = {
         (part.table, part.day): part.name
         for part in existing
         if part.day and part.day < finished and part.state is State.ATTACHED
     }
-    names = _with_rows([name for place, name in found.items() if place not in sealed])
+    names = _with_rows([name for place, name in found.items() if place not in done])
     filled = {place for place, name in found.items() if name in names}
     waiting = unsettled(filled)
     entities = {entity.table: entity for entity in ENTITIES}

@@ -7,12 +7,14 @@ from datetime import date, timedelta
 
 import msgspec
 from psycopg import sql
+from psycopg.types.json import Jsonb
 
 from history import clock, days
-from history.canonical import Connection, digest
+from history.canonical import Connection, Digest, digest
 from history.days import State
 from history.entities import Entity
-from history.models import DaySeal
+from history.models import ArchivedDay, DaySeal
+from history.seals import late
 
 GENESIS = "0" * 64
 # No day is sealed that is younger than this. Writers look for sealed days only where a row is of
@@ -25,39 +27,63 @@ class NotSealable(RuntimeError):
 
 
 def seal(connection: Connection, entity: Entity, day: date) -> DaySeal:
-    """Seal a day of one table in its present state. A sealed day gets one more seal.
+    """Seal a day of one table in its present state. A sealed day gets one more seal, which includes
+    the rows that came late.
 
-    The caller holds the lock of maintain's runs: without it two runs could fork the chain. Raises
-    NotSealable if the day is not finished or has no rows.
+    The caller holds the lock of maintain's runs: without it two runs could fork the chain.
+    `connection` is in autocommit mode. Raises NotSealable if the day is not finished, has no rows,
+    or has rows that are only in the archive; psycopg.errors.LockNotAvailable if a transaction that
+    writes to the day stays open.
     """
     if day > clock.now().date() - timedelta(days=YOUNGEST_DAYS):
         raise NotSealable(f"{entity.table} {day} is not finished: it ended less than a day ago")
     place = days.locate(connection, entity.table, day)
     if place.state is not State.ATTACHED:
         raise NotSealable(f"{entity.table} has no partition of {day}")
+    late.announce(connection, place, entity.table, day)
     _freeze(connection, place)
-    found = digest(connection, entity, place.child)
-    rows, whole = found.rows, found.finish()
-    if not rows:
-        raise NotSealable(f"{entity.table} {day} has no rows, so there is nothing to seal")
-    last = DaySeal.objects.filter(table=entity.table).order_by("-id").first()
-    previous = last.seal if last else GENESIS
-    return DaySeal.objects.create(
-        table=entity.table,
-        day=day,
-        rows=rows,
-        digest=whole,
-        ranges=msgspec.to_builtins(found.ranges),
-        previous=previous,
-        seal=chained(previous, entity.table, day, rows, whole),
-        sealed_at=clock.now(),
-    )
+    with late.one_snapshot(connection):
+        found = digest(connection, entity, place.child)
+        _check_rows(entity.table, day, found.rows)
+        made = add(connection, entity.table, day, found)
+        late.include(connection, entity.table, day)
+    return DaySeal.objects.get(seal=made)
 
 
 def chained(previous: str, table: str, day: date, rows: int, digest: str) -> str:
     """The seal, in hex: SHA-256 of one line with the previous seal and what is sealed."""
     line = f"{previous} {table} {day.isoformat()} {rows} {digest}\n"
     return hashlib.sha256(line.encode()).hexdigest()
+
+
+def _check_rows(table: str, day: date, rows: int) -> None:
+    if not rows:
+        raise NotSealable(f"{table} {day} has no rows, so there is nothing to seal")
+    archived = ArchivedDay.objects.filter(table=table, day=day).first()
+    if archived and archived.rows > rows:
+        raise NotSealable(
+            f"{table} {day} has {rows} rows, and the archive has {archived.rows} of that day"
+        )
+
+
+def add(connection: Connection, table: str, day: date, found: Digest) -> str:
+    """Add a seal to the chain of the table, in the caller's transaction. Returns it. The caller
+    holds the lock of maintain's runs."""
+    whole = found.finish()
+    row = connection.execute(
+        'SELECT seal FROM day_seal WHERE "table" = %s ORDER BY id DESC LIMIT 1', [table]
+    ).fetchone()
+    previous = row[0] if row else GENESIS
+    made = chained(previous, table, day, found.rows, whole)
+    connection.execute(
+        'INSERT INTO day_seal ("table", day, rows, digest, ranges, previous, seal, sealed_at)'
+        " VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
+        [
+            *(table, day, found.rows, whole),
+            *(Jsonb(msgspec.to_builtins(found.ranges)), previous, made, clock.now()),
+        ],
+    )
+    return made
 
 
 def _freeze(connection: Connection, place: days.DayTable) -> None:

@@ -13,21 +13,30 @@ from history import days
 from history.canonical import Connection, Digest, Range, digest
 from history.days import State
 from history.entities import Entity
-from history.models import ArchivedDay, DaySeal
+from history.models import ArchivedDay, DaySeal, SealedDay
+from history.seals import late
 from history.seals.seal import GENESIS, chained
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of checking one day. fault: what is wrong, None if nothing is. note: what was
-    compared."""
+    """The result of checking one day. rows: of the seal. late: how many rows have entered the day
+    since. fault: what is wrong, None if nothing is. note: what was compared."""
 
     table: str
     day: date
     rows: int
+    late: int
     seal: str
     fault: str | None
     note: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    fault: str | None
+    note: str
+    late: int = 0
 
 
 def chain_fault(entity: Entity) -> str | None:
@@ -51,9 +60,10 @@ def newest_seal(entity: Entity) -> str:
 def verify(connection: Connection, entity: Entity, day: date | None = None) -> Iterator[Verdict]:
     """Check each sealed day, or one, against its newest seal, oldest day first.
 
-    The digest of an attached day is computed again from its rows. The seal of a day that is no
-    longer in the table is compared with the digest that the database keeps of the archived day.
-    A day that cannot be read has that as its fault; a lost connection is raised.
+    The digest is computed again from the rows of the day's table, without the late rows: those
+    whose origin ingest has noted since the seal. If the table has none of the sealed rows, the seal
+    is compared with the digest that the database keeps of the archived day. A day that cannot be
+    read has that as its fault; a lost connection is raised. `connection` is in autocommit mode.
     """
     seals = DaySeal.objects.filter(table=entity.table)
     if day is not None:
@@ -61,30 +71,51 @@ def verify(connection: Connection, entity: Entity, day: date | None = None) -> I
     newest = seals.order_by("day", "-id").distinct("day")
     for known in newest.iterator(chunk_size=1):
         try:
-            fault, note = _compare(connection, entity, known)
+            with late.one_snapshot(connection):
+                found = _compare(connection, entity, known)
         except psycopg.Error as error:
             if connection.closed:
                 raise
             # The first line only: PostgreSQL's further lines can quote a row.
-            fault, note = f"cannot be read: {str(error).partition(chr(10))[0]}", "not compared"
-        yield Verdict(known.table, known.day, known.rows, known.seal, fault, note)
+            found = _Result(f"cannot be read: {str(error).partition(chr(10))[0]}", "not compared")
+        yield Verdict(
+            known.table, known.day, known.rows, found.late, known.seal, found.fault, found.note
+        )
 
 
-def _compare(connection: Connection, entity: Entity, known: DaySeal) -> tuple[str | None, str]:
+def _compare(connection: Connection, entity: Entity, known: DaySeal) -> _Result:
     place = days.locate(connection, entity.table, known.day)
-    if place.state is State.ABSENT:
-        kept = ArchivedDay.objects.filter(table=known.table, day=known.day).first()
-        if kept is None:
-            return None, "dropped, not archived"
-        if kept.digest != known.digest:
-            return "the archived rows are not the sealed rows", "archived"
+    count = late.count(connection, entity.table, known.day)
+    rest, found = Digest(), 0
+    if place.state is not State.ABSENT and not count:
+        rest = digest(connection, entity, place.child)
+    elif place.state is not State.ABSENT:
+        both = late.digests(connection, entity, known.day, place.child)
+        rest, found = both.rest, both.late
+    note = "digest computed from the rows"
+    fault: str | None = None
+    if (rest.finish(), rest.rows) != (known.digest, known.rows):
+        fault = _difference(msgspec.convert(known.ranges, list[Range]), rest, known)
+        if not rest.rows:
+            fault, note = _compare_dropped(known, fault)
+    if count > found:
+        missing = f"{count - found} of {count} late rows are missing or changed"
+        fault = f"{fault}; {missing}" if fault else missing
+    return _Result(fault, note, count)
+
+
+def _compare_dropped(known: DaySeal, otherwise: str) -> tuple[str | None, str]:
+    """Fault and note for a seal of which the table has no row. otherwise: the fault if the day was
+    neither archived nor dropped by maintain."""
+    archived = ArchivedDay.objects.filter(table=known.table, day=known.day).first()
+    if archived and archived.digest == known.digest:
         return None, "archived; the digests are equal"
-    found = digest(connection, entity, place.child)
-    whole = found.finish()
-    ranges = msgspec.convert(known.ranges, list[Range])
-    if whole == known.digest and found.rows == known.rows:
-        return None, "digest computed from the rows"
-    return _difference(ranges, found, known), "digest computed from the rows"
+    if archived:
+        return "the archived rows are not the sealed rows", "archived"
+    dropped = SealedDay.objects.filter(
+        table=known.table, day=known.day, dropped_at__isnull=False
+    ).exists()
+    return (None, "dropped, not archived") if dropped else (otherwise, "not archived")
 
 
 def _difference(sealed: list[Range], found: Digest, known: DaySeal) -> str:

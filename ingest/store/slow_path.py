@@ -11,7 +11,7 @@ from history.entities import Entity
 from history.search_keys import NewKeys
 from ingest.source.decode import Reason
 from ingest.source.message import Message
-from ingest.store import deduplicate
+from ingest.store import deduplicate, late_rows
 from ingest.store.batch import Reject, Row
 from ingest.store.copy import Refused, copy, halve, reject
 from ingest.store.copy_format import columns, pack
@@ -28,9 +28,10 @@ class Outcome:
 
 
 def copy_rows(connection: Connection, entity: Entity, rows: Sequence[Row]) -> None:
-    """All rows into their table, or an error and none."""
+    """Store all rows, or raise an error and store none. Those of sealed days are noted."""
     packed = (pack(row.record) for row in rows)
     copy(connection, sql.Identifier(entity.table), columns(entity), packed)
+    late_rows.note(connection, entity, rows)
 
 
 def store_deduplicated(connection: Connection, entity: Entity, rows: Sequence[Row]) -> Outcome:

@@ -12,7 +12,7 @@ import pytest_django
 from django.db import connection
 
 from history.entities import ENTITIES
-from history.models import ArchivedDay, DaySeal, MaintainRun
+from history.models import ArchivedDay, DaySeal, LateRow, MaintainRun, SealedDay
 from history.partitions import catalog
 from history.partitions.plan import Holds, Policy
 from history.window import Window
@@ -65,7 +65,7 @@ def tables(transactional_db: None) -> None:
 
 def _clean() -> None:
     drop_partitions()
-    for model in (MaintainRun, ArchivedDay, DaySeal, Ledger, Quarantined):
+    for model in (MaintainRun, ArchivedDay, DaySeal, SealedDay, LateRow, Ledger, Quarantined):
         model.objects.all().delete()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import psycopg
 import pytest
@@ -13,13 +14,14 @@ from django.db import connection
 from psycopg import errors
 
 from annals.access.grants import CONSUMER, WEB
-from history.entities import ENTITIES
+from history.entities import ENTITIES, ROOT
+from history.seals.seal import seal
 from ingest.quarantine.messages import Selection
 from ingest.quarantine.retry import retry
 from ingest.store.connect import connect
 from ingest.store.transaction import Writer
 from tests.db.ingested import Ingested, ingested
-from tests.messages import WINDOW, value
+from tests.messages import NOW, WINDOW, value
 
 __all__ = ["ingested"]
 
@@ -71,8 +73,11 @@ def test_the_consumer_sees_no_logins() -> None:
 
 
 def test_the_consumer_can_do_all_its_work(ingested: Ingested) -> None:
-    # The day is there, as maintain sees to; whoever may only insert cannot make one.
-    ingested.write(value(id="before"))
+    # The days exist, as after maintain: a role that may only insert cannot create them.
+    old = NOW.replace(tzinfo=None) - timedelta(days=20)
+    ingested.write(value(id="before"), value(id="old", updatedAt=old.isoformat()))
+    with connect("test-owner") as owner:
+        seal(owner, ROOT, old.date())
 
     def restricted() -> psycopg.Connection[tuple[object, ...]]:
         plain = connect("test-consumer")
@@ -83,11 +88,14 @@ def test_the_consumer_can_do_all_its_work(ingested: Ingested) -> None:
     ingested.writer = Writer(restricted)
     ingested.write(value(id="a", data={"realtyCrmId": "R-1"}), b"not json")
     ingested.write(value(id="a", data={"realtyCrmId": "R-1"}), value(id="b"))
+    ingested.write(value(id="late", updatedAt=old.isoformat()))
     with restricted() as plain:
         assert sum(retry(plain, Selection(), WINDOW), Counter()) == {"retrying": 1}
     ingested.writer.close()
     with connection.cursor() as cursor:
         cursor.execute("SELECT id FROM product_instance_aud ORDER BY id")
-        assert cursor.fetchall() == [("a",), ("b",), ("before",)]
+        assert cursor.fetchall() == [("a",), ("b",), ("before",), ("late",), ("old",)]
+        cursor.execute('SELECT row_id, "offset" FROM late_row')
+        assert cursor.fetchall() == [("late", 6)]
         cursor.execute("SELECT sum(stored), sum(repeated), sum(quarantined) FROM ingest_ledger")
-        assert cursor.fetchone() == (3, 1, 1)
+        assert cursor.fetchone() == (5, 1, 1)

@@ -32,6 +32,7 @@ from history.partitions import catalog, locks, runs, show
 from history.partitions.maintain import AlreadyRunningError, Outcome, maintain, run_lock
 from history.partitions.plan import DayPlan, Policy, plan
 from history.partitions.strategy import DayPartition
+from history.seals import late
 from history.seals.finished import due, seal_days
 from history.seals.seal import NotSealable, seal
 from history.seals.verify import chain_fault, newest_seal, verify
@@ -187,6 +188,7 @@ class Command(BaseCommand):
                 name = partition_name(entity.table, day)
                 outcome.note_seal(name, error)
                 progress.update(task, advance=1, description=f"seal {name}")
+            late.forget(connection.connection)
 
     def _summary(self, outcome: Outcome, archiver: Archiver | None, seconds: float) -> None:
         kept = archiver.archived.values() if archiver else ()
@@ -265,13 +267,14 @@ class Command(BaseCommand):
         code, objects = 0, []
         for entity in self._entities():
             broken = chain_fault(entity)
-            count = bad = 0
+            count = bad = entered = 0
             with _progress() as progress:
                 task = progress.add_task(f"verify {entity.table}, days", total=None)
                 for found in verify(connection.connection, entity, self.options["day"]):
                     progress.update(task, advance=1)
                     objects.append({**asdict(found), "day": str(found.day)})
                     count, bad = count + 1, bad + bool(found.fault)
+                    entered += found.late
                     if found.fault:
                         self.stderr.write(f"{found.table} {found.day}: {found.fault}")
             if broken:
@@ -280,8 +283,8 @@ class Command(BaseCommand):
             if not self.options["json"]:
                 state = "broken" if broken else "whole"
                 self.stdout.write(
-                    f"{entity.table}: {count} days read, {bad} differ; chain {state}, newest seal "
-                    f"{newest_seal(entity)}"
+                    f"{entity.table}: {count} days read, {bad} differ, {entered} late rows; "
+                    f"chain {state}, newest seal {newest_seal(entity)}"
                 )
         if self.options["json"]:
             self.stdout.write(json.dumps({"ok": code == 0, "days": objects}))

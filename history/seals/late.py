@@ -1,0 +1,133 @@
+"""Rows that entered a sealed day: which they are, and the digest of the day without them.
+
+Ingest writes `late_row` in the transaction of each such row, with the message that brought it.
+A row is late until the day is sealed again: the new seal includes it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+
+from psycopg import errors, sql
+
+from history import days
+from history.canonical import Connection, Digest, encoded, order
+from history.entities import Entity
+
+PAUSE_S = 0.05
+
+_WRITERS = """
+SELECT virtualtransaction FROM pg_locks
+WHERE locktype = 'relation' AND relation = %s::regclass AND mode = 'RowExclusiveLock' AND granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND pid IS DISTINCT FROM pg_backend_pid()
+"""
+
+_HASHES = """
+COPY (
+    SELECT id, version, hash, late.row_hash IS NOT NULL
+    FROM (SELECT id, version, updated_at, sha256({encoded}) AS hash FROM {source}) AS stored
+    LEFT JOIN (
+        SELECT DISTINCT row_hash FROM late_row
+        WHERE "table" = {table} AND day = {day} AND NOT sealed
+    ) AS late ON late.row_hash = stored.hash
+    ORDER BY {order}
+) TO STDOUT (FORMAT BINARY)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The rows of a day's table. rows: all of them. rest: those that are not late. late: the number
+    of late rows."""
+
+    rows: Digest
+    rest: Digest
+    late: int
+
+
+def announce(connection: Connection, place: days.DayTable, table: str, day: date) -> None:
+    """Make writers note the origin of every row that enters the day from now on.
+
+    When this returns, each row of the day is visible or will be noted: writers look for the mark
+    after they have locked the day's table, and this waits for the transactions that held such a
+    lock when the mark was committed. `connection` is in autocommit mode. Raises
+    psycopg.errors.LockNotAvailable if one of them stays open too long.
+    """
+    connection.execute(
+        'INSERT INTO sealed_day ("table", day) VALUES (%s, %s)'
+        ' ON CONFLICT ("table", day) DO UPDATE SET dropped_at = NULL',
+        [table, day],
+    )
+    deadline = time.monotonic() + days.LOCK_WAIT_S
+    name = place.child.as_string(connection)
+    writers = set(connection.execute(_WRITERS, [name]))
+    while writers:
+        if time.monotonic() > deadline:
+            raise errors.LockNotAvailable("a transaction that writes to it stays open")
+        time.sleep(PAUSE_S)
+        writers &= set(connection.execute(_WRITERS, [name]))
+
+
+def count(connection: Connection, table: str, day: date) -> int:
+    """The number of rows that have entered the day since its newest seal."""
+    row = connection.execute(
+        "SELECT count(DISTINCT row_hash) FROM late_row"
+        ' WHERE "table" = %s AND day = %s AND NOT sealed',
+        [table, day],
+    ).fetchone()
+    return int(row[0]) if row else 0
+
+
+def include(connection: Connection, table: str, day: date) -> None:
+    """Count the late rows as part of the newest seal. In the transaction, and with the snapshot, in
+    which the digest was computed."""
+    connection.execute(
+        'UPDATE late_row SET sealed = true WHERE "table" = %s AND day = %s AND NOT sealed',
+        [table, day],
+    )
+
+
+def digests(connection: Connection, entity: Entity, day: date, source: sql.Composable) -> Found:
+    """The digests of the rows of a day's table, with and without the late rows. A late row that was
+    changed after it came is not recognised as late."""
+    query = sql.SQL(_HASHES).format(
+        encoded=encoded(entity),
+        source=source,
+        table=sql.Literal(entity.table),
+        day=sql.Literal(day),
+        order=order(connection),
+    )
+    rows, rest, late = Digest(), Digest(), 0
+    with connection.cursor() as cursor, cursor.copy(query) as copy:
+        copy.set_types(["text", "int4", "bytea", "bool"])
+        for id_, version, row_hash, is_late in copy.rows():
+            rows.add(id_, version, row_hash)
+            if is_late:
+                late += 1
+            else:
+                rest.add(id_, version, row_hash)
+    return Found(rows, rest, late)
+
+
+def forget(connection: Connection) -> None:
+    """Delete what is noted of days that are neither in the table nor in the archive any more."""
+    connection.execute(
+        'DELETE FROM late_row USING (SELECT DISTINCT "table", day FROM late_row) AS noted'
+        ' WHERE late_row."table" = noted."table" AND late_row.day = noted.day'
+        " AND to_regclass(noted.\"table\" || to_char(noted.day, '_YYYYMMDD')) IS NULL"
+        " AND NOT EXISTS (SELECT FROM archived_day"
+        '  WHERE archived_day."table" = noted."table" AND archived_day.day = noted.day)'
+    )
+
+
+@contextmanager
+def one_snapshot(connection: Connection) -> Iterator[None]:
+    """A transaction that sees one state of the database: late rows and digest fit together."""
+    with connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        yield

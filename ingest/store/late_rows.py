@@ -1,0 +1,72 @@
+"""Notes which message brought a row into a sealed day, so that `partitions verify` can tell a late
+row from a forged one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+
+from psycopg import sql
+
+from history import clock, days
+from history.canonical import encoded
+from history.entities import Entity
+from history.window import EPOCH, MICROSECONDS_PER_DAY, day_of
+from ingest.store.batch import Row
+from ingest.store.ledger import Connection
+
+# LATERAL with LIMIT: each row is found by primary key, whatever the statistics say.
+_NOTE = """
+INSERT INTO late_row
+    ("table", day, row_id, version, row_hash, topic, partition, "offset", noted_at, sealed)
+SELECT %s, %s, row_id, row_version, found.hash, topic, partition, "offset", now(), false
+FROM unnest(%s::text[], %s::bigint[], %s::int[], %s::text[], %s::int[], %s::bigint[])
+    AS given(row_id, moment, row_version, topic, partition, "offset")
+CROSS JOIN LATERAL (
+    SELECT sha256({encoded}) AS hash FROM {table}
+    WHERE id = row_id AND version = row_version
+        AND updated_at = 'epoch'::timestamptz + moment * interval '1 microsecond'
+        AND updated_at >= %s::timestamptz AND updated_at < %s::timestamptz LIMIT 1
+) AS found
+"""
+
+
+def note(connection: Connection, entity: Entity, rows: Sequence[Row]) -> None:
+    """Note those of the rows that entered a sealed day. Called in the transaction that has just
+    stored them, after they were stored.
+
+    Asks the database only if a row is of an earlier day than today, because younger days are never
+    sealed. The order makes it safe while a day is being sealed: the rows before this question hold
+    a lock on the day's table, and a sealer commits its mark before it waits for such locks
+    (history.seals.late.announce). So the mark is seen here, or the sealer sees the rows.
+    """
+    today = (clock.now().date() - EPOCH).days * MICROSECONDS_PER_DAY
+    old = [row for row in rows if row.record.updated_at < today]
+    if not old:
+        return
+    by_day: dict[date, list[Row]] = {}
+    for row in old:
+        by_day.setdefault(day_of(row.record.updated_at), []).append(row)
+    sealed = connection.execute(
+        'SELECT day FROM sealed_day WHERE "table" = %s AND day = ANY(%s)',
+        (entity.table, list(by_day)),
+    ).fetchall()
+    query = sql.SQL(_NOTE).format(encoded=encoded(entity), table=sql.Identifier(entity.table))
+    for day in sorted(by_day.keys() & {day for (day,) in sealed}):
+        connection.execute(query, (entity.table, day, *_columns(by_day[day]), *days.bounds(day)))
+
+
+def _columns(rows: Sequence[Row]) -> tuple[list[object], ...]:
+    """Key and origin of the rows, column by column."""
+    values = [
+        (
+            row.record.id,
+            row.record.updated_at,
+            row.record.version,
+            row.message.topic,
+            row.message.partition,
+            row.message.offset,
+        )
+        for row in rows
+    ]
+    return tuple(list(column) for column in zip(*values, strict=True))

@@ -1,0 +1,340 @@
+"""A row that enters a sealed day is noted with its message; any other change is still found."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from django.conf import settings
+
+from history import days
+from history.archive.archiver import Archiver
+from history.archive.restore import restore
+from history.archive.store import Store as Archive
+from history.entities import ROOT
+from history.models import ArchivedDay, DaySeal, LateRow
+from history.partitions.maintain import maintain
+from history.partitions.plan import Policy
+from history.seals import late
+from history.seals import seal as sealing
+from history.seals.seal import seal
+from history.seals.verify import Verdict, chain_fault, verify
+from history.window import Window
+from ingest.quarantine.messages import Selection
+from ingest.quarantine.retry import retry
+from ingest.store.batch import Row
+from ingest.store.connect import connect
+from ingest.store.slow_path import copy_rows
+from tests.db import ingested as ingesting
+from tests.db.ingested import Ingested, ingested
+from tests.db.partitioned import TABLE, raw, transactional_db
+from tests.db.store import queries
+from tests.db.test_partitions import run
+from tests.messages import NOW, SOURCE, TOPIC, TWIN, WINDOW, message, value, with_data
+
+__all__ = ["ingested", "transactional_db"]
+
+MOMENT = NOW.replace(hour=12, minute=0, second=0) - timedelta(days=20)
+OLD = MOMENT.date()
+NAME = days.partition_name(TABLE, OLD)
+
+
+@pytest.fixture(autouse=True)
+def writer(transactional_db: None, ingested: Ingested) -> Ingested:
+    """Three rows of an old day, as ingest stores them, and the day sealed."""
+    ingested.write(old("a"), old("b"), old("c"))
+    with raw() as plain:
+        seal(plain, ROOT, OLD)
+    return ingested
+
+
+def old(id: str, **changes: Any) -> bytes:
+    """A message of the old day."""
+    return value(id=id, updatedAt=MOMENT.replace(tzinfo=None).isoformat(), **changes)
+
+
+def rows(*bodies: bytes) -> list[Row]:
+    """Decoded rows, for a writer whose transaction the test holds open."""
+    batch = Ingested(None, {}).batch(*bodies)  # type: ignore[arg-type]
+    return batch.rows[ROOT.name]
+
+
+def check() -> Verdict:
+    with raw() as plain:
+        (found,) = verify(plain, ROOT)
+    assert chain_fault(ROOT) is None
+    return found
+
+
+def noted() -> list[tuple[str, str, int, bool]]:
+    """Id, topic, offset of the late rows, and whether a newer seal includes them."""
+    found = LateRow.objects.order_by("id").values_list("row_id", "topic", "offset", "sealed")
+    return list(found)
+
+
+def execute(statement: str) -> None:
+    with raw() as plain:
+        assert plain.execute(statement).rowcount == 1
+
+
+def test_a_late_row_is_noted_with_its_message_and_is_no_fault(writer: Ingested) -> None:
+    writer.write(old("late"), value(id="today"))
+    assert noted() == [("late", TOPIC, 3, False)]
+    (row,) = LateRow.objects.all()
+    assert (row.table, row.day, row.version, row.partition) == (TABLE, OLD, 7, 0)
+    with raw() as plain:
+        found = plain.execute(f"SELECT id FROM {TABLE} WHERE id = 'late'").fetchall()
+    assert len(found) == 1
+    verdict = check()
+    assert (verdict.fault, verdict.rows, verdict.late) == (None, 3, 1)
+    code, out, _ = run("verify")
+    assert (code, "1 days read, 0 differ, 1 late rows" in out) == (0, True)
+
+
+def test_a_row_without_a_message_is_a_fault(writer: Ingested) -> None:
+    writer.write(old("late"))
+    execute(
+        f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
+        f" VALUES ('forged', 1, '{{}}', '{MOMENT}', 'c', 1)"
+    )
+    verdict = check()
+    assert verdict.fault is not None
+    assert "1 rows more" in verdict.fault
+    assert verdict.late == 1
+
+
+@pytest.mark.parametrize(
+    "change", ["DELETE FROM {} WHERE id = '{}'", "UPDATE {} SET author = 'x' WHERE id = '{}'"]
+)
+@pytest.mark.parametrize("id", ["late", "b"])
+def test_a_changed_or_deleted_row_is_a_fault_late_or_not(
+    writer: Ingested, change: str, id: str
+) -> None:
+    writer.write(old("late"), old("late too"))
+    assert check().fault is None
+    execute(change.format(TABLE, id))
+    fault = check().fault
+    assert fault is not None
+    assert ("1 of 2 late rows are missing or changed" in fault) == (id == "late")
+
+
+def test_repeats_and_rejects_are_not_noted(writer: Ingested) -> None:
+    writer.write(old("a"), old("b", data={"other": 1}), old("late"), source=SOURCE)
+    writer.write(old("late"))
+    assert noted() == [("late", TOPIC, 5, False)]
+    assert check().fault is None
+
+
+def test_the_row_that_a_bad_one_displaced_is_noted_once(writer: Ingested) -> None:
+    # The bad row makes the batch fail and be halved: rows are copied more than once.
+    bad = with_data(b'{"a":"\xff"}', id="bad", updatedAt=MOMENT.isoformat())
+    writer.write(*(old(f"late{n}") for n in range(5)), bad)
+    assert [row["offset"] for row in ingesting.quarantined()] == [8]
+    assert noted() == [(f"late{n}", TOPIC, 3 + n, False) for n in range(5)]
+    assert check().fault is None
+
+
+def test_a_message_from_the_quarantine_is_noted(writer: Ingested) -> None:
+    writer.write(old("late", author=7))
+    ((identity, _),) = [(row["id"], row["reason"]) for row in ingesting.quarantined()]
+    with raw() as plain:
+        plain.execute(
+            "UPDATE ingest_quarantine SET value = %s, next_attempt = now() WHERE id = %s",
+            [old("late"), identity],
+        )
+    with connect("test") as plain:
+        (became,) = retry(plain, Selection(ids=(identity,)), WINDOW)
+    assert became["stored"] == 1
+    assert noted() == [("late", TOPIC, 3, False)]
+    assert check().fault is None
+
+
+def test_a_batch_of_today_asks_nothing(writer: Ingested, monkeypatch: pytest.MonkeyPatch) -> None:
+    with queries(monkeypatch) as statements:
+        writer.write(value(id="today"))
+        assert not [each for each in statements if "sealed_day" in each]
+        writer.write(old("late"))
+        assert len([each for each in statements if "sealed_day" in each]) == 1
+
+
+def test_a_new_seal_includes_the_late_rows(writer: Ingested) -> None:
+    writer.write(old("late"))
+    with raw() as plain:
+        again = seal(plain, ROOT, OLD)
+    assert again.rows == 4
+    assert noted() == [("late", TOPIC, 3, True)]
+    verdict = check()
+    assert (verdict.fault, verdict.rows, verdict.late) == (None, 4, 0)
+
+
+@pytest.fixture
+def unsealed(writer: Ingested) -> Ingested:
+    """The same day before its first seal."""
+    with raw() as plain:
+        plain.execute("DELETE FROM day_seal")
+        plain.execute("DELETE FROM sealed_day")
+    return writer
+
+
+def test_the_seal_waits_for_a_writer_that_could_not_know(
+    unsealed: Ingested, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = threading.Event()
+
+    def pause(_: float) -> None:
+        waits.set()
+        threading.Event().wait(0.01)
+
+    monkeypatch.setattr(late.time, "sleep", pause)
+    with raw() as plain, connect("test") as open_, ThreadPoolExecutor(1) as pool:
+        with open_.transaction():
+            copy_rows(open_, ROOT, rows(old("in flight")))
+            made = pool.submit(seal, plain, ROOT, OLD)
+            while not waits.is_set() and not made.done():
+                waits.wait(0.01)
+            assert waits.is_set()
+        assert made.result().rows == 4
+    assert noted() == []
+    assert check().fault is None
+
+
+@pytest.mark.parametrize("when", ["before the digest", "after the seal"])
+def test_a_writer_that_comes_while_a_day_is_sealed_notes_its_rows(
+    unsealed: Ingested, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    with connect("test") as open_:
+
+        def write(*_: Any) -> None:
+            open_.execute("BEGIN")
+            copy_rows(open_, ROOT, rows(old("in flight")))
+            if when == "before the digest":
+                open_.execute("COMMIT")
+
+        # The moment between the announcement and the digest.
+        monkeypatch.setattr(sealing, "_freeze", write)
+        with raw() as plain:
+            made = seal(plain, ROOT, OLD)
+        if when == "after the seal":
+            open_.execute("COMMIT")
+    inside = when == "before the digest"
+    assert made.rows == (4 if inside else 3)
+    assert noted() == [("in flight", TOPIC, 0, inside)]
+    assert (check().fault, check().late) == (None, 0 if inside else 1)
+
+
+def test_a_writer_that_stays_open_leaves_the_day_to_the_next_run(
+    unsealed: Ingested, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
+    with connect("test") as open_, open_.transaction():
+        copy_rows(open_, ROOT, rows(old("in flight")))
+        code, _, err = run("seal", str(OLD), "--entity", ROOT.name)
+        assert (code, "stays open" in err) == (2, True)
+    assert not DaySeal.objects.exists()
+    assert run("seal", str(OLD), "--entity", ROOT.name)[0] == 0
+    assert check().rows == 4
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    return Archive(str(tmp_path))
+
+
+def leave(archive: Archive | None) -> None:
+    """One run of maintain with a retention that ends after the old day."""
+    policy = Policy(Window.at(NOW, 10, 1), NOW.date())
+    outcome = maintain(policy, archiver=Archiver(archive) if archive else None)
+    assert outcome.exit_code == 0
+    assert NAME in outcome.dropped
+
+
+def test_a_day_with_late_rows_is_sealed_again_when_it_is_archived(
+    writer: Ingested, archive: Archive
+) -> None:
+    writer.write(old("late"))
+    leave(archive)
+    assert [made.rows for made in DaySeal.objects.order_by("id")] == [3, 4]
+    assert noted() == [("late", TOPIC, 3, True)]
+    verdict = check()
+    assert (verdict.fault, verdict.note) == (None, "archived; the digests are equal")
+    with raw() as plain:
+        restore(plain, archive, ROOT, OLD)
+    assert check().fault is None
+
+
+def test_a_day_that_came_back_and_left_again_verifies(writer: Ingested, archive: Archive) -> None:
+    writer.write(old("late"))
+    leave(archive)
+    # Within a longer retention: a repeat of an archived row, and a new one.
+    writer.write(old("a"), old("new"))
+    assert (check().fault, check().note) == (None, "archived; the digests are equal")
+    leave(archive)
+    assert ArchivedDay.objects.get().rows == 5
+    assert [made.rows for made in DaySeal.objects.order_by("id")] == [3, 4, 5]
+    assert check().fault is None
+    # A day that came back with repeats only gets no further seal.
+    writer.write(old("b"))
+    assert check().fault is None
+    leave(archive)
+    assert DaySeal.objects.count() == 3
+    assert check().fault is None
+    with raw() as plain:
+        restore(plain, archive, ROOT, OLD)
+    assert check().fault is None
+
+
+def test_a_forged_row_is_still_a_fault_in_the_archive(writer: Ingested, archive: Archive) -> None:
+    writer.write(old("late"))
+    execute(f"UPDATE {TABLE} SET data = '{{\"rate\": 0}}' WHERE id = 'a'")
+    leave(archive)
+    assert check().fault == "the archived rows are not the sealed rows"
+    assert DaySeal.objects.count() == 1
+
+
+def test_a_dropped_day_is_no_fault_and_one_that_somebody_else_dropped_is(
+    writer: Ingested,
+) -> None:
+    writer.write(old("late"))
+    leave(None)
+    assert (check().fault, check().note) == (None, "dropped, not archived")
+    # The day comes back, empty as after a longer retention, and then with a row.
+    with raw() as plain:
+        days.create(plain, TABLE, OLD)
+    assert (check().fault, check().note) == (None, "dropped, not archived")
+    writer.write(old("again"))
+    assert (check().fault, check().late) == (None, 1)
+    with raw() as plain:
+        seal(plain, ROOT, OLD)
+        plain.execute(f"DROP TABLE {NAME}")
+    assert check().fault == "rows from row 1 on are missing, from again v7, 1 rows fewer"
+
+
+def test_what_is_noted_of_a_day_goes_when_nothing_of_the_day_is_left(
+    writer: Ingested, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = msgspec.structs.replace(settings.ANNALS, retention_days=10)
+    monkeypatch.setattr(settings, "ANNALS", changed)
+    writer.write(old("late"))
+    leave(archive)
+    assert run("maintain")[0] == 0
+    assert len(noted()) == 1
+    ArchivedDay.objects.all().delete()
+    assert run("maintain")[0] == 0
+    assert noted() == []
+
+
+def test_both_topics_of_a_pair_are_noted(writer: Ingested) -> None:
+    writer.store(_of_twin(writer))
+    assert noted() == [("migrated", TWIN, 0, False)]
+    assert check().fault is None
+
+
+def _of_twin(writer: Ingested) -> Any:
+    batch = writer.batch()
+    writer.fill(batch, message(old("migrated"), 0, TWIN), source=ingesting.TWIN_SOURCE)
+    return batch
