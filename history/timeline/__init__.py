@@ -8,7 +8,7 @@ from history.timeline.applications import at as application_at
 from history.timeline.applications import timeline as application
 from history.timeline.archived import ArchiveUnavailableError
 from history.timeline.leaves import Blamed, FieldHistory, FieldValue, Leaf, Origin, blame, field
-from history.timeline.pages import page
+from history.timeline.pages import newest, page
 from history.timeline.query import (
     ApplicationQuery,
     BadParameterError,
@@ -56,6 +56,7 @@ __all__ = [
     "blame",
     "compare",
     "field",
+    "newest",
     "page",
     "search",
     "version",

@@ -29,9 +29,9 @@ def timeline(query: ApplicationQuery) -> Page:
 
     found = paging.find(query, read)
     if not found.pairs and query.page_token is None:
-        pages.older_than_kept(query.filters)
         if not any(rows.belongs(entity, query.id) for entity in ENTITIES):
             raise NoVersionError(f"the store has nothing of application {query.id}")
+        pages.check_retention(query.filters)
     return paging.page(query, found)
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from history.entities import Entity
 from history.timeline import archived, neighbours, paging, retention, rows
 from history.timeline.neighbours import Place
 from history.timeline.paging import Slice
 from history.timeline.query import (
+    NO_FILTERS,
     Filters,
     NoVersionError,
     OlderThanRetentionError,
     Order,
     Query,
+    Sort,
 )
 from history.timeline.rows import FIRST, LAST, Key, Row
-from history.timeline.versions import Page
+from history.timeline.versions import Page, Version
 
 
 def page(query: Query) -> Page:
@@ -35,13 +38,20 @@ def page(query: Query) -> Page:
 
     found = paging.find(query, read)
     if not found.pairs and query.page_token is None:
-        older_than_kept(query.filters)
-        if not rows.exists(query.entity, query.id):
+        filtered = query.filters != NO_FILTERS
+        if not filtered or not rows.exists(query.entity, query.id):
             raise NoVersionError(f"the store has no version of {query.entity.name} {query.id}")
+        check_retention(query.filters)
     return paging.page(query, found)
 
 
-def older_than_kept(filters: Filters) -> None:
+def newest(entity: Entity, id: str) -> Version:
+    """The version with the highest number, without its diff and changes. Raises NoVersionError."""
+    query = Query(entity=entity, id=id, sort=Sort.VERSION, page_size=1, include=frozenset())
+    return page(query).versions[0]
+
+
+def check_retention(filters: Filters) -> None:
     """Raise OlderThanRetentionError where only days before retention are asked for."""
     start = retention.start()
     if filters.until is not None and filters.until <= start:

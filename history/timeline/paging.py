@@ -117,8 +117,8 @@ def _matching(read: Reader, path: str, after: Place | None, size: int) -> Slice:
             matched.append(pair)
         if batch.end is None:
             return Slice(matched, None)
-        scanned += len(batch.pairs)
-        carry = [batch.pairs[-1].row]
+        scanned += BATCH
+        carry = [pair.row for pair in batch.pairs[-1:]]  # none if retention has just removed them
         after = batch.end
     return Slice(matched, after)
 

@@ -260,14 +260,18 @@ def children(entity: Entity, application: str, until: datetime) -> list[str]:
 _NEWEST = """
     SELECT newest.* FROM unnest(%s::varchar[]) AS wanted(id)
     CROSS JOIN LATERAL (
-        SELECT {columns} FROM {table} WHERE id = wanted.id
-        ORDER BY updated_at DESC, version DESC LIMIT 1
+        SELECT version, updated_at FROM {table} WHERE id = wanted.id
+        ORDER BY version DESC, updated_at DESC LIMIT 1
+    ) AS key
+    CROSS JOIN LATERAL (
+        SELECT {columns} FROM {table}
+        WHERE id = wanted.id AND updated_at = key.updated_at AND version = key.version LIMIT 1
     ) AS newest
 """
 
 
 def newest(entity: Entity, ids: Collection[str]) -> dict[str, Row]:
-    """The version written last of each of these entities that the store has."""
+    """The version with the highest number of each of these entities that the store has."""
     if not ids:
         return {}
     found = map(Row._make, fetch(_compose(_NEWEST, entity), [list(ids)]))

@@ -21,7 +21,7 @@ ID = "id"
 @dataclass(frozen=True, slots=True)
 class Found:
     """An entity that fits. key: by which business key it was found, or `id`. application: the id
-    of its application, its own for an application. The rest is of the version written last."""
+    of its application, its own for an application. The rest is of its newest version."""
 
     entity: Entity
     id: str

@@ -76,11 +76,11 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
 
 def _ask_for_versions(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
     try:
-        newest = timeline.page(timeline.Query(entity=entity, id=id, page_size=1))
+        newest = timeline.newest(entity, id)
     except timeline.NotFoundError as error:
         return not_found_page(request, entity, id, error)
     note = _("Enter the numbers of two versions.")
-    return _render(request, entity, id, newest.versions[0], {"notes": [note]})
+    return _render(request, entity, id, newest, {"notes": [note]})
 
 
 def _render(

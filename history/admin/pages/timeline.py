@@ -79,7 +79,7 @@ def _respond(request: HttpRequest, source: Source) -> HttpResponse:
             form, token = FilterForm({}), None
             found = source.read(form.filters(), None)
         plain = token is None and not form.applied
-        newest = found.versions[0] if plain and not source.whole else _newest(source)
+        newest = _newest(source)
     except timeline.NotFoundError as error:
         return not_found_page(request, source.entity, source.id, error)
     recently_opened.remember(request, source.entity, source.id)
@@ -116,12 +116,9 @@ def _respond(request: HttpRequest, source: Source) -> HttpResponse:
 def _newest(source: Source) -> Version | None:
     """The newest version, for the head of the page; None where the store has only children."""
     try:
-        found = timeline.page(
-            Query(entity=source.entity, id=source.id, page_size=1, include=frozenset())
-        )
+        return timeline.newest(source.entity, source.id)
     except timeline.NotFoundError:
         return None
-    return found.versions[0] if found.versions else None
 
 
 def _children(source: Source) -> list[Child]:
