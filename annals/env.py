@@ -215,6 +215,8 @@ def read(environ: Mapping[str, str]) -> Settings:
         settings = msgspec.convert(values, Settings, strict=False, dec_hook=_path)
     except msgspec.ValidationError as error:
         raise SettingError(_sentence(error)) from None
+    if settings.database_url is not None:
+        _check_database_url(settings.database_url)
     return settings
 
 
@@ -250,6 +252,26 @@ def _properties(file: Path | None) -> dict[str, str]:
 
 def _read_elsewhere(name: str) -> bool:
     return name.startswith((KAFKA_PREFIX, "ANNALS_TEST_"))
+
+
+def _check_database_url(url: str) -> None:
+    """Refuse a URL that libpq cannot read, or reads otherwise than it is meant. The message quotes
+    nothing of it: a wrong URL often shows a part of the password."""
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        parts = {name: str(value) for name, value in conninfo_to_dict(url).items()}
+    except (ProgrammingError, UnicodeError):
+        parts = {"host": "@"}
+    ports = parts.get("port", "").split(",")
+    if "@" in parts.get("host", "") + parts.get("dbname", "") or not all(
+        port.isdigit() or not port for port in ports
+    ):
+        raise SettingError(
+            "DATABASE_URL is wrong: it must be postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with "
+            "% as %25, @ as %40, / as %2F and : as %3A in user and password. See docs/settings.md."
+        )
 
 
 def _split(text: str) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from annals import env
 from annals.observe import logs
+from annals.start import checked_settings
 
 worker_class = "gthread"
 workers = 2
@@ -20,7 +20,7 @@ timeout = 60
 graceful_timeout = 10
 keepalive = 5
 control_socket_disable = True
-_settings = env.read(os.environ)
+_settings = checked_settings()
 logconfig_dict = logs.configuration(_settings.log_level, _settings.log_format)
 accesslog = None  # annals.observe.requests writes a line for each request, without the query string
 

@@ -2,7 +2,9 @@
 
 import os
 import sys
+import threading
 from collections.abc import Sequence
+from types import TracebackType
 
 from annals import env
 
@@ -12,13 +14,8 @@ WITHOUT_DATABASE = frozenset(
 WITH_KAFKA = frozenset({"consume", "simulate", "ledger"})
 
 
-def prepare(arguments: Sequence[str]) -> None:
-    """Check the settings. Then, if the command needs a server whose DATABASE_URL or
-    KAFKA_BOOTSTRAP_SERVERS is unset, start the embedded one and set the variable.
-
-    arguments: the command line after the program's name. Exits with 1 and a message if a setting
-    is wrong.
-    """
+def checked_settings() -> env.Settings:
+    """The settings. Exits with 1 and a message if one is wrong."""
     try:
         settings = env.read(os.environ)
         if settings.oidc_file is not None:
@@ -28,6 +25,31 @@ def prepare(arguments: Sequence[str]) -> None:
             providers.given(settings)
     except env.SettingError as error:
         sys.exit(f"annals: {error}")
+    return settings
+
+
+def _uncaught(kind: type[BaseException], error: BaseException, stack: TracebackType | None) -> None:
+    """Print an error that ends the process; of a database error nothing that quotes a row."""
+    from history.error_text import is_of_database, trace
+
+    if is_of_database(error):
+        print(trace(error), file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, stack)
+
+
+def prepare(arguments: Sequence[str]) -> None:
+    """Check the settings. Then, if the command needs a server whose DATABASE_URL or
+    KAFKA_BOOTSTRAP_SERVERS is unset, start the embedded one and set the variable.
+
+    arguments: the command line after the program's name. Exits with 1 and a message if a setting
+    is wrong.
+    """
+    sys.excepthook = _uncaught
+    threading.excepthook = lambda args: _uncaught(
+        args.exc_type, args.exc_value or args.exc_type(), args.exc_traceback
+    )
+    settings = checked_settings()
     command = next((word for word in arguments if not word.startswith("-")), "help")
     if {"-h", "--help"} & set(arguments):
         return

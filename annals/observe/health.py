@@ -17,11 +17,11 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from annals.observe import metrics
-from annals.observe.logs import describe
 from annals.observe.store_metrics import check_reachable
 from history import clock
 from history.days import partition_name
 from history.entities import ENTITIES
+from history.error_text import describe
 
 OK = "ok"
 

@@ -4,15 +4,13 @@ A line is text with `key=value` pairs, or one JSON object (ANNALS_LOG_FORMAT).
 """
 
 import logging
-import traceback
-from collections.abc import Iterator
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-import psycopg
-from django.db import Error as DjangoDatabaseError
+
+from history.error_text import describe, trace
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
@@ -20,36 +18,6 @@ request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
     "message", "asctime", "taskName", "request", "server_time", "status_code",
 }  # fmt: skip
-
-
-def describe(error: BaseException) -> str:
-    """One line about an error. A database error gives its SQLSTATE, and its message only if the
-    message cannot quote a value. DETAIL and CONTEXT are left out: they quote the failed row."""
-    name = type(error).__name__
-    cause = error.__cause__ if isinstance(error, DjangoDatabaseError) else error
-    if isinstance(cause, psycopg.Error):
-        state = cause.sqlstate
-        if state is None:  # raised by the client: connection refused or lost
-            return f"{name}: {_first_line(cause)}"
-        quotes = state[:2] in ("22", "23") or cause.diag.message_primary is None
-        return f"{name}: SQLSTATE {state}" + ("" if quotes else f": {cause.diag.message_primary}")
-    if isinstance(error, DjangoDatabaseError):
-        return f"{name}: {_first_line(error)}"
-    text = str(error)
-    return f"{name}: {text}" if text else name
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).split("\n", 1)[0]
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and its causes, newest first, as the interpreter would print them."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 class _Formatter(logging.Formatter):
@@ -70,12 +38,7 @@ class _Formatter(logging.Formatter):
 
     def trace(self, record: logging.LogRecord) -> str:
         """The traceback of the error that is handled, oldest cause first; '' without an error."""
-        error = record.exc_info[1] if record.exc_info else None
-        parts = [
-            "".join(traceback.format_tb(each.__traceback__)) + describe(each)
-            for each in _chain(error)
-        ]
-        return "\n".join(reversed(parts))
+        return trace(record.exc_info[1] if record.exc_info else None)
 
 
 class ConsoleFormatter(_Formatter):

@@ -14,9 +14,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from annals.observe import partition_metrics
-from annals.observe.logs import describe
 from history import clock
 from history.entities import ENTITIES
+from history.error_text import describe
 from history.partitions import catalog
 from ingest.completeness import figures
 from ingest.completeness.figures import Entry

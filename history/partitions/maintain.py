@@ -11,6 +11,7 @@ import psycopg
 from django.db import connections
 
 from history.days import ADVISORY_SPACE, partition_name
+from history.error_text import describe
 from history.partitions.plan import DayPlan, Policy, Report, plan
 from history.partitions.strategy import Archiver, DayPartition
 
@@ -73,9 +74,7 @@ class Outcome:
         if isinstance(error, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
             self.busy.append(name)
         else:
-            # The first line only: PostgreSQL's further lines can quote a row.
-            lines = str(error).splitlines() or [type(error).__name__]
-            self.broken.append((name, lines[0]))
+            self.broken.append((name, describe(error)))
 
 
 def maintain(

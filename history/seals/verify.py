@@ -13,6 +13,7 @@ from history import days
 from history.canonical import Connection, Digest, Range, digest
 from history.days import State
 from history.entities import Entity
+from history.error_text import describe
 from history.models import ArchivedDay, DaySeal, SealedDay
 from history.seals import late
 from history.seals.seal import GENESIS, chained
@@ -76,8 +77,7 @@ def verify(connection: Connection, entity: Entity, day: date | None = None) -> I
         except psycopg.Error as error:
             if connection.closed:
                 raise
-            # The first line only: PostgreSQL's further lines can quote a row.
-            found = _Result(f"cannot be read: {str(error).partition(chr(10))[0]}", "not compared")
+            found = _Result(f"cannot be read: {describe(error)}", "not compared")
         yield Verdict(
             known.table, known.day, known.rows, found.late, known.seal, found.fault, found.note
         )

@@ -10,6 +10,7 @@ from typing import TypeVar
 import psycopg
 
 from history.days import ForeignTableError
+from history.error_text import describe
 from ingest import metrics
 from ingest.source.message import TopicPartition
 from ingest.store import ledger
@@ -71,7 +72,7 @@ class RetryingWriter:
         try:
             job(self._writer.connection)
         except psycopg.Error as error:
-            logger.warning("not written, the next attempt follows: %s", _first_line(error))
+            logger.warning("not written, the next attempt follows: %s", describe(error))
             self._writer.close()
 
     def cut(self) -> None:
@@ -138,15 +139,10 @@ def _end_frozen(connection: Connection) -> None:
 
 def _report(error: psycopg.Error | ForeignTableError) -> None:
     if isinstance(error, psycopg.Error) and cause(error) is Cause.OUTAGE:
-        logger.warning("the database is not available, trying again: %s", _first_line(error))
+        logger.warning("the database is not available, trying again: %s", describe(error))
     else:
         logger.error(
             "the database refuses to store the batch: check its schema and the privileges of this "
             "login. No message is lost or quarantined; trying again: %s",
-            _first_line(error),
+            describe(error),
         )
-
-
-def _first_line(error: Exception) -> str:
-    """The error without its DETAIL and CONTEXT lines: those quote the row."""
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

@@ -8,7 +8,8 @@ import psycopg
 import pytest
 from django.db import DataError, IntegrityError, ProgrammingError, connection
 
-from annals.observe.logs import ConsoleFormatter, JsonFormatter, describe, request_id
+from annals.observe.logs import ConsoleFormatter, JsonFormatter, request_id
+from history.error_text import describe
 
 pytestmark = pytest.mark.django_db
 

@@ -28,6 +28,7 @@ from history.archive.store import ArchiveError, Store
 from history.canonical import Connection
 from history.days import partition_name
 from history.entities import BY_NAME, ENTITIES, Entity
+from history.error_text import describe
 from history.partitions import catalog, locks, runs, show
 from history.partitions.maintain import AlreadyRunningError, Outcome, maintain, run_lock
 from history.partitions.plan import DayPlan, Policy, plan
@@ -103,7 +104,7 @@ class Command(BaseCommand):
             self.stderr.write(f"Nothing done: {error}.")
             code = 1
         except BROKEN as error:
-            self.stderr.write(f"Broken: {error}.")
+            self.stderr.write(f"Broken: {describe(error)}.")
             code = 2
         if code:
             sys.exit(code)
@@ -300,7 +301,7 @@ class Command(BaseCommand):
             except (ArchiveError, NotSealable, psycopg.Error) as error:
                 if connection.connection.closed:
                     raise
-                self.stderr.write(f"{entity.name}: {str(error).partition(chr(10))[0]}")
+                self.stderr.write(f"{entity.name}: {describe(error)}")
                 code = 2
         return code
 

@@ -21,6 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from history import clock
 from history.entities import BY_NAME, Entity
+from history.error_text import describe
 from history.export.formats import FORMATS
 from history.export.run import chosen, to_directory, to_stream
 from history.partitions import catalog
@@ -82,7 +83,7 @@ class Command(BaseCommand):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
         except (DatabaseError, psycopg.Error, OSError) as error:
-            self.stderr.write(f"The export failed: {error}")
+            self.stderr.write(f"The export failed: {describe(error)}")
             sys.exit(2)
 
     def _export(

@@ -1,0 +1,54 @@
+"""The text of an error, for logs and terminals. It never contains a row or a document."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+
+import psycopg
+from django.db import Error as DjangoDatabaseError
+
+# Classes of SQLSTATE whose message can quote a value: data, constraints, errors of triggers.
+_QUOTING = ("22", "23", "P0")
+
+
+def describe(error: BaseException) -> str:
+    """One line about an error. A database error gives its SQLSTATE, and its message only if the
+    message cannot quote a value. DETAIL and CONTEXT are left out: they quote the failed row."""
+    name = type(error).__name__
+    cause = error.__cause__ if isinstance(error, DjangoDatabaseError) else error
+    if isinstance(cause, psycopg.Error):
+        state = cause.sqlstate
+        if state is None:  # raised by the client: connection refused or lost
+            return f"{name}: {_first_line(cause)}"
+        quotes = state[:2] in _QUOTING or cause.diag.message_primary is None
+        return f"{name}: SQLSTATE {state}" + ("" if quotes else f": {cause.diag.message_primary}")
+    if isinstance(error, DjangoDatabaseError):
+        return f"{name}: {_first_line(error)}"
+    text = str(error)
+    return f"{name}: {text}" if text else name
+
+
+def trace(error: BaseException | None) -> str:
+    """The stack of an error and of its causes, oldest first, each with its description; "" for
+    no error."""
+    parts = ["".join(traceback.format_tb(e.__traceback__)) + describe(e) for e in _chain(error)]
+    return "\n".join(reversed(parts))
+
+
+def is_of_database(error: BaseException) -> bool:
+    """Whether the error or one of its causes is a database error."""
+    return any(isinstance(e, psycopg.Error | DjangoDatabaseError) for e in _chain(error))
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).split("\n", 1)[0]
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and its causes, newest first, as the interpreter would print them."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

@@ -1,0 +1,59 @@
+"""What programs print of a database error: never the row that it is about."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+
+from ingest.store.connect import connect
+from tests.consuming import ROOT
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SECRET = "Прыгунов-4711"
+
+
+@contextmanager
+def constraint(table: str, check: str) -> Iterator[None]:
+    with connect("test") as plain:
+        plain.execute(f"ALTER TABLE {table} ADD CONSTRAINT theirs CHECK ({check}) NOT VALID")
+        try:
+            yield
+        finally:
+            plain.execute(f"ALTER TABLE {table} DROP CONSTRAINT theirs")
+
+
+def test_broken_says_the_code_and_not_the_row() -> None:
+    errors = StringIO()
+    with constraint("maintain_run", "seconds < 0"), pytest.raises(SystemExit) as end:
+        call_command("partitions", "maintain", stdout=StringIO(), stderr=errors)
+    assert end.value.code == 2
+    assert errors.getvalue().strip() == "Broken: IntegrityError: SQLSTATE 23514."
+
+
+def test_an_error_that_ends_a_command_does_not_quote_the_row(tmp_path: Path) -> None:
+    people = tmp_path / "people.csv"
+    people.write_text(f"login,full_name,kind\na,{SECRET},person\n")
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
+    url = f"{plain['DATABASE_URL'].rpartition('/')[0]}/{connection.settings_dict['NAME']}"
+    with constraint("history_person", "full_name = 'nobody'"):
+        done = subprocess.run(
+            [sys.executable, "manage.py", "people", "import", str(people)],
+            env={**plain, "DATABASE_URL": url, "ANNALS_SECRET_KEY": "k" * 40, "PYTHONUTF8": "1"},
+            cwd=ROOT, capture_output=True, timeout=60,
+        )  # fmt: skip
+    text = (done.stdout + done.stderr).decode()
+    assert done.returncode == 1
+    assert text.rstrip().endswith("IntegrityError: SQLSTATE 23514")
+    assert "in load" in text  # the stack is there
+    assert SECRET not in text
+    assert "DETAIL" not in text
