@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Any
@@ -40,8 +41,11 @@ class Output:
     language: str
 
     def moment(self, moment: datetime) -> str:
-        """ISO 8601 with six fractional digits and the offset."""
-        return moment.astimezone(self.zone).isoformat(timespec="microseconds")
+        """ISO 8601 with six fractional digits and the offset; in UTC if the zone's time would be
+        outside the years 1 to 9999."""
+        with suppress(OverflowError):
+            moment = moment.astimezone(self.zone)
+        return moment.isoformat(timespec="microseconds")
 
     def moment_or_none(self, moment: datetime | None) -> str | None:
         return None if moment is None else self.moment(moment)

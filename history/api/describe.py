@@ -91,6 +91,7 @@ FILTERS = (FROM, TO, AUTHOR, CLIENT, CHANGE_TYPE, PATH)
 PAGES = (SIZE, TOKEN)
 FORM = (INCLUDE, ZONE)
 ONE = (ENTITY, IDENTIFIER)
+TIMELINE = (*ONE, *PAGES, SORT, ORDER, *FILTERS, ARCHIVE, *FORM)
 
 _RETRY = OpenApiParameter(
     "Retry-After", {"type": "integer"}, "header", description="Seconds.", response=[429, 503]

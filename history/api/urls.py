@@ -1,4 +1,5 @@
-"""The addresses under /api/v1/. An id may hold slashes, so what follows it is tried first."""
+"""The addresses under /api/v1/. An id may hold slashes, so the longer addresses come first: the end
+of an address names the call, and everything before it is the id."""
 
 from __future__ import annotations
 
@@ -9,10 +10,12 @@ from django.urls import path, re_path
 from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import conditional_page
 
+from history.addresses import APPLICATION_ID, ID
 from history.api import applications, views
 from history.api.call import Call
 
-ENTITY = "history/<str:entity>/<path:id>"
+ENTITY = f"history/<str:entity>/{ID}"
+APPLICATION = f"applications/{APPLICATION_ID}"
 
 
 def _call(view: type[Call], *, tagged: bool = False) -> Callable[..., HttpResponseBase]:
@@ -22,14 +25,15 @@ def _call(view: type[Call], *, tagged: bool = False) -> Callable[..., HttpRespon
 
 
 urlpatterns = [
-    path(f"{ENTITY}/versions/<str:version>", _call(views.SingleVersion, tagged=True)),
     path(f"{ENTITY}/compare", _call(views.Compare)),
     path(f"{ENTITY}/at", _call(views.At)),
     path(f"{ENTITY}/fields", _call(views.Field)),
     path(f"{ENTITY}/blame", _call(views.Blame)),
+    path(f"{ENTITY}/versions", _call(views.Versions)),
+    path(f"{ENTITY}/versions/<str:version>", _call(views.SingleVersion, tagged=True)),
     path(ENTITY, _call(views.Timeline)),
-    path("applications/<path:productInstanceId>/history", _call(applications.ApplicationTimeline)),
-    path("applications/<path:productInstanceId>/at", _call(applications.ApplicationAt)),
+    path(f"{APPLICATION}/history", _call(applications.ApplicationTimeline)),
+    path(f"{APPLICATION}/at", _call(applications.ApplicationAt)),
     path("search", _call(applications.Search)),
     re_path("", _call(views.UnknownAddress)),
 ]

@@ -21,13 +21,7 @@ from history.timeline import Include, Query, Sort
 @describe.call(
     "timeline",
     "The timeline of one entity, newest first.",
-    *describe.ONE,
-    *describe.PAGES,
-    describe.SORT,
-    describe.ORDER,
-    *describe.FILTERS,
-    describe.ARCHIVE,
-    *describe.FORM,
+    *describe.TIMELINE,
     data="Timeline",
     example=examples.TIMELINE,
 )
@@ -42,6 +36,17 @@ class Timeline(Call):
             **question.page(),
         )
         return answers.page(timeline.page(query), question.output)
+
+
+@describe.call(
+    "versions",
+    "The same timeline. This address is unambiguous for every id, also for one that ends in /at.",
+    *describe.TIMELINE,
+    data="Timeline",
+    example=examples.TIMELINE,
+)
+class Versions(Timeline):
+    """GET history/{entity}/{id}/versions"""
 
 
 @describe.call(

@@ -61,7 +61,7 @@ relaxed = settings(
     max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )
 CALLS = [
-    *("timeline", "version", "compare", "at", "field", "blame"),
+    *("timeline", "versions", "version", "compare", "at", "field", "blame"),
     *("applicationHistory", "applicationAt", "search", "completeness"),
 ]
 

@@ -26,7 +26,7 @@ def test_it_is_openapi_3_1_with_every_call(document: Any) -> None:
     assert document["openapi"].startswith("3.1")
     described = {path.removeprefix("/api/v1/") for path in document["paths"]}
     served = {
-        str(pattern.pattern).replace("<str:", "{").replace("<path:", "{").replace(">", "}")
+        str(pattern.pattern).replace("<str:", "{").replace("<id:", "{").replace(">", "}")
         for pattern in urlpatterns
         if isinstance(pattern, URLPattern) and str(pattern.pattern)
     }

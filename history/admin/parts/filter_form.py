@@ -1,7 +1,7 @@
 """The filter above a timeline: its form, the checked filters, and the query parameters."""
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -83,7 +83,13 @@ class FilterForm(forms.Form):
 
     def _moment(self, name: str) -> datetime | None:
         value: datetime | None = self.cleaned_data.get(name)
-        return value and value.replace(tzinfo=ZoneInfo(self.cleaned_data.get("tz") or "UTC"))
+        if value is None:
+            return None
+        zone = ZoneInfo(self.cleaned_data.get("tz") or "UTC")
+        try:
+            return value.replace(tzinfo=zone).astimezone(UTC)
+        except OverflowError:  # outside the years 1 to 9999: no bound at all
+            return None
 
     @property
     def applied(self) -> int:

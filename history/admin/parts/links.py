@@ -9,7 +9,10 @@ from history.entities import Entity
 
 
 def timeline(entity: Entity, id: str, query: Mapping[str, str | int] | None = None) -> str:
-    return _with(reverse("admin:history_timeline", args=[entity, id]), query)
+    """The timeline. The long form for an id with a slash: it may end like the address of another
+    page."""
+    name = "admin:history_versions" if "/" in id else "admin:history_timeline"
+    return _with(reverse(name, args=[entity, id]), query)
 
 
 def application(id: str, query: Mapping[str, str | int] | None = None) -> str:

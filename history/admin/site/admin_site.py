@@ -9,17 +9,15 @@ from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, URLResolver, path, register_converter
+from django.urls import URLPattern, URLResolver, path
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 from django.views.i18n import set_language
 
-from history.admin.site import converters
+from history.addresses import ID, KIND
 
-register_converter(converters.EntityName, "entity")
-
-
+ENTITY = f"history/{KIND}/{ID}"
 View = Callable[[HttpRequest], HttpResponse]
 
 
@@ -64,17 +62,12 @@ class AnnalsSite(admin.AdminSite):
 
         views = [
             path("history/", search.page, name="history_search"),
-            path(
-                "history/<entity:entity>/<path:id>/compare/", compare.page, name="history_compare"
-            ),
-            path(
-                "history/<entity:entity>/<path:id>/versions/<int:version>/",
-                snapshot.page,
-                name="history_snapshot",
-            ),
-            path("history/<entity:entity>/<path:id>/state/", state.page, name="history_state"),
-            path("applications/<path:id>/", timeline.application, name="history_application"),
-            path("history/<entity:entity>/<path:id>/", timeline.page, name="history_timeline"),
+            path(f"{ENTITY}/compare/", compare.page, name="history_compare"),
+            path(f"{ENTITY}/state/", state.page, name="history_state"),
+            path(f"{ENTITY}/versions/", timeline.page, name="history_versions"),
+            path(f"{ENTITY}/versions/<int:version>/", snapshot.page, name="history_snapshot"),
+            path(f"{ENTITY}/", timeline.page, name="history_timeline"),
+            path(f"applications/{ID}/", timeline.application, name="history_application"),
         ]
         views += [path(one.address, one.view, name=one.name) for one in self.screens]
         for view in views:

@@ -1,0 +1,136 @@
+"""Every id has an address of its own, in the API and on the screens, and every moment an answer."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from history.admin.parts import links
+from history.entities import BY_NAME, ROOT
+from history.exactjson import loads
+from tests.db.screens import A1
+from tests.db.store import Store, minute
+
+CHILD = BY_NAME["participant-role"]
+IDS = [
+    "a/at",
+    "a/compare",
+    "a/fields",
+    "a/blame",
+    "a/state",
+    "a/versions",
+    "a/versions/3",
+    "a/versions/at",
+    "a/history",
+    "at",
+    "versions/3",
+    "a\nb",
+    "\n",
+    "a\r\n/at",
+    "/",
+    "a/",
+    "/a",
+    "100%",
+    "a%2Fat",
+    "a?b#c",
+    "Ключ 1",
+]
+
+
+@pytest.fixture
+def reader(client: Client, db: None) -> Client:
+    client.force_login(User.objects.get(username="auditor"))
+    return client
+
+
+def data(response: Any) -> Any:
+    assert response.status_code == 200, response.content
+    return loads(response.content)["data"]  # type: ignore[index,call-overload]
+
+
+@pytest.mark.parametrize("id", IDS, ids=repr)
+def test_every_call_reaches_every_id(reader: Client, store: Store, id: str) -> None:
+    for version in (0, 1):
+        store.add(id, version, {"n": version}, version)
+    # What the shorter address of another call would read.
+    for other in ("a", "a/versions", "a\r\n"):
+        if other != id:
+            store.add(other, 3, {"other": other}, 0)
+    base = f"/api/v1/history/product-instance/{quote(id, safe='')}"
+    later = minute(9).replace(tzinfo=None).isoformat()
+    assert [each["id"] for each in data(reader.get(f"{base}/versions"))["history"]] == [id, id]
+    assert data(reader.get(f"{base}/versions/1"))["entity"] == {"n": 1}
+    assert data(reader.get(f"{base}/at?time={later}"))["entity"] == {"n": 1}
+    assert data(reader.get(f"{base}/compare?from=0&to=1"))["to"]["entity"] == {"n": 1}
+    values = data(reader.get(f"{base}/fields?path=/n"))["values"]
+    assert [each["value"] for each in values] == [1, 0]
+    assert data(reader.get(f"{base}/blame"))["id"] == id
+    whole = f"/api/v1/applications/{quote(id, safe='')}"
+    assert [each["id"] for each in data(reader.get(f"{whole}/history"))["history"]] == [id, id]
+    assert data(reader.get(f"{whole}/at?time={later}"))["application"]["entity"] == {"n": 1}
+
+
+@pytest.mark.parametrize("id", IDS, ids=repr)
+def test_every_screen_reaches_every_id(reader: Client, store: Store, id: str) -> None:
+    for version in (0, 1):
+        store.add(id, version, {"name": f"Заявка {version}"}, version)
+        store.add(id, version, {"fullName": "Рожков Олег"}, version, entity=CHILD, application=id)
+    for address in (
+        links.timeline(ROOT, id),
+        links.application(id),
+        links.state(ROOT, id),
+        links.snapshot(ROOT, id, 1),
+        links.compare(ROOT, id, {"from": 0, "to": 1}),
+    ):
+        page = reader.get(address)
+        assert page.status_code == 200, address
+        assert "<h1>Заявка 1</h1>" in page.content.decode(), address
+    child = reader.get(links.timeline(CHILD, id))
+    assert "<h1>Рожков Олег</h1>" in child.content.decode()
+    body = reader.get(links.application(id)).content.decode()
+    for link in re.findall(r'href="(/admin/[^"#]*)"', body):
+        assert reader.get(link.replace("&amp;", "&")).status_code in (200, 302), link
+
+
+def test_a_child_with_a_line_break_does_not_break_the_applications_page(
+    reader: Client, store: Store
+) -> None:
+    store.add("A1", 0, {"name": "Ипотека"}, 0)
+    store.add("R\n1", 0, {"fullName": "Рожков Олег"}, 1, entity=CHILD)
+    page = reader.get("/admin/applications/A1/")
+    assert page.status_code == 200
+    assert "/admin/history/participant-role/R%0A1/" in page.content.decode()
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Moscow", "Pacific/Kiritimati", "America/New_York"])
+@pytest.mark.parametrize("time", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
+def test_the_first_and_the_last_moment_have_an_answer(
+    reader: Client, store: Store, zone: str, time: str
+) -> None:
+    store.add("A1", 0, {"n": 0}, 0)
+    for address in ("history/product-instance/A1/at", "applications/A1/at"):
+        answer = reader.get(f"/api/v1/{address}?time={time}&tz={zone}")
+        assert answer.status_code == (200 if time.startswith("9") else 404), answer.content
+        if answer.status_code == 200:
+            shown = data(answer)["time"]
+            assert shown == "9999-12-31T23:59:59.000000+00:00" or zone == "America/New_York"
+    for bounds in (f"from={time}", f"to={time}"):
+        for address in ("history/product-instance/A1", "applications/A1/history"):
+            answer = reader.get(f"/api/v1/{address}?{bounds}&tz={zone}&pageSize=1")
+            assert answer.status_code in (200, 404), answer.content
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/New_York", "Mars/Phobos"])
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00", "9999-12-31T23:59"])
+def test_the_filter_takes_the_first_and_the_last_moment(
+    reader: Client, store: Store, zone: str, moment: str
+) -> None:
+    for version in range(60):
+        store.add("A1", version, {"n": version}, version)
+    for name in ("from", "to"):
+        assert reader.get(f"{A1}?{name}={moment}&tz={zone}").status_code in (200, 404)
