@@ -105,6 +105,7 @@ HOSTILE: dict[str, tuple[str, bytes | None]] = {
     "no UTF-8 in data": ("text_not_storable", with_data(b'{"a":"\xff"}')),
     "1e400000": ("number_out_of_range", with_data(b'{"a":1e400000}')),
     "1e-400000": ("number_out_of_range", with_data(b'{"a":1e-400000}')),
+    "9,000 x 1e131071": ("too_large", with_data(b'{"a":[' + b"1e131071," * 9_000 + b"0]}")),
     "501 deep": ("nested_too_deep", with_data(nested(501))),
     "100,000 deep": ("nested_too_deep", with_data(nested(100_000))),
     "1 MB and bad": ("text_not_storable", with_data(b'{"a":"' + b"x" * BIG + rb'\u0000"}')),

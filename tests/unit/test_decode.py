@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from history.entities import ENTITIES, ROOT
 from history.record import ChangeType, Record
 from history.window import MICROSECONDS_PER_DAY
-from ingest.source.decode import MAX_NESTING, Expired, Reason, Rejected, decode, moment
+from ingest.source.decode import (
+    MAX_EXPONENT_DIGITS,
+    MAX_NESTING,
+    Expired,
+    Reason,
+    Rejected,
+    decode,
+    moment,
+)
 from tests import fuzz
 from tests.messages import (
     CHILD,
@@ -274,3 +282,31 @@ def test_mutated_messages_give_a_record_or_a_reason_and_the_same_again() -> None
 
 def test_microseconds_of_a_day() -> None:
     assert WINDOW.end - WINDOW.start == 105 * MICROSECONDS_PER_DAY
+
+
+def numbers(text: bytes, count: int) -> bytes:
+    return with_data(b'{"a":[' + b",".join([text] * count) + b"]}")
+
+
+@pytest.mark.parametrize("text", [b"1e131071", b"1E+131071", b"-1.5e00131070", b"7e-16383"])
+def test_exponents_of_more_digits_than_can_be_returned(text: bytes) -> None:
+    """9,000 numbers of the largest exponent are 81 KB in the message and 1.2 GB as text."""
+    digits = 16_383 if b"-1" in text[1:] else 131_071
+    most = MAX_EXPONENT_DIGITS // digits
+    record(numbers(text, most - 5))
+    assert reason(numbers(text, most + 5)) is Reason.TOO_LARGE
+    assert reason(numbers(text, 9_000)) is Reason.TOO_LARGE
+
+
+def test_a_small_document_cannot_exceed_the_limit() -> None:
+    """So it is not looked through. The shortest way to write the most digits:"""
+    body = numbers(b"1e131071", 512)
+    assert len(body) > 9 * 512
+    record(body)
+
+
+@pytest.mark.parametrize(
+    "text", [b'"stage1000000"', b'"1e131071"', rb'"\"1e131071"', b'{"e131071":1}', b"0.5", b"1e5"]
+)
+def test_what_only_looks_like_an_exponent(text: bytes) -> None:
+    record(numbers(text, 9_000))
