@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import IO, Any, Protocol
 
 import fastavro.write
 from psycopg import sql
 
-from history.archive.parquet import Writer
+from history.archive.parquet import Row, Writer
 from history.canonical import Connection, columns, fields
 from history.entities import Entity
 from history.record import ChangeType
@@ -17,6 +19,7 @@ from history.record import ChangeType
 Tick = Callable[[int], None]
 TICK_ROWS = 5_000
 AVRO_BLOCK = 1 << 20
+EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the lines add the Z themselves
 
 NAMES = {
     "updated_at": "updatedAt",
@@ -26,10 +29,12 @@ NAMES = {
 
 
 class Format(Protocol):
-    """One output stream. `day` appends the rows of one table and returns their number."""
+    """One output stream. `day` appends the rows of one table and returns their number; `add`
+    appends one row as history.canonical.fields selects it."""
 
     def __init__(self, sink: IO[bytes], entity: Entity) -> None: ...
     def day(self, connection: Connection, source: sql.Composable, tick: Tick) -> int: ...
+    def add(self, row: Row) -> None: ...
     def close(self) -> None: ...
 
 
@@ -37,12 +42,15 @@ class JsonLines:
     """One line for each version, with the fields of the message: id, version, type, updatedAt
     (UTC), clientId, author, productInstanceId, data. Numbers are exact.
 
-    PostgreSQL makes the lines; Python only copies their bytes.
+    PostgreSQL makes the lines of a table; Python only copies their bytes. Archived rows get the
+    same lines.
     """
 
     def __init__(self, sink: IO[bytes], entity: Entity) -> None:
         self._sink = sink
         self._entity = entity
+        self._names = columns(entity)
+        self._order = _order(entity)
 
     def day(self, connection: Connection, source: sql.Composable, tick: Tick) -> int:
         # CSV without quoting: a JSON text contains no control characters.
@@ -60,6 +68,11 @@ class JsonLines:
         tick(rows % TICK_ROWS)
         return rows
 
+    def add(self, row: Row) -> None:
+        values = dict(zip(self._names, row, strict=True))
+        parts = [f'"{NAMES.get(name, name)}":{_json(name, values[name])}' for name in self._order]
+        self._sink.write(f"{{{','.join(parts)}}}\n".encode())
+
     def close(self) -> None:
         """JSON lines have no trailer."""
 
@@ -72,7 +85,10 @@ class Parquet:
         self._entity = entity
 
     def day(self, connection: Connection, source: sql.Composable, tick: Tick) -> int:
-        return _rows(connection, self._entity, source, self._writer.add, tick)
+        return _rows(connection, self._entity, source, self.add, tick)
+
+    def add(self, row: Row) -> None:
+        self._writer.add(row)
 
     def close(self) -> None:
         self._writer.close()
@@ -93,14 +109,10 @@ class Avro:
         )
 
     def day(self, connection: Connection, source: sql.Composable, tick: Tick) -> int:
-        names, write = self._names, self._writer.write
-        return _rows(
-            connection,
-            self._entity,
-            source,
-            lambda row: write(dict(zip(names, row, strict=True))),
-            tick,
-        )
+        return _rows(connection, self._entity, source, self.add, tick)
+
+    def add(self, row: Row) -> None:
+        self._writer.write(dict(zip(self._names, row, strict=True)))
 
     def close(self) -> None:
         self._writer.flush()
@@ -113,7 +125,7 @@ def _rows(
     connection: Connection,
     entity: Entity,
     source: sql.Composable,
-    add: Callable[[tuple[Any, ...]], object],
+    add: Callable[[Row], object],
     tick: Tick,
 ) -> int:
     """Call `add` with each row, as history.canonical.fields selects it."""
@@ -144,13 +156,33 @@ def _line(entity: Entity) -> sql.SQL:
         "updated_at": "left(to_json(updated_at AT TIME ZONE 'UTC')::text, -1) || 'Z\"'",
         "data": "data::text",
     }
-    order = ("id", "version", "type", "updated_at", "client_id", "author", *columns(entity)[6:])
     parts = [
         f"'\"{NAMES.get(name, name)}\":' || "
         + forms.get(name, f"coalesce(to_json({name})::text, 'null')")
-        for name in order
+        for name in _order(entity)
     ]
     return sql.SQL("'{' || " + " || ',' || ".join(parts) + " || '}'")
+
+
+def _order(entity: Entity) -> tuple[str, ...]:
+    """The columns in the order of a JSON line."""
+    return ("id", "version", "type", "updated_at", "client_id", "author", *columns(entity)[6:])
+
+
+def _json(name: str, value: Any) -> str:
+    """The JSON text of one column of an archived row, as PostgreSQL writes it."""
+    match name:
+        case "data":
+            return str(value)
+        case "type":
+            return f'"{ChangeType(value).name}"'
+        case "updated_at":
+            moment = EPOCH + timedelta(microseconds=value)
+            # Fractions of a second without trailing zeros.
+            text = moment.isoformat(timespec="microseconds").rstrip("0").rstrip(".")
+            return f'"{text if value % 1_000_000 else moment.isoformat()}Z"'
+        case _:
+            return json.dumps(value, ensure_ascii=False)
 
 
 def _avro_schema(entity: Entity) -> dict[str, Any]:

@@ -3,60 +3,67 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import IO
 
+import psycopg
+from django.db import Error as DatabaseError
 from django.db import connection
 from psycopg import sql
 
-from history.days import State
+from history.archive import checked, manifest
+from history.archive.merge import Rows, union
+from history.archive.store import ArchiveError, Store
+from history.archive.write import count
+from history.canonical import Connection
 from history.entities import Entity
-from history.export.formats import FORMATS, Format
-from history.partitions.catalog import Partition
+from history.export.days import Day
+from history.export.formats import FORMATS, TICK_ROWS, Format, Tick
 
-# (partition, rows done since the last call)
-Progress = Callable[[Partition, int], None]
 BUFFER = 1 << 20
+# What can go wrong with one day.
+FAILURES = (ArchiveError, DatabaseError, psycopg.Error, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What to export and how. store: the archive, None if none is set. kind: a name in FORMATS.
+    tick: called with the rows done since the last call, from several threads."""
+
+    entity: Entity
+    store: Store | None
+    kind: str
+    tick: Tick = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """The file of one day. rows: None if the file existed before."""
+    """What became of one day. rows: those in its file. kept: an earlier export has written it.
+    error: why it was not written."""
 
-    path: Path
-    rows: int | None
-
-
-def chosen(parts: Sequence[Partition], since: date, until: date) -> list[Partition]:
-    """The attached days of [since, until), oldest first."""
-    days = [part for part in parts if part.state is State.ATTACHED and part.start is not None]
-    return sorted(
-        (part for part in days if part.start and since <= part.start.date() < until),
-        key=lambda part: part.name,
-    )
+    day: Day
+    rows: int = 0
+    kept: bool = False
+    error: Exception | None = None
 
 
 def to_directory(
-    entity: Entity,
-    parts: Sequence[Partition],
-    kind: str,
-    folder: Path,
-    jobs: int,
-    progress: Progress = lambda *_: None,
+    export: Export, days: Sequence[Day], folder: Path, jobs: int
 ) -> Iterator[Exported]:
-    """Write each day to its own file, `jobs` days at a time. Yields a file when it is complete.
+    """Write each day to its own file, `jobs` days at a time. Yields each day when it is done.
 
-    A file gets its name when it is complete. An existing file is not written again, so that an
-    interrupted export can be continued. Each job keeps one block of rows in memory.
+    A file gets its name when it is complete. An existing file is kept if the day still has as many
+    rows as were written to it; so an interrupted export can be continued, and a day that got rows
+    since is written again. A day that fails stops no other. Each job keeps one block of rows in
+    memory.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(_to_file, entity, part, kind, folder, progress) for part in parts]
+        futures = [pool.submit(_to_file, export, day, folder) for day in days]
         try:
             for future in as_completed(futures):
                 yield future.result()
@@ -65,40 +72,73 @@ def to_directory(
                 future.cancel()
 
 
-def to_stream(
-    entity: Entity,
-    parts: Sequence[Partition],
-    kind: str,
-    sink: IO[bytes],
-    progress: Progress = lambda *_: None,
-) -> int:
-    """Write all days into one stream, in the given order. Returns the number of rows."""
-    output: Format = FORMATS[kind](sink, entity)
+def to_stream(export: Export, days: Sequence[Day], sink: IO[bytes]) -> int:
+    """Write all days into one stream, in the given order. Returns the number of rows. Raises one of
+    FAILURES where a day cannot be read: the stream is incomplete then."""
     connection.ensure_connection()
-    rows = 0
-    for part in parts:
-        rows += output.day(connection.connection, _source(part), _ticking(progress, part))
-    output.close()
+    with closing(FORMATS[export.kind](sink, export.entity)) as output:
+        rows = sum(_write(export, day, output, connection.connection) for day in days)
     sink.flush()
     return rows
 
 
-def _to_file(
-    entity: Entity, part: Partition, kind: str, folder: Path, progress: Progress
-) -> Exported:
-    target = folder / f"{part.name}.{kind}"
-    if target.exists():
-        progress(part, part.rows)
-        return Exported(target, None)
+def _to_file(export: Export, day: Day, folder: Path) -> Exported:
+    target = folder / f"{day.name}.{export.kind}"
+    note = folder / f".{target.name}.rows"
     try:
         connection.ensure_connection()
-        with _complete(target) as sink:
-            output: Format = FORMATS[kind](sink, entity)
-            rows = output.day(connection.connection, _source(part), _ticking(progress, part))
-            output.close()
+        plain = connection.connection
+        if target.exists() and note.exists() and _rows_now(day, plain) == int(note.read_text()):
+            export.tick(day.rows)
+            return Exported(day, kept=True)
+        with (
+            _complete(target) as sink,
+            closing(FORMATS[export.kind](sink, export.entity)) as output,
+        ):
+            rows = _write(export, day, output, plain)
+        # After the file: a note that does not belong to it would keep an incomplete file.
+        with _complete(note) as sink:
+            sink.write(b"%d\n" % rows)
+    except FAILURES as error:
+        return Exported(day, error=error)
     finally:
         connection.close()
-    return Exported(target, rows)
+    return Exported(day, rows)
+
+
+def _write(export: Export, day: Day, output: Format, plain: Connection) -> int:
+    """Write the rows of a day; returns their number."""
+    if day.archived is None:
+        return output.day(plain, sql.Identifier(day.name), export.tick)
+    if export.store is None:
+        raise ArchiveError(f"{day.name} is in the archive, and no archive is set")
+    known = manifest.load(export.store, export.entity.table, day.day)
+    if known is None:
+        raise ArchiveError(f"{day.name} is not in the archive, and the database says that it is")
+    archived = checked.rows(export.store, known)
+    if day.part is None:
+        return _add(archived, output, export.tick)
+    table = Rows(plain, export.store, export.entity, sql.Identifier(day.name), None)
+    with table.ordered() as stream:
+        return _add(union(archived, stream), output, export.tick)
+
+
+def _add(rows: Iterator[Sequence[object]], output: Format, tick: Tick) -> int:
+    done = 0
+    for row in rows:
+        output.add(row)
+        done += 1
+        if done % TICK_ROWS == 0:
+            tick(TICK_ROWS)
+    tick(done % TICK_ROWS)
+    return done
+
+
+def _rows_now(day: Day, plain: Connection) -> int | None:
+    """The rows of a day; None for a day that is in the table and in the archive."""
+    if day.part is None:
+        return day.archived
+    return count(plain, sql.Identifier(day.name)) if day.archived is None else None
 
 
 @contextmanager
@@ -110,11 +150,3 @@ def _complete(target: Path) -> Iterator[IO[bytes]]:
         sink.flush()
         os.fsync(sink.fileno())
     unfinished.replace(target)
-
-
-def _source(part: Partition) -> sql.Composable:
-    return sql.Identifier(part.name)
-
-
-def _ticking(progress: Progress, part: Partition) -> Callable[[int], None]:
-    return lambda rows: progress(part, rows)

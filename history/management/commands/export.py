@@ -5,32 +5,38 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date, timedelta
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
-import psycopg
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
-from django.db import Error as DatabaseError
 from django.db import connection
 from psycopg import sql
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from history import clock
+from history.archive.store import Store
 from history.entities import BY_NAME, Entity
 from history.error_text import describe
+from history.export.days import Day, Known, choose
 from history.export.formats import FORMATS
-from history.export.run import chosen, to_directory, to_stream
+from history.export.run import FAILURES, Export, to_directory, to_stream
+from history.management.progress import Progress
+from history.models import ArchivedDay
 from history.partitions import catalog
-from history.partitions.catalog import Partition
 from history.window import Window
 
 
 class Command(BaseCommand):
-    help = "Export the versions of one kind of entity, by whole days, to files or standard output."
+    help = (
+        "Export the versions of one kind of entity, by whole days, from the table and the archive, "
+        "to files or standard output; exit 0: all days were exported, 1: some do not exist any "
+        "more, 2: it failed."
+    )
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -40,12 +46,12 @@ class Command(BaseCommand):
         parser.add_argument(
             "--from",
             type=date.fromisoformat,
-            help="first day, YYYY-MM-DD, UTC (default: oldest day kept)",
+            help="first day, YYYY-MM-DD, UTC (default: oldest day in the table or the archive)",
         )
         parser.add_argument(
             "--to",
             type=date.fromisoformat,
-            help="day after the last one, YYYY-MM-DD, UTC (default: tomorrow)",
+            help="day after the last one, YYYY-MM-DD, UTC (default: today, which is not complete)",
         )
         parser.add_argument(
             "--format", choices=FORMATS, default="jsonl", help="format (default jsonl)"
@@ -53,8 +59,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--output",
             type=Path,
-            help="directory for one file per day; existing files are not written again, so that an "
-            "interrupted export can be continued (default: one stream to standard output)",
+            help="directory for one file per day; an existing file is kept if its day still has as "
+            "many rows, so that an interrupted export can be continued (default: one stream to "
+            "standard output)",
         )
         parser.add_argument(
             "--jobs",
@@ -68,50 +75,63 @@ class Command(BaseCommand):
 
     def handle(self, *_: object, **options: Any) -> None:
         entity = BY_NAME[options["entity"]]
-        now = clock.now()
-        window = Window.at(now, settings.ANNALS.retention_days, 0)
-        since = options["from"] or window.oldest
-        until = options["to"] or window.newest + timedelta(days=1)
+        url = settings.ANNALS.archive_url
         try:
-            parts = chosen(catalog.read(connection, [entity.table]), since, until)
-            rows, seconds = self._export(entity, parts, options)
-            self._say(f"Exported {len(parts)} days, {_rate(rows, seconds)}.")
-            if options["compare"] and rows:
-                self._compare(parts, options["jobs"], rows / seconds)
+            store = Store(url) if url else None
+            chosen = choose(_known(entity), options["from"], options["to"])
+            export = Export(entity, store, options["format"])
+            rows, seconds, failed = self._export(export, chosen.days, options)
         except BrokenPipeError:
             # The reader closed the pipe. Without this Python reports it again at its last flush.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
-        except (DatabaseError, psycopg.Error, OSError) as error:
+        except FAILURES as error:
             self.stderr.write(f"The export failed: {describe(error)}")
             sys.exit(2)
+        self._say(f"Exported {len(chosen.days) - failed} days, {_rate(rows, seconds)}.")
+        if options["compare"] and rows:
+            self._compare(chosen.days, options["jobs"], rows / seconds)
+        for missing in chosen.missing:
+            self.stderr.write(f"{entity.table} not exported: {missing}")
+        if failed:
+            sys.exit(2)
+        if chosen.missing:
+            sys.exit(1)
 
     def _export(
-        self, entity: Entity, parts: list[Partition], options: dict[str, Any]
-    ) -> tuple[int, float]:
-        """Rows and seconds."""
-        kind, folder = options["format"], options["output"]
-        begun = time.monotonic()
-        with _progress() as progress:
-            task = progress.add_task(f"export {entity.name}", total=sum(p.rows for p in parts))
+        self, export: Export, days: Sequence[Day], options: dict[str, Any]
+    ) -> tuple[int, float, int]:
+        """Rows, seconds, and how many days failed."""
+        folder, rows, failed, kept = options["output"], 0, 0, 0
+        begun, lock = time.monotonic(), Lock()
+        total = sum(day.rows for day in days)
+        with Progress(f"export {export.entity.name}, rows", total, sys.stderr) as progress:
 
-            def tick(_: Partition, rows: int) -> None:
-                progress.update(task, advance=rows)
+            def tick(done: int) -> None:
+                with lock:
+                    progress.advance(done)
 
+            counted = replace(export, tick=tick)
             if folder is None:
-                rows = to_stream(entity, parts, kind, sys.stdout.buffer, tick)
+                rows = to_stream(counted, days, sys.stdout.buffer)
             else:
-                done = list(to_directory(entity, parts, kind, folder, options["jobs"], tick))
-                rows = sum(file.rows or 0 for file in done)
-                if there := sum(file.rows is None for file in done):
-                    self._say(f"{there} days were exported before.")
-        return rows, max(time.monotonic() - begun, 1e-9)
+                for each in to_directory(counted, days, folder, options["jobs"]):
+                    rows, kept = rows + each.rows, kept + each.kept
+                    if each.error is not None:
+                        failed += 1
+                        self.stderr.write(f"{each.day.name} not exported: {describe(each.error)}")
+        if kept:
+            self._say(f"{kept} days were exported before.")
+        return rows, max(time.monotonic() - begun, 1e-9), failed
 
-    def _compare(self, parts: list[Partition], jobs: int, rate: float) -> None:
+    def _compare(self, days: Sequence[Day], jobs: int, rate: float) -> None:
         """Measure COPY TO of the same partitions without output: the upper limit."""
+        if any(day.archived is not None for day in days):
+            self._say("No comparison: some of the days are in the archive.")
+            return
         begun = time.monotonic()
         with ThreadPoolExecutor(jobs) as pool:
-            rows = sum(pool.map(_plain_copy, parts))
+            rows = sum(pool.map(_plain_copy, days))
         seconds = max(time.monotonic() - begun, 1e-9)
         self._say(
             f"Plain COPY TO: {_rate(rows, seconds)}; the export reached "
@@ -123,11 +143,23 @@ class Command(BaseCommand):
         self.stderr.write(text, self.style.SUCCESS)
 
 
-def _plain_copy(part: Partition) -> int:
+def _known(entity: Entity) -> Known:
+    """The days of a table, from the database."""
+    archived = ArchivedDay.objects.filter(table=entity.table).values_list("day", "rows")
+    return Known(
+        entity,
+        catalog.read(connection, [entity.table]),
+        dict(archived),
+        settings.ANNALS.archive_url is not None,
+        Window.at(clock.now(), settings.ANNALS.retention_days, 0),
+    )
+
+
+def _plain_copy(day: Day) -> int:
     rows = 0
     try:
         connection.ensure_connection()
-        query = sql.SQL("COPY {} TO STDOUT").format(sql.Identifier(part.name))
+        query = sql.SQL("COPY {} TO STDOUT").format(sql.Identifier(day.name))
         with connection.connection.cursor() as cursor, cursor.copy(query) as copy:
             for _ in copy:
                 rows += 1
@@ -138,15 +170,3 @@ def _plain_copy(part: Partition) -> int:
 
 def _rate(rows: int, seconds: float) -> str:
     return f"{rows:,} rows in {seconds:.1f} s ({rows / seconds:,.0f} rows/s)"
-
-
-def _progress() -> Progress:
-    """A bar on standard error if that is a terminal. The total is an estimate."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=console, disable=not console.is_terminal)
