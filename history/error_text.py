@@ -21,8 +21,9 @@ def describe(error: BaseException) -> str:
         state = cause.sqlstate
         if state is None:  # raised by the client: connection refused or lost
             return f"{name}: {_first_line(cause)}"
-        quotes = state[:2] in _QUOTING or cause.diag.message_primary is None
-        return f"{name}: SQLSTATE {state}" + ("" if quotes else f": {cause.diag.message_primary}")
+        # Without a message of the server the error was raised by Annals or by psycopg.
+        text = cause.diag.message_primary or _first_line(cause)
+        return f"{name}: SQLSTATE {state}" + ("" if state[:2] in _QUOTING else f": {text}")
     if isinstance(error, DjangoDatabaseError):
         return f"{name}: {_first_line(error)}"
     text = str(error)

@@ -342,7 +342,10 @@ def test_a_damaged_day_of_the_archive_fails_alone(tmp_path: Path, settled: str) 
     file.write_bytes(file.read_bytes()[:-100])
     code, said = failing("--output", str(tmp_path))
     assert code == 2
-    assert f"{days.partition_name(TABLE, FIRST)} not exported: {TABLE} {FIRST} cannot be" in said
+    assert (
+        f"{days.partition_name(TABLE, FIRST)} not exported: ArchiveError: {TABLE} {FIRST} cannot"
+        in said
+    )
     assert visible(tmp_path) == [
         f"{days.partition_name(TABLE, of)}.jsonl" for of in (LAST, day(-2), day(-1))
     ]
