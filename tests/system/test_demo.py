@@ -19,7 +19,7 @@ from annals.demo.client import Client
 from annals.embedded import process
 
 DEMO = Path(__file__).resolve().parents[2] / "scripts" / "demo"
-READY = "Ctrl-C ends everything"
+READY = "Ctrl-C stops everything"
 PATIENCE_S = 120
 
 pytestmark = pytest.mark.system
@@ -193,10 +193,10 @@ def test_one_demo_in_a_home_and_one_owner_of_a_port(home: Path) -> None:
         assert answer.status == 200
     second = Demo(home)
     code, text = second.end()
-    assert (code, "already runs" in text) == (1, True)
+    assert (code, "already running" in text) == (1, True)
     other = Demo(home.with_name("other"), "--port", str(port))
     code, text = other.end()
-    assert (code, f"Port {port} is taken" in text) == (1, True)
+    assert (code, f"Port {port} is in use" in text) == (1, True)
     demo.process.send_signal(signal.SIGINT)
     assert demo.end()[0] == 0
 
