@@ -27,7 +27,8 @@ LAG = Gauge(
 HALTED = Gauge("annals_halted", "1: reading stopped, too much is bad.", ["topic", "partition"])
 PAUSED = Gauge("annals_paused", "1: reading is paused until the database has caught up.")
 PARTITIONS = Gauge("annals_partitions_held", "Topic partitions that this consumer reads.")
-DATABASE_UP = Gauge("annals_database_up", "1: the last write succeeded; 0: it is being repeated.")
+DATABASE_UP = Gauge("annals_database_up", "0 while a write is repeated after an error, else 1.")
+DATABASE_UP.set(1)
 RETRIES = Counter("annals_write_retries_total", "Tries that the database did not serve.")
 
 

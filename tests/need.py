@@ -57,6 +57,14 @@ def curl() -> None:
         _missing("needs curl (Debian: curl)")
 
 
+def promtool() -> str:
+    """Prometheus' promtool."""
+    program = shutil.which("promtool")
+    if program is None:
+        _missing("needs promtool to evaluate the alert rules (Debian: prometheus)")
+    return program
+
+
 def _missing(reason: str) -> NoReturn:
     if os.environ.get("ANNALS_TEST_ALL") == "1":
         pytest.fail(f"{reason}; ANNALS_TEST_ALL=1 allows no skip", pytrace=False)

@@ -35,6 +35,8 @@ SECONDS = Histogram(
     buckets=BUCKETS,
 )
 
+STORE = StoreCollector()
+
 
 def observe(route: str, method: str, status: int, seconds: float) -> None:
     """Count one answered request. seconds: the time it took."""
@@ -58,7 +60,7 @@ def view(request: HttpRequest) -> HttpResponse:
 
 def _registries() -> Iterable[CollectorRegistry]:
     state = CollectorRegistry()
-    state.register(StoreCollector())
+    state.register(STORE)
     if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
         return REGISTRY, state
     processes = CollectorRegistry()

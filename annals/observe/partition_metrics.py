@@ -13,21 +13,34 @@ from history.partitions import runs
 from history.partitions.plan import Policy
 from history.partitions.status import status
 
-DAYS = {
-    "missing": "Days inside the window that have no partition",
-    "overdue": "Days before the window that still have a partition, held days included",
-    "pending": "Days whose detach was interrupted by an open transaction",
+# Fields of history.partitions.status.Status.
+TABLES = {
+    "annals_store_bytes": ("bytes", "Bytes on disk with indexes"),
+    "annals_store_rows": ("rows", "Estimated number of versions"),
+    "annals_store_days_ahead": (
+        "ahead",
+        "Days after today that have a partition without a gap; -1 if today has none",
+    ),
+    "annals_store_days_missing": ("missing", "Days inside the window that have no partition"),
+    "annals_store_days_overdue": (
+        "overdue",
+        "Days before the window that still have a partition, held days included",
+    ),
+    "annals_store_days_pending": (
+        "pending",
+        "Days whose detach was interrupted by an open transaction",
+    ),
 }
 
 
-def days() -> Iterator[Metric]:
-    """What maintain has to do, per table. Holds are not computed: they may need a scan of a large
+def tables() -> Iterator[Metric]:
+    """The partitions of each table. Holds are not computed: they may need a scan of a large
     quarantine, which is too slow for a scrape."""
     found = status(Policy.at(clock.now(), settings.ANNALS))
-    for name, text in DAYS.items():
-        family = GaugeMetricFamily(f"annals_store_days_{name}", text, labels=["table"])
+    for name, (field, text) in TABLES.items():
+        family = GaugeMetricFamily(name, text, labels=["table"])
         for table in found:
-            family.add_metric([table.table], getattr(table, name))
+            family.add_metric([table.table], getattr(table, field))
         yield family
 
 

@@ -1,10 +1,9 @@
 """Metrics of the store's state, read from the database at each scrape."""
 
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import groupby
-from operator import attrgetter
 
 import psycopg
 from django.db import Error as DatabaseError
@@ -14,15 +13,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from annals.observe import partition_metrics
-from history import clock
-from history.entities import ENTITIES
 from history.error_text import describe
-from history.partitions import catalog
 from ingest.completeness import figures
 from ingest.completeness.figures import Entry
 from ingest.models import Quarantined
+from ingest.quarantine.messages import UNSETTLED
 
 CONNECT_TIMEOUT_S = 2
+# Comparing the ledger with the quarantine reads the whole quarantine, too much for each scrape.
+QUARANTINE_CHECK_S = 600
 OUTCOMES = ("stored", "repeated", "expired", "quarantined")
 PLACE = ["topic", "partition"]
 
@@ -42,14 +41,17 @@ def check_reachable() -> None:
 class StoreCollector(Collector):
     """annals_store_up and, while it is 1, all other metrics of the store."""
 
+    def __init__(self) -> None:
+        self._quarantine_faults = 0
+        self._quarantine_check_due = 0.0
+
     def collect(self) -> Iterator[Metric]:
         try:
             check_reachable()
             families = [
-                *_ledger(figures.entries()),
+                *self._ledger_and_faults(),
                 _quarantine(),
-                *_partitions(),
-                *partition_metrics.days(),
+                *partition_metrics.tables(),
                 *partition_metrics.last_run(),
             ]
         except (DatabaseError, psycopg.Error) as error:
@@ -60,12 +62,27 @@ class StoreCollector(Collector):
         )
         yield from (up, *families)
 
+    def _ledger_and_faults(self) -> Iterator[Metric]:
+        entries = figures.entries(count_quarantine=False)
+        if time.monotonic() >= self._quarantine_check_due:
+            counted = figures.entries()
+            differ = [entry for entry in counted if entry.quarantined != entry.in_quarantine]
+            self._quarantine_faults = len(differ)
+            self._quarantine_check_due = time.monotonic() + QUARANTINE_CHECK_S
+        yield from _ledger(entries)
+        yield GaugeMetricFamily(
+            "annals_store_faults",
+            "Faults in the ledger (`manage.py ledger` lists them)",
+            value=len(figures.faults(entries)) + self._quarantine_faults,
+        )
+
 
 def _ledger(entries: Sequence[Entry]) -> Iterator[Metric]:
     """Counts include earlier topics of the same name; lag and state are of the current topic."""
     read = CounterMetricFamily("annals_store_read", "Messages read from Kafka", labels=PLACE)
-    became = CounterMetricFamily(
-        "annals_store_messages", "Messages by outcome", labels=[*PLACE, "became"]
+    # A gauge: a retry moves messages from quarantined to stored, and a counter must not fall.
+    became = GaugeMetricFamily(
+        "annals_store_messages", "Messages by their present outcome", labels=[*PLACE, "became"]
     )
     lag = GaugeMetricFamily("annals_store_lag", "Messages not read yet", labels=PLACE)
     halted = GaugeMetricFamily("annals_store_halted", "1 while reading is halted", labels=PLACE)
@@ -88,39 +105,16 @@ def _ledger(entries: Sequence[Entry]) -> Iterator[Metric]:
         read.add_metric(place, first)
         for outcome, count in zip(OUTCOMES, rest, strict=True):
             became.add_metric([*place, outcome], count)
-    faults = GaugeMetricFamily(
-        "annals_store_faults",
-        "Faults in the ledger (`manage.py ledger` lists them)",
-        value=len(figures.faults(entries)),
-    )
-    yield from (read, became, lag, halted, seen, faults)
+    yield from (read, became, lag, halted, seen)
 
 
 def _quarantine() -> Metric:
+    """Only unsettled messages, which are few and have an index: settled ones stay for ever."""
     family = GaugeMetricFamily(
-        "annals_store_quarantine", "Messages in quarantine", labels=["status", "reason"]
+        "annals_store_quarantine", "Unsettled messages in quarantine", labels=["status", "reason"]
     )
-    rows = Quarantined.objects.values_list("status", "reason").annotate(count=Count("id"))
+    unsettled = Quarantined.objects.filter(status__in=UNSETTLED)
+    rows = unsettled.values_list("status", "reason").annotate(count=Count("id"))
     for status, reason, count in rows.order_by("status", "reason"):
         family.add_metric([status, reason], count)
     return family
-
-
-def _partitions() -> Iterator[Metric]:
-    today = clock.now().date()
-    ahead = GaugeMetricFamily(
-        "annals_store_days_ahead",
-        "Days from today to the newest partition; negative without a partition for today",
-        labels=["table"],
-    )
-    size = GaugeMetricFamily("annals_store_bytes", "Bytes on disk with indexes", labels=["table"])
-    rows = GaugeMetricFamily("annals_store_rows", "Estimated number of versions", labels=["table"])
-    partitions = catalog.read(connection, [entity.table for entity in ENTITIES])
-    for table, group in groupby(partitions, attrgetter("table")):
-        found = list(group)
-        days = [partition.day for partition in found if partition.day is not None]
-        if days:
-            ahead.add_metric([table], (max(days) - today).days)
-        size.add_metric([table], sum(partition.bytes for partition in found))
-        rows.add_metric([table], sum(partition.rows for partition in found))
-    yield from (ahead, size, rows)

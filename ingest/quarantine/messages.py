@@ -17,6 +17,7 @@ MAX_ATTEMPTS = 10
 LONGEST_PAUSE_SECONDS = 86_400
 
 OPEN = ("new", "retrying")
+UNSETTLED = (*OPEN, "failed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,4 +145,4 @@ class _Attempt:
 
 def by_ids(selection: Selection, ids: tuple[int, ...]) -> Selection:
     """The same selection, limited to these messages; of any status that is not settled."""
-    return replace(selection, ids=ids, due_only=False, statuses=(*messages.OPEN, "failed"))
+    return replace(selection, ids=ids, due_only=False, statuses=messages.UNSETTLED)

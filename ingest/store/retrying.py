@@ -123,6 +123,7 @@ class RetryingWriter:
                 metrics.DATABASE_UP.set(1)
                 return result
             if self._abandoned.wait(pause):
+                metrics.DATABASE_UP.set(1)
                 raise Abandoned
             pause, retry = min(pause * 2, LONGEST_PAUSE_SECONDS), True
 

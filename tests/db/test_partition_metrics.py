@@ -35,18 +35,26 @@ def few_days(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "ANNALS", env.read(given))
 
 
-def test_days_are_told_for_every_table(few_days: None) -> None:
+def test_the_partitions_of_every_table_are_counted(few_days: None) -> None:
     with raw() as plain:
         for number in (-5, -4, 0):
             days.create(plain, TABLE, TODAY + timedelta(days=number))
-    found = values(list(partition_metrics.days()))
-    assert len(found) == len(partition_metrics.DAYS) * len(TABLES)
-    assert [found[f"annals_store_days_{name}", TABLE] for name in partition_metrics.DAYS] == [
-        5,
-        2,
-        0,
-    ]
+    found = values(list(partition_metrics.tables()))
+    assert len(found) == len(partition_metrics.TABLES) * len(TABLES)
+    names = ("missing", "overdue", "pending")
+    assert [found[f"annals_store_days_{name}", TABLE] for name in names] == [5, 2, 0]
     assert found["annals_store_days_missing", TABLES[1]] == 6
+
+
+@pytest.mark.parametrize("numbers, ahead", [((0, 1, 2), 2), ((0, 2), 0), ((0,), 0), ((1, 2), -1)])
+def test_days_ahead_are_those_without_a_gap(
+    few_days: None, numbers: tuple[int, ...], ahead: int
+) -> None:
+    with raw() as plain:
+        for number in numbers:
+            days.create(plain, TABLE, TODAY + timedelta(days=number))
+    found = values(list(partition_metrics.tables()))
+    assert found["annals_store_days_ahead", TABLE] == ahead
 
 
 def test_the_latest_run_is_told(few_days: None) -> None:

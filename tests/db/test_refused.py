@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+import psycopg
 import pytest
+from prometheus_client import REGISTRY
 from psycopg import errors
 
 from history.entities import BY_NAME
@@ -15,9 +18,10 @@ from ingest.source.message import TopicPartition
 from ingest.store import ledger
 from ingest.store.connect import connect
 from ingest.store.ledger import Connection
-from ingest.store.retrying import RetryingWriter
+from ingest.store.retrying import Abandoned, RetryingWriter
 from ingest.store.sqlstate import Cause
 from ingest.store.transaction import Writer
+from tests.consuming import until
 from tests.db.ingested import Ingested, counts, faults, ids, ingested, quarantined, query
 from tests.messages import PARTICIPANT, value, with_data
 from tests.unit.test_sqlstate import NOTABLE
@@ -224,3 +228,25 @@ def test_a_good_row_among_bad_ones_of_its_key_is_stored(ingested: Ingested) -> N
     differing = [held for held in quarantined() if held["reason"] == "divergent_duplicate"]
     assert [held["offset"] for held in differing] == [1, 44]
     assert faults() == []
+
+
+def test_the_metric_of_the_database_is_0_only_while_a_write_is_repeated(
+    ingested: Ingested,
+) -> None:
+    def away() -> Connection:
+        raise psycopg.OperationalError("away")
+
+    writer = RetryingWriter(Writer(away))
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(writer.write, ingested.batch(value()), ingested.claims, {})
+        try:
+            until(lambda: database_up() == 0, "the metric is 0")
+        finally:
+            writer.abandon()
+        with pytest.raises(Abandoned):
+            writing.result()
+    assert database_up() == 1
+
+
+def database_up() -> float | None:
+    return REGISTRY.get_sample_value("annals_database_up")

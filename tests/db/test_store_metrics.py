@@ -1,17 +1,28 @@
 """What Prometheus and an orchestrator are told about the store."""
 
-from datetime import UTC, datetime
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.core.management import call_command
 from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
 from annals import env
 from annals.embedded import process
+from annals.observe.store_metrics import StoreCollector
+from history.window import Window
 from ingest.models import Ledger, Quarantined
+from ingest.quarantine.messages import Selection
+from ingest.quarantine.retry import retry
+from ingest.store.connect import connect
+from tests.db.ingested import Ingested, ingested
+from tests.messages import NOW, WINDOW, value
+
+__all__ = ["ingested"]
 
 pytestmark = pytest.mark.django_db
 makes_days = pytest.mark.django_db(transaction=True)  # which needs autocommit
@@ -119,9 +130,32 @@ def test_counts_go_on_when_a_topic_is_made_again(client: Client) -> None:
     ledger("new", read=3, stored=3, high_watermark=10)
     found = samples(client)
     assert found["annals_store_read_total", "0", TOPIC] == 10
-    assert found["annals_store_messages_total", "stored", "0", TOPIC] == 8
+    assert found["annals_store_messages", "stored", "0", TOPIC] == 8
     assert found["annals_store_lag", "0", TOPIC] == 7
     assert found["annals_store_faults",] == 0
+
+
+def test_no_counter_falls_when_a_retry_stores_a_message(ingested: Ingested) -> None:
+    ingested.write(b"bad")
+    batch = ingested.batch()
+    ingested.fill(batch, value(id="a"), window=Window.at(NOW - timedelta(days=30), 30, 1))
+    ingested.store(batch)
+    before = counters()
+    assert before
+    with connect() as plain:
+        assert sum(retry(plain, Selection(), WINDOW), Counter())["stored"] == 1
+    after = counters()
+    assert [sample for sample in before if after[sample] < before[sample]] == []
+
+
+def counters() -> dict[tuple[str, ...], float]:
+    """The samples of all counters of the store."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in StoreCollector().collect()
+        if family.type == "counter"
+        for sample in family.samples
+    }
 
 
 def test_sums_that_do_not_add_up_are_a_fault(client: Client) -> None:
@@ -129,15 +163,54 @@ def test_sums_that_do_not_add_up_are_a_fault(client: Client) -> None:
     assert samples(client)["annals_store_faults",] == 1
 
 
-def test_quarantine_by_status_and_reason(client: Client) -> None:
-    for offset, reason in enumerate(["not_json", "not_json", "too_long"]):
-        Quarantined.objects.create(
-            topic=TOPIC, topic_id="", partition=0, offset=offset, reason=reason,
-            detail="", first_seen=datetime.now(UTC),
-        )  # fmt: skip
+def test_unsettled_messages_by_status_and_reason(client: Client) -> None:
+    quarantine("not_json", "new", "new", "retrying", "resolved")
+    quarantine("too_long", "failed", "discarded")
     found = samples(client)
-    assert found["annals_store_quarantine", "not_json", "new"] == 2
-    assert found["annals_store_quarantine", "too_long", "new"] == 1
+    assert {key[1:]: n for key, n in found.items() if key[0] == "annals_store_quarantine"} == {
+        ("not_json", "new"): 2,
+        ("not_json", "retrying"): 1,
+        ("too_long", "failed"): 1,
+    }
+
+
+def test_a_message_that_is_not_in_quarantine_is_a_fault() -> None:
+    ledger("new", read=1, quarantined=1)
+    assert faults(StoreCollector()) == 1
+    quarantine("not_json", "new", topic_id="new")
+    assert faults(StoreCollector()) == 0
+
+
+def test_only_the_first_of_many_scrapes_reads_settled_messages() -> None:
+    quarantine("not_json", "new", "resolved")
+    collector = StoreCollector()
+    with CaptureQueriesContext(connection) as first:
+        list(collector.collect())
+    with CaptureQueriesContext(connection) as second:
+        list(collector.collect())
+    assert len([sql for sql in of_quarantine(first) if UNSETTLED_ONLY not in sql]) == 1
+    assert of_quarantine(second)
+    assert all(UNSETTLED_ONLY in sql for sql in of_quarantine(second))
+
+
+UNSETTLED_ONLY = """"status" IN ('new', 'retrying', 'failed')"""
+
+
+def of_quarantine(captured: CaptureQueriesContext) -> list[str]:
+    return [query["sql"] for query in captured if "ingest_quarantine" in query["sql"]]
+
+
+def quarantine(reason: str, *statuses: str, topic_id: str = "") -> None:
+    for status in statuses:
+        Quarantined.objects.create(
+            topic=TOPIC, topic_id=topic_id, partition=0, offset=Quarantined.objects.count(),
+            reason=reason, status=status, detail="", first_seen=datetime.now(UTC),
+        )  # fmt: skip
+
+
+def faults(collector: StoreCollector) -> float:
+    (family,) = [each for each in collector.collect() if each.name == "annals_store_faults"]
+    return family.samples[0].value
 
 
 @makes_days

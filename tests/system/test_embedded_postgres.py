@@ -179,7 +179,7 @@ def test_a_start_that_fails_says_why(tmp_path: Path) -> None:
 def test_data_of_another_major_version_is_refused_by_name(server: Postgres) -> None:
     server.stop()
     (server.data / "PG_VERSION").write_text("12\n")
-    with pytest.raises(EmbeddedError, match="made by PostgreSQL 12"):
+    with pytest.raises(EmbeddedError, match="created by PostgreSQL 12"):
         server.start()
 
 

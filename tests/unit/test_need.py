@@ -1,4 +1,4 @@
-"""A machine without Java, Maven or Chromium: tests say why they skip, CI lets none skip."""
+"""Without Java, Maven, Chromium or promtool tests are skipped with the reason; in CI they fail."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,13 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize(
-    "needed, named", [(need.java, "Java 17"), (need.maven, "Maven"), (need.chromium, "Chromium")]
+    "needed, named",
+    [
+        (need.java, "Java 17"),
+        (need.maven, "Maven"),
+        (need.chromium, "Chromium"),
+        (need.promtool, "promtool"),
+    ],
 )
 def test_what_is_missing_skips_or_fails_by_name(
     needed: Callable[[], object], named: str, monkeypatch: pytest.MonkeyPatch

@@ -20,11 +20,10 @@ from history.window import Window
 from ingest.management.commands.consume import decoding
 from ingest.models import Ledger, Quarantined
 from ingest.quarantine import messages
-from ingest.quarantine.messages import OPEN, Selection
+from ingest.quarantine.messages import UNSETTLED, Selection
 from ingest.quarantine.retry import by_ids, retry
 from ingest.store.connect import connect
 
-UNSETTLED = (*OPEN, "failed")
 PLACE = ("topic", "partition", "offset")
 SHOWN = (
     *(*PLACE, "timestamp", "reason", "detail", "status", "attempts"),

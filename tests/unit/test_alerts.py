@@ -1,0 +1,293 @@
+"""Every alert of docker/prometheus/rules.yaml fires and clears, as promtool computes it."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import need
+
+RULES = Path(__file__).parents[2] / "docker/prometheus/rules.yaml"
+PLACE = 'topic="t",partition="0"'
+OTHER = 'topic="t",partition="1"'
+CONSUMERS = 'up{job="annals-consume",instance="c"}'
+WEB = 'up{job="annals-web",instance="w"}'
+
+
+@dataclass(frozen=True)
+class Case:
+    """Samples under which an alert is quiet at one time, fires later and is quiet again.
+
+    series: promtool's notation, `start+stepxcount`, one sample per `interval`. Times are minutes.
+    labels: those of the alert besides its severity. summary: its text.
+    """
+
+    alert: str
+    series: dict[str, str]
+    quiet: tuple[int, ...]
+    fires: tuple[int, ...]
+    clears: int
+    summary: str
+    labels: dict[str, str] = field(default_factory=dict)
+    interval: str = "1m"
+
+
+def web(name: str, labels: str, values: str) -> dict[str, str]:
+    """The same series from two web processes: an alert must not count it twice."""
+    given = f"{labels}," if labels else ""
+    return {f'{name}{{{given}instance="{each}"}}': values for each in ("w1", "w2")}
+
+
+CASES = [
+    Case(
+        "AnnalsDown",
+        {CONSUMERS: "1+0x30", WEB: "1+0x5 0+0x5 1+0x20"},
+        quiet=(5, 7),
+        fires=(9,),
+        clears=14,
+        labels={"job": "annals-web", "instance": "w"},
+        summary="annals-web w does not answer",
+    ),
+    Case(
+        "AnnalsDown",
+        {WEB: "1+0x30", CONSUMERS: "1+0x5 _x10 1+0x10"},
+        quiet=(5,),
+        fires=(14,),
+        clears=18,
+        labels={"job": "annals-consume"},
+        summary="annals-consume  does not answer",
+    ),
+    Case(
+        "AnnalsDatabaseDown",
+        {
+            'annals_store_up{instance="w1"}': "1+0x30",
+            'annals_store_up{instance="w2"}': "1+0x5 0+0x5 1+0x10",
+        },
+        quiet=(5, 6),
+        fires=(8,),
+        clears=13,
+        summary="PostgreSQL does not answer; the consumer waits and loses nothing",
+    ),
+    Case(
+        "AnnalsWritesFail",
+        {
+            'annals_database_up{instance="c1"}': "1+0x5 0+0x5 1+0x10",
+            'annals_database_up{instance="c2"}': "1+0x30",
+        },
+        quiet=(5, 7),
+        fires=(9,),
+        clears=13,
+        labels={"instance": "c1"},
+        summary="The consumer c1 cannot write: the database refuses or is away",
+    ),
+    Case(
+        "AnnalsWritesRetried",
+        {'annals_write_retries_total{instance="c1"}': "0+0x10 0+2x20 40+0x40"},
+        quiet=(10, 16),
+        fires=(30,),
+        clears=60,
+        labels={"instance": "c1"},
+        summary="The consumer c1 repeated 30 writes in 15 minutes",
+    ),
+    Case(
+        "AnnalsDaysRunOut",
+        {
+            **web("annals_store_days_ahead", 'table="a"', "14+0x200"),
+            **web("annals_store_days_ahead", 'table="b"', "3+0x10 2+0x100 14+0x30"),
+        },
+        quiet=(10, 60),
+        fires=(80,),
+        clears=115,
+        summary="Only 2 days ahead have partitions: does maintain run?",
+    ),
+    Case(
+        "AnnalsMaintainFails",
+        {
+            **web("annals_maintain_exit_code", "", "1+0x5 2+0x20 0+0x10"),
+            **web("annals_maintain_timestamp_seconds", "", "0+60x40"),
+            **web("annals_store_up", "", "1+0x40"),
+        },
+        quiet=(5, 9),
+        fires=(12, 25),
+        clears=28,
+        summary="partitions maintain failed, or has not run for 26 hours",
+    ),
+    Case(
+        "AnnalsMaintainFails",
+        {
+            **web("annals_maintain_exit_code", "", "0+0x400"),
+            **web("annals_maintain_timestamp_seconds", "", "0+0x330 100000+0x60"),
+            **web("annals_store_up", "", "1+0x400"),
+        },
+        quiet=(60, 25 * 60),
+        fires=(27 * 60,),
+        clears=30 * 60,
+        interval="5m",
+        summary="partitions maintain failed, or has not run for 26 hours",
+    ),
+    Case(
+        "AnnalsMaintainFails",
+        {
+            **web("annals_store_up", "", "0+0x10 1+0x40"),
+            **web("annals_maintain_timestamp_seconds", "", "_x20 1200+0x10"),
+        },
+        quiet=(10,),
+        fires=(18,),
+        clears=22,
+        summary="partitions maintain failed, or has not run for 26 hours",
+    ),
+    Case(
+        "AnnalsDaysHeld",
+        web("annals_maintain_held", "", "0+0x10 4+0x70 0+0x10"),
+        quiet=(10, 60),
+        fires=(75,),
+        clears=84,
+        summary="4 partitions are held for unsettled messages",
+    ),
+    Case(
+        "AnnalsDaysNotDropped",
+        {
+            **web("annals_store_days_overdue", 'table="a"', "1+0x120 3+0x360 1+0x100"),
+            **web("annals_store_days_overdue", 'table="b"', "1+0x600"),
+            **web("annals_maintain_held", "", "2+0x600"),
+        },
+        quiet=(10 * 60, 30 * 60),
+        fires=(39 * 60,),
+        clears=43 * 60,
+        interval="5m",
+        summary="2 partitions are older than retention and not held",
+    ),
+    Case(
+        "AnnalsHalted",
+        {
+            **web("annals_store_halted", PLACE, "0+0x5 1+0x5 0+0x5"),
+            **web("annals_store_halted", OTHER, "0+0x20"),
+        },
+        quiet=(5,),
+        fires=(7,),
+        clears=12,
+        labels={"topic": "t", "partition": "0"},
+        summary="t [0] is halted: too many bad messages",
+    ),
+    Case(
+        "AnnalsDoesNotAddUp",
+        web("annals_store_faults", "", "0+0x5 3+0x5 0+0x5"),
+        quiet=(5, 6),
+        fires=(8,),
+        clears=12,
+        summary="3 faults in the ledger: manage.py ledger lists them",
+    ),
+    Case(  # one of two consumers hangs: the other still reports on its own partition
+        "AnnalsConsumerSilent",
+        {
+            **web("annals_store_seen_timestamp_seconds", PLACE, "0+60x10 600+0x10 1260+60x20"),
+            **web("annals_store_seen_timestamp_seconds", OTHER, "0+60x60"),
+        },
+        quiet=(10, 14),
+        fires=(17, 20),
+        clears=22,
+        labels={"topic": "t"},
+        summary="t: no consumer has reported on 1 partitions for 5 minutes",
+    ),
+    Case(
+        "AnnalsNothingRead",
+        {
+            **web("annals_store_read_total", PLACE, "0+10x10 100+0x40 100+10x30"),
+            **web("annals_store_read_total", OTHER, "0+10x90"),
+            **web("annals_store_lag", PLACE, "5+0x90"),
+            **web("annals_store_lag", OTHER, "5+0x90"),
+            **web("annals_store_halted", PLACE, "0+0x90"),
+        },
+        quiet=(10, 35),
+        fires=(45,),
+        clears=60,
+        labels={"topic": "t"},
+        summary="t: 1 partitions have unread messages, and none is read",
+    ),
+    Case(
+        "AnnalsLagGrows",
+        {
+            **web("annals_store_lag", PLACE, "3000+0x10 3000+500x40 0+0x30"),
+            **web("annals_store_lag", OTHER, "3000+0x10 3000+500x40 0+0x30"),
+        },
+        quiet=(10, 20),
+        fires=(40,),
+        clears=55,
+        summary="35000 messages are unread, and the number grows",
+    ),
+    Case(  # a message whose retry is scheduled is not settled
+        "AnnalsQuarantine",
+        {
+            **web("annals_store_quarantine", 'status="new",reason="not_json"', "2+0x10 0+0x20"),
+            **web("annals_store_quarantine", 'status="retrying",reason="not_json"',
+                  "0+0x10 2+0x10 stale"),
+        },
+        quiet=(4,),
+        fires=(6, 10, 15, 20),
+        clears=23,
+        labels={"reason": "not_json"},
+        summary="2 messages in quarantine: not_json",
+    ),
+    Case(
+        "AnnalsErrors",
+        {
+            'annals_http_requests_total{status="200"}': "0+90x60",
+            'annals_http_requests_total{status="500"}': "0+0x10 0+10x20 200+0x30",
+        },
+        quiet=(10, 15),
+        fires=(25,),
+        clears=38,
+        summary="10% of the answers are errors",
+    ),
+]  # fmt: skip
+
+
+def rules() -> dict[str, dict[str, Any]]:
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    return {rule["alert"]: rule for group in groups for rule in group["rules"]}
+
+
+def expectations(case: Case) -> list[dict[str, Any]]:
+    rule = rules()[case.alert]
+    firing = {
+        "exp_labels": {**rule["labels"], **case.labels},
+        "exp_annotations": {"summary": case.summary},
+    }
+    moments = [*((m, []) for m in case.quiet), *((m, [firing]) for m in case.fires)]
+    return [
+        {"alertname": case.alert, "eval_time": f"{minute}m", "exp_alerts": expected}
+        for minute, expected in [*moments, (case.clears, [])]
+    ]
+
+
+def test_every_alert_has_a_case() -> None:
+    assert {case.alert for case in CASES} == set(rules())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.alert)
+def test_it_fires_and_clears(case: Case, tmp_path: Path) -> None:
+    promtool = need.promtool()
+    given = [{"series": name, "values": values} for name, values in case.series.items()]
+    file = tmp_path / "test.yaml"
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "rule_files": [str(RULES)],
+                "evaluation_interval": "1m",
+                "tests": [
+                    {
+                        "interval": case.interval,
+                        "input_series": given,
+                        "alert_rule_test": expectations(case),
+                    }
+                ],
+            }
+        )
+    )
+    done = subprocess.run([promtool, "test", "rules", file], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
