@@ -130,6 +130,7 @@ def leaf(found: Leaf, output: Output) -> Answer:
     """A leaf of the newest snapshot and who last changed it."""
     return {
         "path": found.path,
+        "keyPath": found.key_path,
         "value": found.value,
         "label": found.label.text(output.language) if found.label else None,
         **origin(found.origin, output),

@@ -170,7 +170,15 @@ COMPONENTS: dict[str, Schema] = {
         {
             **VERSION_REQUIRED,
             "blame": list_of(
-                object_of({"path": TEXT, "value": ANYTHING, "label": nullable(TEXT), **ORIGIN})
+                object_of(
+                    {
+                        "path": TEXT,
+                        "keyPath": TEXT,
+                        "value": ANYTHING,
+                        "label": nullable(TEXT),
+                        **ORIGIN,
+                    }
+                )
             ),
             "completeness": ref("Completeness"),
         },

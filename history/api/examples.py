@@ -77,7 +77,15 @@ FIELD = {
 }
 BLAME = {
     **SNAPSHOT,
-    "blame": [{"path": "/rate", "value": "17.9", "label": "Процентная ставка", **ORIGIN}],
+    "blame": [
+        {
+            "path": "/rate",
+            "keyPath": "/rate",
+            "value": "17.9",
+            "label": "Процентная ставка",
+            **ORIGIN,
+        }
+    ],
     "completeness": COMPLETENESS,
 }
 APPLICATION = {

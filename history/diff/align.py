@@ -1,9 +1,11 @@
 """Matches the items of a new list with those of the old list."""
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
+from history.diff import own_keys
 from history.diff.equal import fingerprint, identical
+from history.diff.path import name_item
 from history.diff.sequence import Pairs, common, increasing
 from history.diff.similarity import Similarity
 from history.exactjson import Json
@@ -18,7 +20,9 @@ class Alignment:
     `source`: for each new index the old index of the same item, or -1 for an added item.
     `gone`: the old indexes of removed items, ascending. `moved`: the new indexes of items that
     changed their order among the others. `unsure`: the new indexes of items that may differ from
-    their source. `key`: the identity field, "" without one; `names` and `old_names`: its values.
+    their source.
+    `key`: the field that identifies all items, and `names` and `old_names` its values. If there is
+    none, `key` is "" and the names are segments of key paths, "" for an item without a key.
     """
 
     source: list[int]
@@ -29,9 +33,26 @@ class Alignment:
     names: list[str] | None = None
     old_names: list[str] | None = None
 
+    def segment(self, index: int) -> str:
+        """The segment for an item of the new list in a key path."""
+        return _segment(self.key, self.names, index)
+
+    def old_segment(self, index: int) -> str:
+        """The segment for an item of the old list in a key path."""
+        return _segment(self.key, self.old_names, index)
+
+
+def _segment(key: str, names: list[str] | None, index: int) -> str:
+    if not names:
+        return str(index)
+    if key:
+        return name_item(key, names[index])
+    return names[index] or str(index)
+
 
 def align(old: Items, new: Items, keys: tuple[str, ...], similarity: Similarity) -> Alignment:
-    """Matches the items by the first usable key, else by their content."""
+    """Matches the items by the first key that all have, else each by its own key, else by
+    content."""
     for key in keys:
         old_names = _names(old, key)
         if old_names is None:
@@ -39,7 +60,10 @@ def align(old: Items, new: Items, keys: tuple[str, ...], similarity: Similarity)
         names = _names(new, key)
         if names is not None:
             return _by_key(key, old_names, names)
-    return _by_value(old, new, similarity)
+    matched = own_keys.match(old, new, keys)
+    if matched is None:
+        return _by_value(old, new, (), similarity)
+    return _by_own_key(old, new, keys, similarity, matched)
 
 
 def _names(items: Items, key: str) -> list[str] | None:
@@ -56,6 +80,23 @@ def _names(items: Items, key: str) -> list[str] | None:
         else:
             return None
     return found if len(set(found)) == len(found) else None
+
+
+def _by_own_key(
+    old: Items, new: Items, keys: tuple[str, ...], similarity: Similarity, matched: own_keys.Matched
+) -> Alignment:
+    """The items with a key of their own as matched; the rest by content."""
+    source = [matched.source.get(index, -1) for index in range(len(new))]
+    taken = set(matched.source.values())
+    left = [index for index in range(len(old)) if index not in taken]
+    came = [index for index, origin in enumerate(source) if origin < 0]
+    rest = _by_value([old[i] for i in left], [new[i] for i in came], keys, similarity)
+    changed = {*matched.source, *(came[i] for i in range(len(came)) if i in rest.unsure)}
+    for index, origin in zip(came, rest.source, strict=True):
+        source[index] = left[origin] if origin >= 0 else -1
+    gone = [left[index] for index in rest.gone]
+    moved = _movers(source)
+    return Alignment(source, gone, moved, changed, "", matched.names, matched.old_names)
 
 
 def _by_key(key: str, old_names: list[str], names: list[str]) -> Alignment:
@@ -76,7 +117,7 @@ def _movers(source: list[int]) -> set[int]:
     return {index for _, index in kept if index not in stay}
 
 
-def _by_value(old: Items, new: Items, similarity: Similarity) -> Alignment:
+def _by_value(old: Items, new: Items, keys: tuple[str, ...], similarity: Similarity) -> Alignment:
     head, tail = _equal_ends(old, new)
     old_end, new_end = len(old) - tail, len(new) - tail
     source = [*range(head), *[-1] * (new_end - head), *range(old_end, len(old))]
@@ -97,12 +138,35 @@ def _by_value(old: Items, new: Items, similarity: Similarity) -> Alignment:
         came = [j + head for j in range(last_new, stay_new) if source[j + head] < 0]
         last_old, last_new = stay_old + 1, stay_new + 1
         if left and came:
-            for a, b in similarity.pair([old[i] for i in left], [new[j] for j in came]):
-                source[came[b]] = left[a]
-                changed.add(came[b])
+            for i, j in _similar(old, new, left, came, keys, similarity):
+                source[j] = i
+                changed.add(j)
     kept = set(source)
     gone = [index for index in range(head, old_end) if index not in kept]
     return Alignment(source, gone, _movers(source), changed)
+
+
+def _similar(
+    old: Items,
+    new: Items,
+    left: list[int],
+    came: list[int],
+    keys: tuple[str, ...],
+    similarity: Similarity,
+) -> Iterator[tuple[int, int]]:
+    """Old and new indexes of items that are one changed item; first among those without a key."""
+    if keys:
+        plain_left = [i for i in left if not own_keys.has(old[i], keys)]
+        plain_came = [j for j in came if not own_keys.has(new[j], keys)]
+        pairs = similarity.pair([old[i] for i in plain_left], [new[j] for j in plain_came])
+        for a, b in pairs:
+            yield plain_left[a], plain_came[b]
+        done_left, done_came = {plain_left[a] for a, _ in pairs}, {plain_came[b] for _, b in pairs}
+        left = [i for i in left if i not in done_left]
+        came = [j for j in came if j not in done_came]
+    for a, b in similarity.pair([old[i] for i in left], [new[j] for j in came]):
+        if not own_keys.conflict(old[left[a]], new[came[b]], keys):
+            yield left[a], came[b]
 
 
 def _equal_ends(old: Items, new: Items) -> tuple[int, int]:

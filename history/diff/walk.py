@@ -7,7 +7,7 @@ from history.diff.change import MISSING, Change, Diff, Maybe, Operation
 from history.diff.changed_keys import ChangedKey, changed_keys, with_removed
 from history.diff.equal import equal_numbers, fingerprint, identical
 from history.diff.identity import DEFAULT, Identity
-from history.diff.path import escape, name_item, name_key
+from history.diff.path import escape, name_key
 from history.diff.restructure import restructure
 from history.diff.similarity import Similarity
 from history.exactjson import Json, dumps
@@ -152,7 +152,7 @@ class _Walk:
         origin, after = places.source[index], new[index]
         there = f"{path}/{index}"
         if places.names:
-            name = f"{named}/{name_item(places.key, places.names[index])}"
+            name = f"{named}/{places.segment(index)}"
         else:
             name = there if named is path else f"{named}/{index}"
         if origin < 0:
@@ -170,8 +170,8 @@ class _Walk:
     ) -> None:
         _, was, named = place
         for index in indexes:
-            name = name_item(places.key, places.old_names[index]) if places.old_names else index
-            self.changes.append(Change(f"{was}/{index}", f"{named}/{name}", "removed", old[index]))
+            name = f"{named}/{places.old_segment(index)}"
+            self.changes.append(Change(f"{was}/{index}", name, "removed", old[index]))
 
     def replaced(self, old: Maybe, new: Maybe, path: str, named: str) -> None:
         self.changes.append(Change(path, named, "changed", old, new))

@@ -9,14 +9,12 @@ from typing import Any, Generic, TypeVar
 from history.diff import Identity
 from history.diff.align import align
 from history.diff.equal import equal_numbers, identical
+from history.diff.leaves import MAX_DEPTH
 from history.diff.path import escape
 from history.diff.similarity import Similarity
 from history.exactjson import Json
 
 V = TypeVar("V")
-
-# Values nested deeper than this count as one leaf; recursion must stay within the stack.
-MAX_DEPTH = 200
 
 
 @dataclass(slots=True)
@@ -91,20 +89,20 @@ class Blame(Generic[V]):
 
     def _resolve(self, part: _Part, value: Json, version: V) -> None:
         if part.parts is None:
-            for path, _ in leaves(value, part.path):
+            for path, _ in _leaves(value, part.path):
                 self._report(path, version)
             return
         for key, inner in part.parts.items():
             self._resolve(inner, _item(value, key), version)
 
 
-def leaves(value: Json, path: str = "") -> Iterator[tuple[str, Json]]:
+def _leaves(value: Json, path: str = "") -> Iterator[tuple[str, Json]]:
     """Pointer and value of every leaf, in document order."""
     if type(value) not in (dict, list) or not value or path.count("/") >= MAX_DEPTH:
         yield path, value
         return
     for _, below, inner in _inside(path, value):
-        yield from leaves(inner, below)
+        yield from _leaves(inner, below)
 
 
 def _inside(path: str, value: Json) -> Iterator[tuple[str | int, str, Json]]:

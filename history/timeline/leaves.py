@@ -8,13 +8,14 @@ from datetime import datetime
 
 from history import labels, people
 from history.diff import MISSING, Maybe, differs, find
+from history.diff.leaves import leaves
 from history.entities import Entity
 from history.exactjson import Json
 from history.labels import Label
 from history.people import Author
 from history.record import ChangeType
 from history.timeline import compose, paging, retention, token
-from history.timeline.blame import Blame, leaves
+from history.timeline.blame import Blame
 from history.timeline.chain import chain
 from history.timeline.neighbours import Pair, Place
 from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, NoVersionError
@@ -37,9 +38,12 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A leaf of the newest snapshot: pointer, value, label, and who last changed it."""
+    """A leaf of the newest snapshot: its paths as in history.diff.leaves, value, label, and who
+    last changed it."""
 
     path: str
+    key_path: str
+    history_path: str
     value: Json
     label: Label | None
     origin: Origin
@@ -64,7 +68,8 @@ def blame(entity: Entity, id: str) -> Blamed:
         raise NoVersionError(f"the store has no version of {entity.name} {id}")
     data = parse(first.row.data)
     blamed: dict[str, Pair] = {}
-    walk: Blame[Pair] = Blame(data, compose.identity(entity), blamed.__setitem__)
+    identity = compose.identity(entity)
+    walk: Blame[Pair] = Blame(data, identity, blamed.__setitem__)
     while pair.before is not None and not walk.done:
         walk.step(parse(pair.before.data), pair)
         pair = next(pairs, Pair(entity, pair.before, None))
@@ -72,8 +77,8 @@ def blame(entity: Entity, id: str) -> Blamed:
     origins = _origins(blamed.values())
     catalogue = labels.catalogue()
     found = tuple(
-        Leaf(path, value, catalogue.find(entity.name, path), origins[blamed[path].place])
-        for path, value in leaves(data)
+        Leaf(*leaf, catalogue.find(entity.name, leaf.path), origins[blamed[leaf.path].place])
+        for leaf in leaves(data, identity)
     )
     return Blamed(compose.versions([first], frozenset())[0], found)
 

@@ -166,6 +166,35 @@ def test_children_that_share_a_key_are_matched_by_content() -> None:
     ]
 
 
+def test_a_child_keeps_its_key_beside_others_without_one() -> None:
+    plain = {"name": "?", "role": "x"}
+    assert told(people(ANNA, plain), people(plain, {**ANNA, "name": "Ада"})) == [
+        ("moved", "/participants/[pid=8f3a]", 0, 1),
+        ("changed", "/participants/[pid=8f3a]/name", "Анна", "Ада"),
+    ]
+    # Two keys that differ are two children, however much the rest is alike.
+    assert told(people(ANNA, plain), people({**ANNA, "pid": "new"}, plain)) == [
+        ("removed", "/participants/[pid=8f3a]", ANNA),
+        ("added", "/participants/[pid=new]", {**ANNA, "pid": "new"}),
+    ]
+    assert told(people(ANNA, plain), people(ANNA, {**plain, "pid": "new"})) == [
+        ("added", "/participants/[pid=new]/pid", "new")
+    ]
+
+
+def test_a_child_keeps_its_key_beside_others_that_share_one() -> None:
+    twin = {"pid": "same", "n": 1}
+    assert told(people(twin, ANNA, twin), people({**ANNA, "name": "Ада"}, twin, twin)) == [
+        ("changed", "/participants/[pid=8f3a]/name", "Анна", "Ада"),
+        ("moved", "/participants/1", 0, 1),
+    ]
+    both = {"pid": "same", "id": 1, "n": 1}
+    assert told(people(both, twin), people(twin, {**both, "n": 2})) == [
+        ("moved", "/participants/[id=1]", 0, 1),
+        ("changed", "/participants/[id=1]/n", 1, 2),
+    ]
+
+
 def test_items_without_keys_are_matched_by_likeness() -> None:
     old = [{"type": "passport", "no": "1", "by": "МВД"}, {"type": "SNILS", "no": "2", "by": "ПФР"}]
     new = [

@@ -24,7 +24,8 @@ from history.timeline import Leaf, Origin
 @dataclass(frozen=True, slots=True)
 class Line:
     """One leaf. trail and label as in rows.Row. who: the person, or the service where there was
-    no person. utc: since when. url: the versions that changed it."""
+    no person. utc: since when. url: the versions that changed it, or the list that it stands in;
+    may be empty."""
 
     trail: Sequence[str]
     label: str
@@ -68,7 +69,7 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
 
 def _line(entity: Entity, id: str, leaf: Leaf, data: Json, service: str) -> Line:
     fields: Fields = fields_of(entity)
-    names = steps(leaf.path, data, fields) or [""]
+    names = steps(leaf.key_path, data, fields) or [""]
     origin = leaf.origin
     return Line(
         trail=names[:-1],
@@ -78,6 +79,6 @@ def _line(entity: Entity, id: str, leaf: Leaf, data: Json, service: str) -> Line
         origin=origin,
         who=origin.author.name if origin.author else service,
         utc=utc(origin.updated_at),
-        url=links.timeline(entity, id, {"path": leaf.path}) if leaf.path else "",
+        url=links.timeline_of_path(entity, id, leaf.history_path),
         version_url=links.snapshot(entity, id, origin.version),
     )

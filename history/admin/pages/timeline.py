@@ -130,4 +130,4 @@ def _children(source: Source) -> list[Child]:
 
 
 def _only_path(kept: Mapping[str, str], entity: Entity, id: str, path: str) -> str:
-    return links.timeline(entity, id, {**kept, "path": path}) if path else ""
+    return links.timeline_of_path(entity, id, path, kept)

@@ -41,7 +41,7 @@ class FilterForm(forms.Form):
     path = forms.CharField(
         label=_("Field"),
         required=False,
-        max_length=1000,
+        strip=False,  # a key may begin or end with a blank
         widget=forms.TextInput(attrs={"placeholder": "/rate", "autocomplete": "off"}),
     )
     tz = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
@@ -61,7 +61,7 @@ class FilterForm(forms.Form):
         self.use_required_attribute = False
 
     def clean_path(self) -> str:
-        path: str = self.cleaned_data["path"].strip()
+        path: str = self.cleaned_data["path"].lstrip()
         return path if not path or path.startswith("/") else f"/{path}"
 
     def clean_tz(self) -> str:

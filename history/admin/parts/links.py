@@ -7,12 +7,24 @@ from django.urls import reverse
 
 from history.entities import Entity
 
+# Servers and proxies take a request line of about 8 KB.
+LONGEST = 8000
+
 
 def timeline(entity: Entity, id: str, query: Mapping[str, str | int] | None = None) -> str:
     """The timeline. The long form for an id with a slash: it may end like the address of another
     page."""
     name = "admin:history_versions" if "/" in id else "admin:history_timeline"
     return _with(reverse(name, args=[entity, id]), query)
+
+
+def timeline_of_path(
+    entity: Entity, id: str, path: str, query: Mapping[str, str | int] | None = None
+) -> str:
+    """The timeline with only the versions that changed this path; empty for the whole document,
+    and for a path that is too long for an address."""
+    address = timeline(entity, id, {**(query or {}), "path": path}) if path else ""
+    return address if len(address) <= LONGEST else ""
 
 
 def application(id: str, query: Mapping[str, str | int] | None = None) -> str:

@@ -1,0 +1,93 @@
+"""Who changed which field: every link leads to the version that the line names."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from tests.db.screens import A1, support
+from tests.db.store import Store
+
+__all__ = ["support"]
+
+LINE = re.compile(
+    r"<tr>\s*<th scope=\"row\">(.*?)</th>.*?<a class=\"note\" href=\"[^\"]*/(\d+)/\"", re.DOTALL
+)
+LINK = re.compile(r'<a href="([^"]*)" title="(.*?) · ')
+
+
+def lines(support: Client) -> dict[str, tuple[str, int]]:
+    """Pointer of each linked field: its link, and the version that it is said to be of."""
+    page = support.get(f"{A1}state/").content.decode()
+    found = {}
+    for head, version in LINE.findall(page):
+        for link, pointer in LINK.findall(head):
+            found[html.unescape(pointer)] = (html.unescape(link), int(version))
+    return found
+
+
+def shown(support: Client, link: str) -> list[int]:
+    page = support.get(link).content.decode()
+    return [int(version) for version in re.findall(r'id="v(\d+)"', page)]
+
+
+def write(store: Store, states: list[Any]) -> None:
+    for version, state in enumerate(states):
+        store.add("A1", version, json.dumps(state, default=str), version)
+
+
+def test_an_item_that_has_moved_is_followed(store: Store, support: Client) -> None:
+    a, b = {"pid": "a", "n": 1}, {"pid": "b", "n": 1}
+    write(
+        store,
+        [
+            {"items": [a, b]},
+            {"items": [a, {**b, "n": 2}]},
+            {"items": [{**b, "n": 2}, a]},
+            {"items": [{**b, "n": 2}, {**a, "n": 3}]},
+        ],
+    )
+    found = lines(support)
+    assert {pointer: version for pointer, (_, version) in found.items()} == {
+        "/items/0/pid": 0,
+        "/items/0/n": 1,
+        "/items/1/pid": 0,
+        "/items/1/n": 3,
+    }
+    assert shown(support, found["/items/0/n"][0]) == [1]
+    assert shown(support, found["/items/1/n"][0]) == [3]
+
+
+ODD_KEYS = ["*", "[x=y]", "[", "a/b", "~", "~4", " ", " x ", "", "0", "я" * 400]
+
+
+@pytest.mark.parametrize("key", ODD_KEYS, ids=range(len(ODD_KEYS)))
+def test_odd_keys_lead_to_their_own_versions(store: Store, support: Client, key: str) -> None:
+    write(store, [{key: 1, "other": 1}, {key: 2, "other": 1}, {key: 2, "other": 2}])
+    found = lines(support)
+    other = found.pop("/other")
+    own = next(iter(found.values()))
+    assert own[1] == 1
+    assert shown(support, own[0]) == [1]
+    assert shown(support, other[0]) == [2]
+
+
+def test_items_without_a_key_lead_to_all_that_happened_to_their_list(
+    store: Store, support: Client
+) -> None:
+    write(
+        store, [{"tags": ["x"]}, {"tags": ["x", "y"]}, {"tags": ["y", "x"]}, {"tags": ["y", "x"]}]
+    )
+    found = lines(support)
+    assert found["/tags/0"][1] == 1
+    assert shown(support, found["/tags/0"][0]) == [2, 1]
+
+
+def test_a_link_that_no_address_can_hold_is_left_out(store: Store, support: Client) -> None:
+    write(store, [{"я" * 2000: 1, "b": 1}])
+    assert list(lines(support)) == ["/b"]
