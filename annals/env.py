@@ -103,6 +103,30 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "0 = no limit.",
         ),
     ] = 30_000
+    session_hours: Annotated[
+        int,
+        Meta(ge=1, le=168, description="Hours after which a login on the screens ends."),
+    ] = 10
+    session_idle_minutes: Annotated[
+        int,
+        Meta(ge=2, le=10_080, description="Minutes without a request that end a login."),
+    ] = 60
+    session_renew_minutes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_080,
+            description="Minutes after which the identity provider is asked again whether a "
+            "person may still log in. The person notices nothing.",
+        ),
+    ] = 60
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Addresses or networks (CIDR) of the proxies whose `X-Forwarded-For` is "
+            "believed, comma-separated. Unset: nobody's."
+        ),
+    ] = ()
     https: Annotated[
         bool,
         Meta(

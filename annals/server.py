@@ -30,6 +30,18 @@ METRICS = Path(tempfile.mkdtemp(prefix="annals-metrics-"))
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(METRICS)
 
 
+def on_starting(server: Any) -> None:
+    """Refuse to bind a demo that nobody asked for to an address outside this machine."""
+    if _settings.database_url is None and "ANNALS_DEMO" not in os.environ:
+        hosts = [str(each[0]) for each in server.cfg.address if isinstance(each, tuple)]
+        if outside := [host for host in hosts if host not in ("127.0.0.1", "localhost", "::1")]:
+            raise SystemExit(
+                "annals: DATABASE_URL is unset, which starts the demo with its well-known logins, "
+                f"but {outside[0]} can be reached from outside. Set DATABASE_URL for production, "
+                "or ANNALS_DEMO=true for an open demo."
+            )
+
+
 def child_exit(_server: Any, worker: Any) -> None:
     """Remove the gauges of a worker that has ended. Its counters stay, so that sums never fall."""
     from prometheus_client.multiprocess import mark_process_dead

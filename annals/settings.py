@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from psycopg.conninfo import conninfo_to_dict
 
 from annals import env
+from annals.access import address
 from annals.access.oidc import providers
 from annals.observe import logs
 
@@ -27,6 +28,7 @@ INSTALLED_APPS = [
     "history",
     "ingest",
     "annals",
+    "annals.access",
     "history.admin.site.apps.ScreensConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -52,6 +54,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "annals.access.sessions.SessionLimits",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -107,15 +110,29 @@ KAFKA = {
 # The identity providers, in the order of their file.
 OIDC_PROVIDERS = providers.given(ANNALS)
 
+TRUSTED_PROXIES = address.trusted(ANNALS)
+AUTHENTICATION_BACKENDS = [
+    "annals.access.passwords.Passwords",
+    "annals.access.oidc.backend.ProviderBackend",
+]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
-    for name in ("MinimumLengthValidator", "CommonPasswordValidator", "NumericPasswordValidator")
+    for name in (
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+        "UserAttributeSimilarityValidator",
+    )
 ]
 LOGIN_URL = "admin:login"
 
 LANGUAGE_CODE = "ru"
 LANGUAGES = [("ru", _("Russian")), ("en", _("English"))]
-LOCALE_PATHS = [ROOT / "history" / "locale", ROOT / "ingest" / "locale"]
+LOCALE_PATHS = [
+    ROOT / "annals" / "access" / "locale",
+    ROOT / "history" / "locale",
+    ROOT / "ingest" / "locale",
+]
 TIME_ZONE = "UTC"
 USE_TZ = True
 
@@ -138,6 +155,7 @@ CONTENT_SECURITY_POLICY = {
 }
 SECURE_REFERRER_POLICY = "same-origin"
 SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_AGE = ANNALS.session_hours * 3600
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = ANNALS.https
 SECURE_HSTS_SECONDS = 31_536_000 if ANNALS.https else 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if ANNALS.https else None

@@ -13,11 +13,18 @@ WITHOUT_DATABASE = frozenset(
 )
 WITH_KAFKA = frozenset({"consume", "simulate", "ledger"})
 
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+
 
 def checked_settings() -> env.Settings:
     """The settings. Exits with 1 and a message if one is wrong."""
     try:
         settings = env.read(os.environ)
+        _refuse_open_demo(settings, arguments)
+        if settings.trusted_proxies:
+            from annals.access import address
+
+            address.trusted(settings)
         if settings.oidc_file is not None:
             # Imported late: most starts have no such file.
             from annals.access.oidc import providers
@@ -63,3 +70,30 @@ def prepare(arguments: Sequence[str]) -> None:
         os.environ["KAFKA_BOOTSTRAP_SERVERS"] = embedded.bootstrap_servers(settings.home)
         # The embedded broker lets a new member wait for half of this time.
         os.environ.setdefault("ANNALS_KAFKA_SESSION_TIMEOUT_MS", "6000")
+
+
+def _refuse_open_demo(settings: env.Settings, arguments: Sequence[str]) -> None:
+    """A demo that nobody asked for has logins that everybody knows: it must stay on this machine.
+    Raises env.SettingError."""
+    if settings.database_url is not None or settings.demo or "ANNALS_DEMO" in os.environ:
+        return
+    outside = sorted(set(settings.allowed_hosts) - set(LOOPBACK_HOSTS))
+    signs = [
+        *(["ANNALS_HTTPS is set"] if settings.https else []),
+        *([f"ANNALS_ALLOWED_HOSTS has {', '.join(outside)}"] if outside else []),
+        *(f"{each} can be reached from outside" for each in _open_binds(arguments)),
+    ]
+    if signs:
+        raise env.SettingError(
+            f"DATABASE_URL is unset, which starts the demo with its well-known logins, but "
+            f"{signs[0]}. Set DATABASE_URL for production, or ANNALS_DEMO=true for an open demo."
+        )
+
+
+def _open_binds(arguments: Sequence[str]) -> list[str]:
+    """The addresses of `runserver ADDRESS:PORT` that are not of the loopback interface."""
+    if "runserver" not in arguments:
+        return []
+    binds = [each for each in arguments if not each.startswith("-") and each != "runserver"]
+    hosts = [each.rpartition(":")[0] for each in binds if ":" in each]
+    return [host for host in hosts if host not in LOOPBACK_HOSTS]

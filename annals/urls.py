@@ -10,6 +10,7 @@ from ingest.completeness.api import Completeness
 
 urlpatterns = [
     path("admin/", admin.site.urls),
+    path("oidc/", include("annals.access.oidc.urls")),
     path("api/schema/", Schema.as_view(), name="schema"),
     path("api/docs/", Docs.as_view(), name="docs"),
     path("api/v1/completeness", Completeness.as_view()),

@@ -120,3 +120,15 @@ def _problems(row: dict[str, str | None]) -> Iterator[str]:
         yield "has a NUL character"
     if kind not in Person.Kind.values:
         yield f"kind is {kind or 'empty'}; it must be {' or '.join(Person.Kind.values)}"
+
+
+def remember(login: str, full_name: str) -> None:
+    """Note the full name of a person who logged in, where the table has none or another one.
+    A login or name that is too long for the table is left out."""
+    if len(login) > AUTHOR_LENGTH or len(full_name) > NAME_LENGTH:
+        return
+    Person.objects.update_or_create(
+        login=login,
+        defaults={"full_name": full_name},
+        create_defaults={"full_name": full_name, "kind": "person"},
+    )

@@ -51,6 +51,12 @@ def gettext() -> None:
         _missing("needs GNU gettext to collect the texts of the code (Debian: gettext)")
 
 
+def node() -> None:
+    """Node.js with npm, for a certified OpenID provider."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        _missing("needs Node.js and npm (Debian: nodejs npm)")
+
+
 def curl() -> None:
     """curl, as the API's page uses it."""
     if shutil.which("curl") is None:

@@ -7,6 +7,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -39,8 +40,8 @@ def server() -> Iterator[Postgres]:
     shutil.rmtree(home)
 
 
-@pytest.fixture
-def database(server: Postgres) -> Iterator[Database]:
+@contextmanager
+def own_database(server: Postgres) -> Iterator[Database]:
     """A database of the product without days, on that server, running."""
     server.start()
     name = f"test_{secrets.token_hex(4)}"
@@ -50,6 +51,13 @@ def database(server: Postgres) -> Iterator[Database]:
     server.start()
     with _admin(server) as plain:
         plain.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def database(server: Postgres) -> Iterator[Database]:
+    """Such a database for one test."""
+    with own_database(server) as made:
+        yield made
 
 
 @pytest.fixture

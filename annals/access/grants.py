@@ -28,6 +28,10 @@ WEB_WRITES = (
     "auth_group_permissions",
     "django_session",
     "django_admin_log",
+    "access_identity",
+    "access_providersession",
+    "access_breakglass",
+    "access_attempts",
 )
 CONSUMER_READS = ("sealed_day",)
 CONSUMER_INSERTS = ("ingest_gap", "late_row")

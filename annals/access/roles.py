@@ -40,6 +40,8 @@ def receive(using: str = "default", **_: Any) -> None:
         create_groups()
         if settings.ANNALS.demo:
             create_demo_logins()
+        else:
+            disable_demo_logins()
 
 
 def create_groups() -> None:
@@ -55,6 +57,18 @@ def create_groups() -> None:
         # After `migrate history` alone, the permissions of ingest do not exist yet. They are
         # added by the next migrate.
         group.permissions.set(known[permission] for permission in wanted if permission in known)
+
+
+def disable_demo_logins() -> None:
+    """Switch off every login whose password is its own name: a demo left it behind."""
+    from django.contrib.auth.models import User
+
+    for user in User.objects.filter(is_active=True):
+        if user.has_usable_password() and user.check_password(user.get_username()):
+            user.is_active = False
+            user.set_unusable_password()  # which ends its sessions too
+            user.save()
+            log.warning("login %s switched off: its password was its name", user.get_username())
 
 
 def create_demo_logins() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from annals.access.oidc.bearer import discoveries
+from annals.access.oidc.discovery import discoveries
 from annals.access.oidc.providers import Provider
 from tests.access.issuer import CLIENT, SCOPE, Issuer
 from tests.db.store import Store

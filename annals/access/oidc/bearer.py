@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from functools import cache
 from typing import Final
 
 from django.conf import settings
@@ -13,7 +12,7 @@ from rest_framework.exceptions import AuthenticationFailed, PermissionDenied
 from rest_framework.request import Request
 
 from annals.access.oidc import tokens
-from annals.access.oidc.discovery import Discovery, ProviderDownError
+from annals.access.oidc.discovery import ProviderDownError, discoveries
 from annals.access.roles import READ
 from history.api.errors import UnavailableError
 
@@ -45,12 +44,6 @@ class Service:
     def has_perm(self, permission: str, _: object = None) -> bool:
         """Whether the scope gives this permission: it gives those of reading."""
         return permission in READ
-
-
-@cache
-def discoveries() -> dict[str, Discovery]:
-    """By issuer, what is known of each provider; one for the whole process."""
-    return {provider.issuer: Discovery(provider) for provider in settings.OIDC_PROVIDERS}
 
 
 class BearerToken(BaseAuthentication):

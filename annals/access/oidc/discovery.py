@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -15,6 +16,7 @@ import msgspec
 import requests
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from django.conf import settings
 
 from annals.access.oidc.providers import LOOPBACK, Provider
 
@@ -59,6 +61,7 @@ class Discovery:
         self._asked_at = -AGAIN_SECONDS
         self._failed_until = 0.0
         self._failure = ""
+        self._address = f"{provider.issuer.rstrip('/')}/.well-known/openid-configuration"
 
     def endpoint(self, name: str) -> str:
         """The address that the metadata give, as `token_endpoint`. Raises ProviderDownError."""
@@ -68,10 +71,16 @@ class Discovery:
             raise ProviderDownError(f"{self.provider.issuer} names no usable {name}")
         return address
 
-    def keys(self, key_id: str | None) -> list[Key]:
+    def check(self) -> None:
+        """Ask the provider now. Raises ProviderDownError: better on a page of ours than as an
+        error of the browser."""
+        self._own(self._address)
+
+    def keys(self, key_id: str | None, trusted: bool = False) -> list[Key]:
         """The signing keys of this id (None: of tokens that name none); empty: there is none.
 
-        An unknown id makes us ask, once in AGAIN_SECONDS at most. While the provider is down, what
+        An unknown id makes us ask, once in AGAIN_SECONDS at most, or at once where the id is
+        trusted: where the provider itself gave the token. While the provider is down, what
         is remembered goes on to serve. Raises ProviderDownError where nothing is.
         """
         known = self._keys.get(key_id)
@@ -80,16 +89,16 @@ class Discovery:
             return known
         if self._lock.acquire(blocking=wait):
             try:
-                self._refresh_keys(key_id)
+                self._refresh_keys(key_id, 0.0 if trusted else AGAIN_SECONDS)
             finally:
                 self._lock.release()
         return self._keys.get(key_id, [])
 
-    def _refresh_keys(self, key_id: str | None) -> None:
+    def _refresh_keys(self, key_id: str | None, pause: float) -> None:
         now = self._clock()
         if key_id in self._keys and now < self._keys_until:
             return  # another thread was faster
-        if now - self._asked_at >= AGAIN_SECONDS:
+        if now - self._asked_at >= pause:
             self._asked_at = now
             try:
                 self._fetch_keys()
@@ -107,9 +116,8 @@ class Discovery:
             if self._metadata:
                 return self._metadata
             raise ProviderDownError(self._failure)
-        address = f"{self.provider.issuer.rstrip('/')}/.well-known/openid-configuration"
         try:
-            found = self._own(address)
+            found = self._own(self._address)
         except ProviderDownError as error:
             self._failed_until, self._failure = now + AGAIN_SECONDS, str(error)
             if self._metadata:
@@ -172,6 +180,12 @@ class Discovery:
         if not isinstance(found, dict):
             raise ProviderDownError(f"{address} answers no JSON object")
         return found
+
+
+@cache
+def discoveries() -> dict[str, Discovery]:
+    """By issuer, what is known of each provider of ANNALS_OIDC_FILE; one for the process."""
+    return {provider.issuer: Discovery(provider) for provider in settings.OIDC_PROVIDERS}
 
 
 def _safe(address: str) -> bool:

@@ -87,7 +87,7 @@ def identity(token: str, discovery: Discovery, nonce: str) -> Mapping[str, Any]:
         raise TokenError("The token is of another issuer.")
     if _kind(header) not in ID_TYPES:
         raise TokenError("The token is not an ID token.")
-    claims = _verified(token, header, discovery, (client,), ("sub",))
+    claims = _verified(token, header, discovery, (client,), ("sub",), trusted=True)
     if not nonce or claims.get("nonce") != nonce:
         raise TokenError("The token is not of this login (nonce).")
     audience = claims["aud"]
@@ -123,8 +123,10 @@ def _verified(
     discovery: Discovery,
     audiences: Sequence[str],
     required: Sequence[str],
+    trusted: bool = False,
 ) -> dict[str, Any]:
-    """The claims, once signature, issuer, audience and times are right."""
+    """The claims, once signature, issuer, audience and times are right. trusted: the issuer itself
+    gave us the token."""
     provider, algorithm, key_id = discovery.provider, header.get("alg"), header.get("kid")
     if algorithm not in provider.algorithms:
         raise TokenError("The token's algorithm is not accepted.")
@@ -132,7 +134,7 @@ def _verified(
         raise TokenError("The token needs an extension that is not known here.")
     if not isinstance(key_id, str | None):
         raise TokenError("The token's key id is not text.")
-    keys = [key for key in discovery.keys(key_id) if algorithm in key.algorithms]
+    keys = [key for key in discovery.keys(key_id, trusted) if algorithm in key.algorithms]
     if not keys or (key_id is None and len(keys) > 1):
         raise TokenError("The token is signed with a key that its issuer does not have.")
     claims: dict[str, Any] | None = None

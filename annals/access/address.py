@@ -1,0 +1,51 @@
+"""The address of a client, behind proxies that ANNALS_TRUSTED_PROXIES names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+
+from annals import env
+
+Network = IPv4Network | IPv6Network
+UNKNOWN = "unknown"
+
+
+def trusted(settings: env.Settings) -> tuple[Network, ...]:
+    """ANNALS_TRUSTED_PROXIES. Raises env.SettingError."""
+    try:
+        return tuple(ip_network(each) for each in settings.trusted_proxies)
+    except ValueError as error:
+        raise env.SettingError(
+            f"ANNALS_TRUSTED_PROXIES is wrong: {error}. See docs/settings.md."
+        ) from None
+
+
+def client(peer: str, forwarded: str, trusted: Sequence[Network]) -> str:
+    """The address that asks.
+
+    peer: the other end of the connection. forwarded: X-Forwarded-For. Only what a trusted proxy
+    added to that counts, so it is read from its end; a client may have written the rest.
+    """
+    address = _plain(peer)
+    for hop in reversed([each.strip() for each in forwarded.split(",") if each.strip()]):
+        if not _within(address, trusted):
+            break
+        following = _plain(hop)
+        if following == UNKNOWN:
+            break
+        address = following
+    return address
+
+
+def _within(address: str, trusted: Sequence[Network]) -> bool:
+    return address != UNKNOWN and any(ip_address(address) in network for network in trusted)
+
+
+def _plain(text: str) -> str:
+    try:
+        found = ip_address(text)
+    except ValueError:
+        return UNKNOWN
+    mapped = getattr(found, "ipv4_mapped", None)
+    return str(mapped or found)

@@ -1,0 +1,111 @@
+"""A person's claims into a login of Annals: its name, its roles, its line in the people table.
+
+What a provider says holds: a role that is gone from the claims is gone here at the next login, and
+so is every permission that somebody gave to the login manually.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django.contrib.auth.models import Group, User
+from django.db import transaction
+
+from annals.access.models import Identity
+from annals.access.oidc.providers import Provider
+from annals.access.roles import SUPERUSER
+from history.people import remember
+
+log = logging.getLogger(__name__)
+
+LONGEST_SUBJECT: Final = 255  # OpenID Connect Core, section 2
+LONGEST_LOGIN: Final = 100
+
+
+class NoRoleError(Exception):
+    """The person is known to the provider, and has no role here."""
+
+
+def roles_of(provider: Provider, claims: Mapping[str, Any]) -> frozenset[str]:
+    """The roles that the groups of these claims give."""
+    given = claim(claims, provider.groups_claim)
+    groups = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+    return frozenset(provider.roles[each] for each in groups if _known(provider, each))
+
+
+def claim(claims: Mapping[str, Any], path: str) -> Any:
+    """The claim at a dotted path, or of this very name; None where there is none."""
+    if path in claims:
+        return claims[path]
+    found: Any = claims
+    for part in path.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+def user_of(provider: Provider, claims: Mapping[str, Any]) -> User:
+    """The login of the person that these verified claims are about, made or brought up to date.
+
+    Raises NoRoleError, and then a login that was there has no role any more.
+    """
+    user = _brought_up_to_date(provider, claims)
+    if user is None or not user.is_staff:
+        raise NoRoleError
+    return user
+
+
+@transaction.atomic
+def _brought_up_to_date(provider: Provider, claims: Mapping[str, Any]) -> User | None:
+    """The login; None where there is none and none is to be made."""
+    login = _text(claim(claims, provider.login_claim)) or _text(claims["sub"])
+    name = _text(claim(claims, provider.name_claim))
+    roles = roles_of(provider, claims)
+    identity = (
+        Identity.objects.select_related("user")
+        .select_for_update()
+        .filter(issuer=provider.issuer, subject=claims["sub"])
+        .first()
+    )
+    if identity is None and not roles:
+        return None
+    user = User() if identity is None else identity.user
+    user.username = _free(f"{login}@{provider.name}", user)
+    user.last_name, user.first_name = name[:150], ""
+    user.is_staff, user.is_superuser = bool(roles), SUPERUSER in roles
+    if identity is None:
+        user.set_unusable_password()
+    user.save()
+    user.groups.set(Group.objects.filter(name__in=roles))
+    user.user_permissions.clear()
+    if identity is None:
+        Identity.objects.create(
+            issuer=provider.issuer, subject=claims["sub"], user=user, login=user.username
+        )
+    elif identity.login != user.username:
+        identity.login = user.username
+        identity.save(update_fields=["login"])
+    if name:
+        remember(login, name)
+    return user
+
+
+def _known(provider: Provider, group: object) -> bool:
+    return isinstance(group, str) and group in provider.roles
+
+
+def _text(value: object) -> str:
+    """A claim as one line of text; empty where it is not text."""
+    if not isinstance(value, str):
+        return ""
+    return " ".join("".join(c if c.isprintable() else " " for c in value).split())[:LONGEST_LOGIN]
+
+
+def _free(name: str, own: User) -> str:
+    """The name, or with a number where another login has it."""
+    number, found = 1, name
+    while User.objects.filter(username=found).exclude(pk=own.pk or 0).exists():
+        number += 1
+        found = f"{name}-{number}"
+    return found

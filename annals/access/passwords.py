@@ -1,0 +1,90 @@
+"""Local passwords: in demo mode, and of the break-glass superuser. All others log in elsewhere."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+from django.conf import settings
+from django.contrib.admin.forms import AdminAuthenticationForm
+from django.contrib.auth.backends import ModelBackend
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from prometheus_client import Counter
+
+from annals.access import attempts
+from annals.access.models import BreakGlass
+
+log = logging.getLogger(__name__)
+
+BREAK_GLASS: Final = Counter(
+    "annals_break_glass_logins_total", "Logins of the break-glass superuser."
+)
+
+
+class Passwords(ModelBackend):
+    """Checks a password where one may be used at all, and not while its name or its address has to
+    wait: nothing is hashed then."""
+
+    def authenticate(
+        self,
+        request: HttpRequest | None,
+        username: str | None = None,
+        password: str | None = None,
+        **more: Any,
+    ) -> Any:
+        if username is None or password is None:
+            return None
+        wait = attempts.wait_seconds(request, username)
+        if request is not None:
+            request.annals_wait = wait  # type: ignore[attr-defined] # for the form and the count
+        if wait:
+            raise PermissionDenied
+        user: Any = super().authenticate(request, username, password, **more)
+        if user is not None and not settings.ANNALS.demo:
+            if not BreakGlass.objects.filter(user=user).exists():
+                return None
+            BREAK_GLASS.inc()
+            log.error(
+                "BREAK GLASS: %r logged in with a local password from %s",
+                *(user.get_username(), attempts.address_of(request)),
+            )
+        return user
+
+
+class LoginForm(AdminAuthenticationForm):
+    """Django's, and it says how long to wait."""
+
+    def get_invalid_login_error(self) -> ValidationError:
+        wait = getattr(self.request, "annals_wait", 0)
+        if not wait:
+            return super().get_invalid_login_error()
+        text = ngettext(
+            "Too many failed logins. Try again in {n} second.",
+            "Too many failed logins. Try again in {n} seconds.",
+            wait,
+        )
+        return ValidationError(text.format(n=wait), code="wait")
+
+
+def offered() -> bool:
+    """Whether the login page has a form for passwords at once, or only on request."""
+    return bool(settings.ANNALS.demo)
+
+
+def make_break_glass(name: str, password: str, now: Any) -> User:
+    """A superuser of this name, or the one there is with a new password. Raises ValidationError
+    where the name belongs to a person of a provider."""
+    user = User.objects.filter(username=name).first()
+    if user is None:
+        user = User(username=name)
+    elif not BreakGlass.objects.filter(user=user).exists():
+        raise ValidationError(_("There is another login of this name."))
+    user.is_staff = user.is_superuser = user.is_active = True
+    user.set_password(password)
+    user.save()
+    BreakGlass.objects.update_or_create(user=user, defaults={"made": now})
+    return user

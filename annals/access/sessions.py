@@ -1,0 +1,65 @@
+"""How long a login lasts: until it is idle too long, in any case until its end, and people of a
+provider are asked for again in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import urlencode
+
+from django.conf import settings
+from django.contrib import auth
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import NoReverseMatch, reverse
+
+PROVIDER: Final = "annals_provider"
+BEGAN: Final = "annals_began"
+SEEN: Final = "annals_seen"
+CONFIRMED: Final = "annals_confirmed"
+# Writing the session on each request would cost more than the request.
+NOTE_EVERY_SECONDS: Final = 60.0
+
+
+class SessionLimits:
+    """Middleware, after authentication. A session that is over is logged out: the page then asks
+    for a log-in as it does of everybody."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        session = request.session
+        if auth.SESSION_KEY in session:
+            now = time.time()
+            began = session.setdefault(BEGAN, now)
+            seen = session.get(SEEN, now)
+            limits = settings.ANNALS
+            if now - began > limits.session_hours * 3600 or now - seen > (
+                limits.session_idle_minutes * 60
+            ):
+                auth.logout(request)
+            elif (renewal := self._renewal(request, now)) is not None:
+                return renewal
+            elif now - seen > NOTE_EVERY_SECONDS or SEEN not in session:
+                session[SEEN] = now
+        return self.get_response(request)
+
+    @staticmethod
+    def _renewal(request: HttpRequest, now: float) -> HttpResponse | None:
+        """The way past the provider, for a page that a person opens when it is time to."""
+        session = request.session
+        provider = session.get(PROVIDER)
+        if provider is None:
+            return None
+        due = now - session.setdefault(CONFIRMED, now) > settings.ANNALS.session_renew_minutes * 60
+        page = request.method == "GET" and request.path_info.startswith(reverse("admin:index"))
+        if not due or not page:
+            return None
+        try:
+            address = reverse(f"oidc-login-{provider}")
+        except NoReverseMatch:  # the provider was taken out of the file
+            auth.logout(request)
+            return None
+        back = urlencode({"renew": "1", "next": request.get_full_path()})
+        return HttpResponseRedirect(f"{address}?{back}")

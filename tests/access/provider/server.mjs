@@ -1,0 +1,52 @@
+// A real OpenID provider on the loopback address: node server.mjs SETTINGS.json
+// Settings: port, client {id, secret, redirect, ended}, accounts (a file, read at each use), scope,
+// audience. Prints "ready" once it listens.
+import { readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { generateKeyPairSync } from 'node:crypto'
+import path from 'node:path'
+
+const settings = JSON.parse(readFileSync(process.argv[2], 'utf8'))
+const require = createRequire(path.join(process.argv[3], 'package.json'))
+const { Provider } = await import(require.resolve('oidc-provider'))
+
+const issuer = `http://127.0.0.1:${settings.port}`
+const key = generateKeyPairSync('rsa', { modulusLength: 2048 }).privateKey.export({ format: 'jwk' })
+const account = (id) => JSON.parse(readFileSync(settings.accounts, 'utf8'))[id]
+
+const provider = new Provider(issuer, {
+  jwks: { keys: [{ ...key, use: 'sig', kid: `key-${Date.now()}`, alg: 'RS256' }] },
+  clients: [{
+    client_id: settings.client.id,
+    client_secret: settings.client.secret,
+    token_endpoint_auth_method: 'client_secret_post',
+    redirect_uris: [settings.client.redirect],
+    grant_types: ['authorization_code', 'client_credentials'],
+    response_types: ['code'],
+    backchannel_logout_uri: settings.client.ended,
+    backchannel_logout_session_required: true,
+  }],
+  claims: { openid: ['sub'], profile: ['name', 'preferred_username', 'groups'] },
+  scopes: ['openid', 'profile', 'email', settings.scope],
+  features: {
+    backchannelLogout: { enabled: true },
+    clientCredentials: { enabled: true },
+    resourceIndicators: {
+      enabled: true,
+      defaultResource: (ctx) => (ctx.oidc.params?.grant_type === 'client_credentials' ? settings.audience : undefined),
+      getResourceServerInfo: () => ({
+        scope: settings.scope,
+        audience: settings.audience,
+        accessTokenFormat: 'jwt',
+        jwt: { sign: { alg: 'RS256' } },
+      }),
+    },
+  },
+  pkce: { required: () => true },
+  cookies: { keys: ['only for tests'] },
+  findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id, ...account(id) }) }),
+  // Its own dispatcher refuses the loopback address, where these tests live.
+  fetch: (url, { dispatcher, ...options }) => fetch(url, options),
+})
+for (const name of ['backchannel.error', 'server_error']) provider.on(name, (...given) => console.error(name, ...given.filter((each) => each instanceof Error)))
+provider.listen(settings.port, '127.0.0.1', () => console.log('ready'))

@@ -1,0 +1,178 @@
+"""A certified OpenID provider (oidc-provider, from npm) as a process, and a person who uses it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+from urllib.parse import urljoin, urlsplit
+
+import requests
+
+from tests import need
+
+HERE = Path(__file__).parent / "provider"
+SCOPE = "topst-product-maintenance-changelog"
+SECRET = "a secret of the tests"
+
+
+def installed() -> Path:
+    """The folder with the provider's modules, filled once and kept in the user's cache."""
+    need.node()
+    folder = Path.home() / ".cache" / "annals" / "oidc-provider"
+    lock = (HERE / "package-lock.json").read_bytes()
+    done = folder / "installed.json"
+    if not done.exists() or done.read_bytes() != lock:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(HERE / name, folder)
+        subprocess.run(
+            ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
+            cwd=folder,
+            check=True,
+            capture_output=True,
+        )
+        done.write_bytes(lock)
+    return folder
+
+
+def free_port() -> int:
+    """A port that nothing listens on now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@dataclass
+class RealProvider:
+    """Runs while it is used as a context. accounts: by subject, their claims; read at each use."""
+
+    name: str
+    home: Path
+    web: str
+    port: int = field(default_factory=free_port)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def declaration(self, roles: Mapping[str, str]) -> dict[str, object]:
+        """What ANNALS_OIDC_FILE says of it."""
+        secret = self.home / f"{self.name}.secret"
+        secret.write_text(SECRET)
+        return {
+            "name": self.name,
+            "title": f"Provider {self.name}",
+            "issuer": self.url,
+            "client_id": "annals",
+            "client_secret_file": str(secret),
+            "audiences": ["urn:annals:api"],
+            "login_scopes": ["openid", "profile"],
+            "roles": dict(roles),
+        }
+
+    def account(self, subject: str, **claims: object) -> None:
+        """Make or change an account."""
+        file = self.home / f"{self.name}.accounts.json"
+        known = json.loads(file.read_text()) if file.exists() else {}
+        file.write_text(json.dumps(known | {subject: claims}))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """The provider comes up, with new keys."""
+        modules = installed()
+        accounts = self.home / f"{self.name}.accounts.json"
+        if not accounts.exists():
+            accounts.write_text("{}")
+        settings = self.home / f"{self.name}.settings.json"
+        base = f"{self.web}/oidc/{self.name}"
+        settings.write_text(
+            json.dumps(
+                {
+                    "port": self.port,
+                    "accounts": str(accounts),
+                    "scope": SCOPE,
+                    "audience": "urn:annals:api",
+                    "client": {
+                        "id": "annals",
+                        "secret": SECRET,
+                        "redirect": f"{base}/callback/",
+                        "ended": f"{base}/logout/",
+                    },
+                }
+            )
+        )
+        self._process = subprocess.Popen(
+            ["node", str(HERE / "server.mjs"), str(settings), str(modules)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "NODE_NO_WARNINGS": "1"},
+        )
+        assert self._process.stdout is not None
+        lines = []
+        for line in self._process.stdout:
+            lines.append(line)
+            if line.strip() == "ready":
+                return
+        raise AssertionError("".join(lines))
+
+    def stop(self) -> None:
+        """The provider goes down."""
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def program_token(self, scope: str = SCOPE) -> str:
+        """A Bearer token of a service account."""
+        answer = requests.post(
+            f"{self.url}/token",
+            data={
+                "grant_type": "client_credentials",
+                "client_id": "annals",
+                "client_secret": SECRET,
+                "scope": scope,
+                "resource": "urn:annals:api",
+            },
+            timeout=10,
+        )
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["access_token"])
+
+
+class Person:
+    """A browser without a screen: follows redirects, fills in the provider's forms."""
+
+    def __init__(self) -> None:
+        self.http = requests.Session()
+
+    def get(self, address: str) -> requests.Response:
+        return self.http.get(address, timeout=20)
+
+    def log_in(self, web: str, provider: RealProvider, subject: str) -> requests.Response:
+        """All the way: the answer is the page where it ends."""
+        answer = self.get(f"{web}/oidc/{provider.name}/login/?next=/admin/")
+        for _ in range(4):
+            if urlsplit(answer.url).netloc != urlsplit(provider.url).netloc:
+                break
+            form = re.search(r'<form[^>]*action="([^"]+)"', answer.text)
+            if form is None:
+                break
+            prompt = re.search(r'name="prompt" value="(\w+)"', answer.text)
+            data = {"prompt": prompt[1] if prompt else "login", "login": subject, "password": "x"}
+            answer = self.http.post(urljoin(answer.url, form[1]), data=data, timeout=20)
+        return answer
