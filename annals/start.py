@@ -16,8 +16,8 @@ WITH_KAFKA = frozenset({"consume", "simulate", "ledger"})
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
-def checked_settings() -> env.Settings:
-    """The settings. Exits with 1 and a message if one is wrong."""
+def checked_settings(arguments: Sequence[str] = ()) -> env.Settings:
+    """The settings, fit for this command line. Exits with 1 and a message if one is wrong."""
     try:
         settings = env.read(os.environ)
         _refuse_open_demo(settings, arguments)
@@ -56,7 +56,7 @@ def prepare(arguments: Sequence[str]) -> None:
     threading.excepthook = lambda args: _uncaught(
         args.exc_type, args.exc_value or args.exc_type(), args.exc_traceback
     )
-    settings = checked_settings()
+    settings = checked_settings(arguments)
     command = next((word for word in arguments if not word.startswith("-")), "help")
     if {"-h", "--help"} & set(arguments):
         return
