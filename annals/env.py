@@ -61,8 +61,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=60,
-            description="Days after today for which partitions are created in advance. A version "
-            "dated later than that goes to quarantine.",
+            description="How many days after today a version can be dated; one dated later goes to "
+            "quarantine. Partitions are created 7 days further ahead.",
         ),
     ] = 14
     hold_days: Annotated[

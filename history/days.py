@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import date, timedelta
 from enum import Enum
@@ -167,6 +167,17 @@ def locate(connection: Connection, table: str, day: date) -> DayTable:
         comment,
         default,
     )
+
+
+def attached(connection: Connection, wanted: Collection[tuple[str, date]]) -> set[tuple[str, date]]:
+    """Those of the days, each a table and a UTC day, whose partition is attached. One query."""
+    names = {partition_name(table, day): (table, day) for table, day in wanted}
+    rows = connection.execute(
+        "SELECT child.relname FROM pg_inherits link JOIN pg_class child ON child.oid = inhrelid"
+        " WHERE inhparent = ANY(%s::regclass[]) AND NOT inhdetachpending AND relname = ANY(%s)",
+        [sorted({table for table, _ in wanted}), sorted(names)],
+    ).fetchall()
+    return {names[name] for (name,) in rows}
 
 
 def create_detached(connection: Connection, place: DayTable, day: date, mark: str = MARK) -> None:

@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 
 EPOCH = date(1970, 1, 1)
 MICROSECONDS_PER_DAY = 86_400_000_000
+_FIRST_DAY = (date.min - EPOCH).days
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,5 +41,6 @@ class Window:
 
 
 def day_of(microseconds: int) -> date:
-    """The UTC day of a moment given in microseconds since the epoch."""
-    return EPOCH + timedelta(days=microseconds // MICROSECONDS_PER_DAY)
+    """The UTC day of a moment given in microseconds since the epoch; the first day of year 1 for
+    the moments before it, which only an offset from UTC can name."""
+    return EPOCH + timedelta(days=max(microseconds // MICROSECONDS_PER_DAY, _FIRST_DAY))

@@ -33,7 +33,7 @@ SETTINGS: Settings = {
     "shared_buffers": "256MB",
     "max_wal_size": "2GB",
     # One lock per partition and index: a query over all days of all entities needs thousands.
-    "max_locks_per_transaction": 320,
+    "max_locks_per_transaction": 352,
 }
 
 SIGNALS: Mapping[Mode, signal.Signals] = {

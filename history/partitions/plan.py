@@ -27,6 +27,11 @@ from history.window import Window
 
 # Given days that are about to be dropped, each a table and a day: those that must stay, and why.
 Holds = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date], str]]
+# Days are created this many days further ahead than versions are accepted. So a version of the
+# newest accepted day has its partition just after midnight, and also if maintain does not run for a
+# week: the consumer may not be allowed to create partitions.
+SPARE_DAYS = 7
+
 # what was done ("created" or "dropped"), the day, what went wrong
 Report = Callable[[str, DayPartition, Exception | None], None]
 
@@ -57,8 +62,8 @@ class Policy:
 
     @classmethod
     def at(cls, now: datetime, settings: Settings, holds: Holds | None = None) -> Policy:
-        """The policy that the settings ask for at a moment, which has an offset."""
-        window = Window.at(now, settings.retention_days, settings.ahead_days)
+        """The policy of the settings at a moment, which has an offset."""
+        window = Window.at(now, settings.retention_days, settings.ahead_days + SPARE_DAYS)
         return cls(window, now.astimezone(UTC).date(), holds, settings.hold_days)
 
 

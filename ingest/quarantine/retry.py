@@ -5,125 +5,146 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import date
 
 from psycopg import errors
 
-from history import days
 from history.entities import BY_NAME, Entity
-from history.window import Window, day_of
+from history.window import Window
 from ingest.quarantine import messages
 from ingest.quarantine.messages import LockedMessage, Selection
-from ingest.source.decode import Decode, Expired, Rejected, decode
-from ingest.store.batch import Row
+from ingest.source.decode import Decode, Expired, Reason, Rejected, decode
+from ingest.store import missing_days
+from ingest.store.batch import EntityDay, Row
 from ingest.store.deduplicate import key
 from ingest.store.ledger import Connection
 from ingest.store.slow_path import store_isolated
 from ingest.store.sqlstate import missing_partition
 
 MESSAGES_PER_TRANSACTION = 100
-# A consumer that stores the same rows and search keys at this moment may cause a deadlock.
-DEADLOCK_ATTEMPTS = 5
+# A consumer that stores the same rows and search keys at this moment may cause a deadlock, and
+# maintain may drop a day between the look-up and the insert.
+CONFLICT_ATTEMPTS = 5
 
 
 def retry(
     connection: Connection,
     selection: Selection,
-    window: Window,
+    window: Callable[[], Window],
     dry_run: bool = False,
     decode: Decode = decode,
 ) -> Iterator[Counter[str]]:
     """Retry the selected messages, MESSAGES_PER_TRANSACTION at a time. Yields the outcomes of each
     transaction: `stored`, `repeated`, `expired`, or the new status (`retrying`, `failed`).
 
-    The ledger's counts move with them. With dry_run everything is done and rolled back. Raises
-    psycopg.Error if the database is not available; what was yielded before is committed.
+    The ledger's counts move with them. With dry_run everything is done and rolled back. window is
+    asked for each transaction: a run can last past midnight. Raises psycopg.Error if the database
+    is not available; what was yielded before is committed.
     """
-    after, deadlocks = 0, 0
+    after, conflicts = 0, 0
+    refused: dict[EntityDay, str] = {}
     while True:
-        attempt = _Attempt(connection, window, decode)
+        attempt = _Attempt(connection, window(), decode, refused)
         try:
             with connection.transaction(force_rollback=dry_run):
                 locked = messages.lock(connection, selection, MESSAGES_PER_TRANSACTION, after)
                 attempt.run(locked, skip_missing_days=dry_run)
-        except errors.CheckViolation as error:
-            if not missing_partition(error):
-                raise
-            made = [days.create(connection, *day) for day in sorted(attempt.days())]
-            if not any(made):
-                raise
+        except _MissingDaysError as missing:
+            # Partitions are created outside the transaction; then all messages are tried again.
+            refused |= missing_days.create(connection, missing.days, window())
             continue
-        except errors.DeadlockDetected:
-            deadlocks += 1
-            if deadlocks == DEADLOCK_ATTEMPTS:
+        except (errors.CheckViolation, errors.DeadlockDetected) as error:
+            conflicts += 1
+            if conflicts == CONFLICT_ATTEMPTS or not _passes(error):
                 raise
             time.sleep(random.uniform(0.05, 0.5))  # noqa: S311 - spread, not secrecy
             continue
         if not locked:
             return
-        after, deadlocks = locked[-1].id, 0
+        after, conflicts = locked[-1].id, 0
         yield attempt.outcomes
 
 
+def _passes(error: errors.CheckViolation | errors.DeadlockDetected) -> bool:
+    """Whether another attempt can help."""
+    return isinstance(error, errors.DeadlockDetected) or missing_partition(error)
+
+
+class _MissingDaysError(Exception):
+    """Days inside the window have no partition."""
+
+    def __init__(self, days: set[EntityDay]) -> None:
+        super().__init__()
+        self.days = days
+
+
 class _Attempt:
-    """One transaction of a retry.
+    """One transaction of a retry. refused: days that cannot be created, and why.
 
     Rows are stored in the order of their keys, and the ledger is updated last, in the order of its
     partitions: two workers take their locks in the same order.
     """
 
-    def __init__(self, connection: Connection, window: Window, decode: Decode) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        window: Window,
+        decode: Decode,
+        refused: Mapping[EntityDay, str],
+    ) -> None:
         self._connection = connection
         self._window = window
         self._decode = decode
-        self._rows: defaultdict[str, list[Row]] = defaultdict(list)
+        self._refused = refused
+        self._rows: list[Row] = []
+        self._expired: list[Row] = []
         self._settled: list[tuple[LockedMessage, str]] = []
         self.outcomes: Counter[str] = Counter()
 
     def run(self, locked: Iterable[LockedMessage], skip_missing_days: bool) -> None:
         """Retry these messages. skip_missing_days: a message whose day has no partition counts as
-        stored."""
+        stored. Raises _MissingDaysError otherwise."""
         by_message = {id(each.message): each for each in locked}
         for each in by_message.values():
             self._read(each)
+        rows: defaultdict[str, list[Row]] = defaultdict(list)
+        for row in self._with_day(by_message, skip_missing_days):
+            rows[row.record.entity].append(row)
         for name, entity in BY_NAME.items():
-            rows = sorted(self._rows[name], key=key)
-            if skip_missing_days:
-                rows = self._with_day(entity, rows)
-            self._store(entity, rows, by_message)
+            self._store(entity, sorted(rows[name], key=key), by_message)
         messages.resolve(self._connection, self._settled)
-
-    def days(self) -> set[tuple[str, date]]:
-        """Table and day of every row that was decoded."""
-        return {
-            (BY_NAME[name].table, day_of(row.record.updated_at))
-            for name, rows in self._rows.items()
-            for row in rows
-        }
 
     def _read(self, locked: LockedMessage) -> None:
         try:
-            record = self._decode(locked.message, self._window)
-        except Expired:
-            self._settle(locked, "expired")
+            self._rows.append(Row(self._decode(locked.message, self._window), locked.message))
+        except Expired as error:
+            self._expired.append(Row(error.record, locked.message))
         except Rejected as error:
             self._postpone(locked, error.reason, error.detail)
-        else:
-            self._rows[record.entity].append(Row(record, locked.message))
 
-    def _with_day(self, entity: Entity, rows: list[Row]) -> list[Row]:
-        """The rows that have a partition. The others would get one, and are counted as stored."""
-        wanted = {day_of(row.record.updated_at) for row in rows}
-        missing = {
-            day
-            for day in wanted
-            if days.locate(self._connection, entity.table, day).state is not days.State.ATTACHED
-        }
-        there = [row for row in rows if day_of(row.record.updated_at) not in missing]
-        self.outcomes["stored"] += len(rows) - len(there)
-        return there
+    def _with_day(
+        self, locked: Mapping[int, LockedMessage], skip_missing_days: bool
+    ) -> Iterator[Row]:
+        """The rows that have a partition; the others are settled or postponed."""
+        wanted = {row.day for row in (*self._rows, *self._expired)}
+        existing = missing_days.existing(self._connection, wanted)
+        missing = {row.day for row in self._rows} - existing - self._refused.keys()
+        if missing and not skip_missing_days:
+            raise _MissingDaysError(missing)
+        for row in self._expired:
+            if row.day in existing:
+                yield row
+            else:
+                self._settle(locked[id(row.message)], "expired")
+        for row in self._rows:
+            if row.day in existing:
+                yield row
+            elif row.day in missing:
+                self.outcomes["stored"] += 1
+            else:
+                why = self._refused[row.day]
+                self._postpone(locked[id(row.message)], Reason.NO_PARTITION, why)
 
     def _store(self, entity: Entity, rows: list[Row], locked: Mapping[int, LockedMessage]) -> None:
         outcome = store_isolated(self._connection, entity, rows)

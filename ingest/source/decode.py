@@ -49,6 +49,7 @@ class Reason(StrEnum):
     BAD_NUMBER = "number_out_of_range"
     NOT_STORABLE = "not_storable"
     DIVERGENT = "divergent_duplicate"
+    NO_PARTITION = "no_partition"
 
 
 class Rejected(Exception):
@@ -61,7 +62,11 @@ class Rejected(Exception):
 
 
 class Expired(Exception):
-    """The version is older than what is kept."""
+    """The version is older than the window. It is stored all the same if its day still exists."""
+
+    def __init__(self, record: Record) -> None:
+        super().__init__("older than the window")
+        self.record = record
 
 
 _DECODER = msgspec.json.Decoder(Envelope)
@@ -125,7 +130,7 @@ def decode(message: Message, window: Window, shapes: Shapes = CONTRACT) -> Recor
     if updated_at >= window.end:
         raise Rejected(Reason.FUTURE, f"updatedAt is after {window.newest}, the newest day kept")
     if updated_at < window.start:
-        raise Expired
+        raise Expired(record)
     return record
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from operator import attrgetter
 
 import msgspec
@@ -11,13 +12,16 @@ import msgspec
 from history.entities import BY_NAME
 from history.record import Record
 from history.search_keys import NONE_KNOWN, Fingerprint, KeyRow, KnownFingerprints, NewKeys
-from history.window import Window
+from history.window import Window, day_of
 from ingest.source.decode import Decode, Expired, Reason, Rejected, decode
 from ingest.source.message import Message, TopicPartition
 
 GIANT_BYTES = 128 * 1024
 _FREED_AT_ONCE = 100
 _BY_ID = attrgetter("record.id")
+
+# A kind of entity and a UTC day: the place of a row.
+EntityDay = tuple[str, date]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,10 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 
     record: Record
     message: Message
+
+    @property
+    def day(self) -> EntityDay:
+        return self.record.entity, day_of(self.record.updated_at)
 
 
 class Reject(msgspec.Struct, frozen=True, gc=False):
@@ -68,7 +76,8 @@ class Progress:
 
 class Batch:
     """Collects messages until it is full. Offsets of a partition are contiguous; gaps are listed.
-    keys, set by arrange(): the business keys to store, each with its newest day.
+    keys, set by arrange(): the business keys to store, each with its newest day. expired: rows that
+    are older than the window. unplaced: rows whose partition cannot be created.
 
     Giant messages get batches of their own, so that thousands of small ones do not wait for one
     COPY of a giant. known: fingerprints of the business keys that were stored before.
@@ -86,7 +95,9 @@ class Batch:
         self.messages = 0
         self.rows: dict[str, list[Row]] = {}
         self.keys: list[KeyRow] = []
+        self.expired: list[Row] = []
         self.rejects: list[Reject] = []
+        self.unplaced: list[Reject] = []
         self.progress: dict[TopicPartition, Progress] = {}
 
     def takes(self, message: Message) -> bool:
@@ -133,8 +144,9 @@ class Batch:
             reject = Reject(message, error.reason, error.detail)
             self.rejects.append(reject)
             return reject
-        except Expired:
+        except Expired as error:
             progress.expired += 1
+            self.expired.append(Row(error.record, message))
             return None
         rows = self.rows.get(record.entity)
         if rows is None:
@@ -155,6 +167,50 @@ class Batch:
             rows.sort(key=_BY_ID)
         self.keys = self._new_keys.rows()
 
+    def days(self) -> set[EntityDay]:
+        """The days of the rows to store."""
+        return {row.day for rows in self.rows.values() for row in rows}
+
+    def admit(self, days: Container[EntityDay]) -> None:
+        """Store the expired rows of these days after all."""
+        good = [row for row in self.expired if row.day in days]
+        self.expired = [row for row in self.expired if row.day not in days]
+        for row in good:
+            self.rows.setdefault(row.record.entity, []).append(row)
+            self._new_keys.add(row.record)
+            progress = self._progress_of(row)
+            progress.expired, progress.good = progress.expired - 1, progress.good + 1
+        if good:
+            self._arranged = -1
+
+    def expire(self, days: Container[EntityDay]) -> None:
+        """Count the rows of these days as expired. Their business keys stay in the batch: search
+        knows them until retention removes them."""
+        for row in self._remove(days):
+            self.expired.append(row)
+            progress = self._progress_of(row)
+            progress.expired, progress.good = progress.expired + 1, progress.good - 1
+
+    def refuse(self, day: EntityDay, why: str) -> None:
+        """Quarantine the rows of a day. They stay counted as good, like all rejects that only the
+        database finds."""
+        self.unplaced += [
+            Reject(row.message, Reason.NO_PARTITION, why) for row in self._remove({day})
+        ]
+
+    def _remove(self, days: Container[EntityDay]) -> list[Row]:
+        removed: list[Row] = []
+        for name, rows in list(self.rows.items()):
+            removed += (row for row in rows if row.day in days)
+            self.rows[name] = [row for row in rows if row.day not in days]
+            if not self.rows[name]:
+                del self.rows[name]
+        return removed
+
+    def _progress_of(self, row: Row) -> Progress:
+        place = (row.message.topic, row.message.partition)
+        return next(p for s, p in self.progress.items() if (s.topic, s.partition) == place)
+
     @property
     def fingerprints(self) -> Mapping[str, Fingerprint]:
         """By id, the fingerprint of the newest business keys in this batch."""
@@ -166,6 +222,8 @@ class Batch:
         for rows in self.rows.values():
             while rows:
                 del rows[-_FREED_AT_ONCE:]
+        while self.expired:
+            del self.expired[-_FREED_AT_ONCE:]
 
     def entities(self) -> list[str]:
         """Names of the kinds of entities with rows here, in the order of their declaration (so

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 import psycopg
 
-from history.days import ForeignTableError
 from history.error_text import describe
 from ingest import metrics
 from ingest.source.message import TopicPartition
@@ -112,7 +111,7 @@ class RetryingWriter:
         while True:
             try:
                 result = once(retry)
-            except (psycopg.Error, ForeignTableError) as error:
+            except psycopg.Error as error:
                 _report(error)
                 metrics.DATABASE_UP.set(0)
                 metrics.RETRIES.inc()
@@ -138,8 +137,8 @@ def _end_frozen(connection: Connection) -> None:
         logger.warning("terminated %d sessions of consumers that froze during a write", ended)
 
 
-def _report(error: psycopg.Error | ForeignTableError) -> None:
-    if isinstance(error, psycopg.Error) and cause(error) is Cause.OUTAGE:
+def _report(error: psycopg.Error) -> None:
+    if cause(error) is Cause.OUTAGE:
         logger.warning("the database is not available, trying again: %s", describe(error))
     else:
         logger.error(

@@ -18,16 +18,16 @@ from enum import Enum
 import psycopg
 from psycopg import errors
 
-from history import days
 from history.entities import BY_NAME, Entity
-from history.window import day_of
+from history.window import Window
 from ingest.source.message import Message, TopicPartition
-from ingest.store import ledger, rejects
+from ingest.store import ledger, missing_days, rejects
 from ingest.store.batch import Batch, Reject, Row
 from ingest.store.ledger import Advance, Claim, Connection
 from ingest.store.search_index import index
 from ingest.store.slow_path import copy_rows, store_deduplicated, store_isolated
 from ingest.store.sqlstate import Cause, cause, missing_partition
+from ingest.store.window import current
 
 # After a conflict, this many batches go straight to the slow path.
 SLOW_PATH_BATCHES = 20
@@ -60,8 +60,12 @@ class _Result:
 class Writer:
     """Writes batches through one connection, which it opens itself. Only cut() is thread-safe."""
 
-    def __init__(self, connect: Callable[[], Connection]) -> None:
+    def __init__(
+        self, connect: Callable[[], Connection], window: Callable[[], Window] = current
+    ) -> None:
+        """window: gives the days of which a missing one is created."""
         self._connect = connect
+        self._window = window
         self._open: Connection | None = None
         self._slow_batches_left: Counter[str] = Counter()
 
@@ -101,6 +105,7 @@ class Writer:
         a partition, and psycopg.Error if the database is not available; the same batch may then be
         written again.
         """
+        missing_days.admit_expired(self.connection, batch)
         batch.arrange()
         for path in (_Path.FAST, _Path.DEDUPLICATED):
             try:
@@ -119,7 +124,7 @@ class Writer:
         high: Mapping[TopicPartition, int],
         path: _Path,
     ) -> Written:
-        result = _Result()
+        result = _Result(rejects=[*batch.unplaced])
         connection = self.connection
         try:
             with connection.transaction():
@@ -133,7 +138,9 @@ class Writer:
                 written = _count(batch, result)
                 ledger.advance(connection, _moves(batch, claims, high, written))
         except errors.CheckViolation as error:
-            if not missing_partition(error) or not self._make_days(batch):
+            if not missing_partition(error):
+                raise
+            if not missing_days.provide(connection, batch, self._window()):
                 raise
             return self._transaction(batch, claims, high, path)
         return written
@@ -151,15 +158,6 @@ class Writer:
         result.rejects += outcome.rejects
         slow = outcome.repeated or outcome.rejects or path is not _Path.FAST
         self._slow_batches_left[entity.name] = SLOW_PATH_BATCHES if slow else left - 1
-
-    def _make_days(self, batch: Batch) -> bool:
-        """Create the partitions that a batch needs. False: none was missing."""
-        made = [
-            days.create(self.connection, BY_NAME[name].table, day)
-            for name, rows in batch.rows.items()
-            for day in sorted({day_of(row.record.updated_at) for row in rows})
-        ]
-        return any(made)
 
 
 def _moves(

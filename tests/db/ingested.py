@@ -156,7 +156,7 @@ def ingested(db: None) -> Iterator[Ingested]:
     as `transactional_db` does, takes seconds.
     """
     empty()
-    writer = Writer(connect)
-    yield Ingested(writer, claim_all())
-    writer.close()
+    found = Ingested(Writer(connect), claim_all())
+    yield found
+    found.writer.close()
     empty()

@@ -90,7 +90,7 @@ def test_the_consumer_can_do_all_its_work(ingested: Ingested) -> None:
     ingested.write(value(id="a", data={"realtyCrmId": "R-1"}), value(id="b"))
     ingested.write(value(id="late", updatedAt=old.isoformat()))
     with restricted() as plain:
-        assert sum(retry(plain, Selection(), WINDOW), Counter()) == {"retrying": 1}
+        assert sum(retry(plain, Selection(), lambda: WINDOW), Counter()) == {"retrying": 1}
     ingested.writer.close()
     with connection.cursor() as cursor:
         cursor.execute("SELECT id FROM product_instance_aud ORDER BY id")

@@ -148,7 +148,7 @@ def test_a_message_from_the_quarantine_is_noted(writer: Ingested) -> None:
             [old("late"), identity],
         )
     with connect("test") as plain:
-        (became,) = retry(plain, Selection(ids=(identity,)), WINDOW)
+        (became,) = retry(plain, Selection(ids=(identity,)), lambda: WINDOW)
     assert became["stored"] == 1
     assert noted() == [("late", TOPIC, 3, False)]
     assert check().fault is None

@@ -11,6 +11,7 @@ from prometheus_client.core import Metric
 from annals import env
 from annals.observe import partition_metrics
 from history import days
+from history.partitions.plan import SPARE_DAYS
 from ingest.models import Quarantined
 from tests.db.partitioned import TABLE, TABLES, raw, tables, transactional_db
 from tests.db.test_partitions import run
@@ -42,8 +43,8 @@ def test_the_partitions_of_every_table_are_counted(few_days: None) -> None:
     found = values(list(partition_metrics.tables()))
     assert len(found) == len(partition_metrics.TABLES) * len(TABLES)
     names = ("missing", "overdue", "pending")
-    assert [found[f"annals_store_days_{name}", TABLE] for name in names] == [5, 2, 0]
-    assert found["annals_store_days_missing", TABLES[1]] == 6
+    assert [found[f"annals_store_days_{name}", TABLE] for name in names] == [5 + SPARE_DAYS, 2, 0]
+    assert found["annals_store_days_missing", TABLES[1]] == 6 + SPARE_DAYS
 
 
 @pytest.mark.parametrize("numbers, ahead", [((0, 1, 2), 2), ((0, 2), 0), ((0,), 0), ((1, 2), -1)])

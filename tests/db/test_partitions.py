@@ -21,7 +21,7 @@ from history import days
 from history.days import State, partition_name
 from history.partitions import catalog, runs
 from history.partitions.maintain import AlreadyRunningError, Outcome, maintain
-from history.partitions.plan import plan
+from history.partitions.plan import SPARE_DAYS, plan
 from history.partitions.status import status
 from tests.db.partitioned import (
     NOW,
@@ -40,6 +40,10 @@ from tests.db.partitioned import (
 
 __all__ = ["tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")
+
+
+# The days of the window that `small` sets.
+DAYS = 3 + 1 + 2 + SPARE_DAYS
 
 
 def expected(numbers: Iterator[int] | range, table: str = TABLE) -> list[str]:
@@ -254,13 +258,13 @@ def test_status_counts_what_the_metrics_tell() -> None:
 def test_the_command_lists_plans_and_maintains(small: Any) -> None:
     code, out, _ = run("plan", "--json")
     planned = json.loads(out)
-    assert (code, planned["create"], planned["drop"]) == (0, 6 * len(TABLES), 0)
+    assert (code, planned["create"], planned["drop"]) == (0, DAYS * len(TABLES), 0)
     code, out, _ = run("maintain", "--dry-run")
     assert code == 0
-    assert "30 to create, 0 to drop" in out
+    assert f"{DAYS * len(TABLES)} to create, 0 to drop" in out
     assert names() == []
     code, out, _ = run("maintain")
-    assert (code, out.startswith("Created 30, dropped 0")) == (0, True)
+    assert (code, out.startswith(f"Created {DAYS * len(TABLES)}, dropped 0")) == (0, True)
     listed = json.loads(run("list", "--json")[1])
     assert [part["name"] for part in listed if part["table"] == TABLE] == names()
     today = datetime.now(UTC).date()
@@ -291,5 +295,5 @@ def test_a_run_is_remembered_for_the_metrics(small: Any) -> None:
     run("maintain")
     latest = runs.latest()
     assert latest is not None
-    assert (latest.exit_code, latest.created, latest.dropped) == (0, 30, 0)
+    assert (latest.exit_code, latest.created, latest.dropped) == (0, DAYS * len(TABLES), 0)
     assert abs(latest.started_at - datetime.now(UTC)) < timedelta(minutes=5)

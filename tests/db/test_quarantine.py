@@ -53,7 +53,7 @@ def store_too_early(ingested: Ingested, *bodies: bytes) -> None:
 
 def again(selection: Selection = ANY, window: Window = WINDOW, dry: bool = False) -> Counter[str]:
     with connect() as plain:
-        return sum(retry(plain, selection, window, dry), Counter())
+        return sum(retry(plain, selection, lambda: window, dry), Counter())
 
 
 def statuses() -> Counter[str]:
@@ -180,7 +180,7 @@ def test_two_retries_at_once_do_not_deadlock(ingested: Ingested) -> None:
 
     def work() -> Counter[str]:
         with connect() as plain:
-            return sum(retry(plain, ANY, WINDOW, decode=decode_and_wait), Counter())
+            return sum(retry(plain, ANY, lambda: WINDOW, decode=decode_and_wait), Counter())
 
     with connect() as plain:
         days.create(plain, ROOT.table, NOW.date())
@@ -203,7 +203,7 @@ def test_a_dry_run_changes_nothing(ingested: Ingested) -> None:
 def test_many_are_tried_a_few_at_a_time(ingested: Ingested) -> None:
     store_too_early(ingested, *(value(id=str(number)) for number in range(250)))
     with connect() as plain:
-        few = [group.total() for group in retry(plain, ANY, WINDOW)]
+        few = [group.total() for group in retry(plain, ANY, lambda: WINDOW)]
     assert sum(few) == 250
     assert len(few) == 3
     assert len(ids()) == 250

@@ -27,8 +27,10 @@ def read_before(ingested: Ingested) -> dict[int, int]:
     found = {held["offset"]: held["id"] for held in quarantined()}
     with connect() as plain:
         messages.discard(plain, [found[2]], "agreed")
-        assert list(retry(plain, by_ids(Selection(), (found[4],)), WINDOW)) == [{"stored": 1}]
-        list(retry(plain, by_ids(Selection(), (found[1],)), WINDOW))
+        assert list(retry(plain, by_ids(Selection(), (found[4],)), lambda: WINDOW)) == [
+            {"stored": 1}
+        ]
+        list(retry(plain, by_ids(Selection(), (found[1],)), lambda: WINDOW))
     assert counts() == {"next_offset": 6, "read": 6, "stored": 2, "quarantined": 4}
     assert faults() == []
     return found
@@ -99,7 +101,9 @@ def test_a_retry_before_the_message_is_read_again(ingested: Ingested) -> None:
     start_again(ingested)
     ingested.write(*BODIES[:2])
     with connect() as plain:
-        assert list(retry(plain, by_ids(Selection(), (found[3],)), WINDOW)) == [{"stored": 1}]
+        assert list(retry(plain, by_ids(Selection(), (found[3],)), lambda: WINDOW)) == [
+            {"stored": 1}
+        ]
     assert counts() == {"next_offset": 2, "read": 2, "repeated": 1, "quarantined": 1}
     ingested.write(*BODIES[2:])
     assert counts()["quarantined"] == 3

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import timedelta
 
+import psycopg
 import pytest
 
 from annals.embedded.daemon import Daemon
+from history import days
 from tests.consuming import Consumers, Database, Feed, complete, send, until
 from tests.kafka import brokers
-from tests.messages import TOPIC, TWIN, value
+from tests.messages import NOW, TOPIC, TWIN, value
 from tests.processes import consumers, database, feed, server
 
 pytestmark = pytest.mark.kafka
@@ -57,6 +60,25 @@ def test_versions_that_share_a_moment_and_repeats_from_the_twin_topic(
     [row] = database.query("SELECT count(*), count(DISTINCT updated_at) AS moments"
                            " FROM product_instance_aud WHERE id = 'a'")  # fmt: skip
     assert (row["count"], row["moments"]) == (50, 1)
+    assert consumers.manage("ledger").returncode == 0
+
+
+def test_a_message_older_than_retention_is_stored_while_its_day_exists(
+    consumers: Consumers, database: Database, broker: Daemon
+) -> None:
+    old = NOW - timedelta(days=100)
+    with psycopg.connect(database.url, autocommit=True) as plain:
+        days.create(plain, "product_instance_aud", old.date())
+    bodies = {
+        "late": value(id="late", updatedAt=old.isoformat()),
+        "gone": value(id="gone", updatedAt=(old - timedelta(days=1)).isoformat()),
+        "new": value(id="new"),
+    }
+    send(broker.client(), *((TOPIC, body, id_) for id_, body in bodies.items()))
+    told = consumers.drain()
+    assert (told["read"], told["stored"], told["expired"]) == (3, 2, 1)
+    found = database.query("SELECT id FROM product_instance_aud ORDER BY id")
+    assert [row["id"] for row in found] == ["late", "new"]
     assert consumers.manage("ledger").returncode == 0
 
 

@@ -18,6 +18,7 @@ from history.archive import manifest
 from history.archive.store import Store
 from history.entities import ENTITIES
 from history.partitions import catalog
+from history.partitions.plan import SPARE_DAYS
 from tests.db import simulated
 from tests.db.partitioned import TABLES, raw, tables, transactional_db
 
@@ -68,7 +69,7 @@ def test_killed_again_and_again_it_still_gets_there(tmp_path: Path) -> None:
     for of in OLD:
         kept = [manifest.load(store, entity.table, of) for entity in ENTITIES]
         assert sum(each.rows for each in kept if each) == rows[of]
-    window = [TODAY + timedelta(days=number) for number in range(-5, 21)]
+    window = [TODAY + timedelta(days=number) for number in range(-5, 21 + SPARE_DAYS)]
     assert [part.name for part in catalog.read(connection, sorted(TABLES))] == [
         days.partition_name(table, of) for table in sorted(TABLES) for of in window
     ]

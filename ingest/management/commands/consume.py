@@ -19,9 +19,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from prometheus_client import start_http_server
 
-from history import clock
 from history.entities import BY_TOPIC
-from history.window import Window
 from ingest.consumer.background import Probe
 from ingest.consumer.breaker import Tolerance
 from ingest.consumer.loop import Consumer, Policy
@@ -32,6 +30,7 @@ from ingest.store.batch import Limits
 from ingest.store.connect import connect
 from ingest.store.retrying import RetryingWriter
 from ingest.store.transaction import Writer
+from ingest.store.window import current
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +91,7 @@ def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Cons
     policy = Policy(
         limits=Limits(annals.batch_rows, annals.batch_bytes),
         tolerance=tolerance,
-        window=lambda: Window.at(clock.now(), annals.retention_days, annals.ahead_days),
+        window=current,
         until_idle=until_idle,
         decode=decoding(),
     )

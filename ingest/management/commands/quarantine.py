@@ -8,21 +8,19 @@ from argparse import ArgumentParser
 from collections import Counter
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db.models import Count, F, Max, Min, Q
 from rich.console import Console
 from rich.table import Table
 
-from history import clock
 from history.management.progress import Progress
-from history.window import Window
 from ingest.management.commands.consume import decoding
 from ingest.models import Ledger, Quarantined
 from ingest.quarantine import messages
 from ingest.quarantine.messages import UNSETTLED, Selection
 from ingest.quarantine.retry import by_ids, retry
 from ingest.store.connect import connect
+from ingest.store.window import current
 
 PLACE = ("topic", "partition", "offset")
 SHOWN = (
@@ -138,8 +136,6 @@ class Command(BaseCommand):
         self.stdout.write(f"value ({len(value or b'')} bytes): {_readable(value)}")
 
     def _retry(self, options: dict[str, Any]) -> None:
-        annals = settings.ANNALS
-        window = Window.at(clock.now(), annals.retention_days, annals.ahead_days)
         selection = Selection(
             topic=options["topic"], reason=options["reason"], due_only=not options["now"]
         )
@@ -150,7 +146,7 @@ class Command(BaseCommand):
             connect("annals-retry") as connection,
             Progress("retry", None, sys.stderr) as progress,
         ):
-            for few in retry(connection, selection, window, options["dry_run"], decoding()):
+            for few in retry(connection, selection, current, options["dry_run"], decoding()):
                 became += few
                 progress.advance(few.total())
         would = "would be " if options["dry_run"] else ""

@@ -1,0 +1,69 @@
+"""Rows whose day is older than the window, or has no partition.
+
+A row is stored while its day exists, whatever its age. A day inside the window that is missing is
+created. A day before the window that is missing is never created again: its rows are expired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from psycopg import errors
+
+from history import days
+from history.entities import BY_NAME
+from history.error_text import describe
+from history.window import Window
+from ingest.store.batch import Batch, EntityDay
+from ingest.store.ledger import Connection
+
+# The table of the day belongs to somebody else, or this login may not create it.
+REFUSED = (errors.InsufficientPrivilege, days.ForeignTableError)
+
+
+def admit_expired(connection: Connection, batch: Batch) -> None:
+    """Store the expired rows of a batch after all if their day exists. One query, and none for a
+    batch without expired rows."""
+    if batch.expired and (found := existing(connection, {row.day for row in batch.expired})):
+        batch.admit(found)
+
+
+def provide(connection: Connection, batch: Batch, window: Window) -> bool:
+    """Make a batch storable that has rows without a partition; False if no partition is missing.
+
+    `connection` is in autocommit mode. Rows of a day that cannot be created go to quarantine: they
+    stop no other row, and a retry stores them when the day exists.
+    """
+    wanted = batch.days()
+    missing = wanted - existing(connection, wanted)
+    if not missing:
+        return False
+    batch.expire({each for each in missing if each[1] < window.oldest})
+    for day, why in create(connection, missing, window).items():
+        batch.refuse(day, why)
+    return True
+
+
+def create(
+    connection: Connection, missing: Collection[EntityDay], window: Window
+) -> dict[EntityDay, str]:
+    """Create the partitions of these days, except before the window. Returns the days for which
+    this is not possible, however long one waits, and why."""
+    refused = {}
+    for each in sorted(missing):
+        name, day = each
+        if day < window.oldest:
+            continue
+        table = BY_NAME[name].table
+        try:
+            days.create(connection, table, day)
+        except REFUSED as error:
+            partition = days.partition_name(table, day)
+            refused[each] = f"{partition} cannot be created: {describe(error)}"
+    return refused
+
+
+def existing(connection: Connection, wanted: Collection[EntityDay]) -> set[EntityDay]:
+    """Those of the days that have a partition to which rows can be written."""
+    tables = {(BY_NAME[name].table, day): (name, day) for name, day in wanted}
+    return {tables[each] for each in days.attached(connection, tables)}

@@ -1,0 +1,295 @@
+"""Rows whose day is older than the window or has no partition: stored while the day exists, expired
+when it is gone, never in the way of other rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date, datetime, timedelta
+from itertools import chain, repeat
+from typing import Any
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+from psycopg import errors
+
+from annals.access.grants import CONSUMER
+from history import clock, days
+from history.days import State
+from history.entities import ROOT
+from history.partitions.maintain import maintain
+from history.partitions.plan import SPARE_DAYS, Policy
+from history.window import Window
+from ingest.completeness.holds import unsettled
+from ingest.quarantine.messages import Selection
+from ingest.quarantine.retry import retry
+from ingest.store import missing_days
+from ingest.store.connect import connect
+from ingest.store.transaction import Writer
+from tests.db.ingested import (
+    CHILD_SOURCE,
+    Ingested,
+    counts,
+    faults,
+    ids,
+    ingested,
+    quarantined,
+    query,
+)
+from tests.messages import NOW, SOURCE, WINDOW, message, value
+
+__all__ = ["ingested"]
+
+TODAY = NOW.date()
+OLDEST = WINDOW.oldest
+OLD = OLDEST - timedelta(days=1)
+TOMORROW = Window.at(NOW + timedelta(days=1), 90, 14)
+
+
+def at(day: date, **fields: Any) -> bytes:
+    """A message of noon of a day."""
+    return value(updatedAt=f"{day}T12:00:00", **fields)
+
+
+@pytest.fixture
+def plain(ingested: Ingested) -> Iterator[psycopg.Connection[Any]]:
+    with connect("test") as connection:
+        yield connection
+
+
+def state(plain: psycopg.Connection[Any], day: date) -> State:
+    return days.locate(plain, ROOT.table, day).state
+
+
+def test_a_row_older_than_the_window_is_stored_while_its_day_exists(
+    ingested: Ingested, plain: psycopg.Connection[Any]
+) -> None:
+    days.create(plain, ROOT.table, OLD)
+    gone = OLD - timedelta(days=1)
+    ingested.write(at(OLD, id="late"), at(gone, id="gone"), at(TODAY, id="today"))
+    assert ids() == ["late", "today"]
+    assert counts() == {"next_offset": 3, "read": 3, "stored": 2, "expired": 1}
+    assert state(plain, gone) is State.ABSENT
+    assert faults() == []
+
+
+def test_a_late_row_is_found_by_its_business_key(
+    ingested: Ingested, plain: psycopg.Connection[Any]
+) -> None:
+    days.create(plain, ROOT.table, OLD)
+    ingested.write(at(OLD, id="late", data={"number": "7"}))
+    assert query("SELECT id, day FROM search_key WHERE value = '7'") == [{"id": "late", "day": OLD}]
+
+
+def test_a_late_row_of_another_kind_has_no_day(
+    ingested: Ingested, plain: psycopg.Connection[Any]
+) -> None:
+    days.create(plain, ROOT.table, OLD)
+    ingested.write(at(OLD, productInstanceId="A1"), source=CHILD_SOURCE)
+    assert counts(CHILD_SOURCE) == {"next_offset": 1, "read": 1, "expired": 1}
+
+
+def test_a_repeated_late_row_is_a_repeat(
+    ingested: Ingested, plain: psycopg.Connection[Any]
+) -> None:
+    days.create(plain, ROOT.table, OLD)
+    ingested.write(at(OLD, id="a"), at(OLD, id="a"))
+    ingested.write(at(OLD, id="a"), b"bad")
+    assert counts() == {"next_offset": 4, "read": 4, "stored": 1, "repeated": 2, "quarantined": 1}
+    assert faults() == []
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_batch_that_was_decoded_before_midnight(
+    ingested: Ingested, plain: psycopg.Connection[Any], exists: bool
+) -> None:
+    """At midnight maintain drops the oldest day: the batch must not create it again."""
+    for day in (OLDEST, TODAY):
+        days.create(plain, ROOT.table, day)
+    ingested.writer.close()
+    ingested.writer = Writer(connect, lambda: TOMORROW)
+    batch = ingested.batch(at(OLDEST, id="oldest"), at(TODAY, id="today"), at(OLDEST, id="second"))
+    if not exists:
+        days.drop(plain, ROOT.table, OLDEST)
+    ingested.store(batch)
+    stored = ["oldest", "second", "today"] if exists else ["today"]
+    assert ids() == stored
+    assert counts()["stored"] == len(stored)
+    assert counts().get("expired", 0) == 3 - len(stored)
+    assert state(plain, OLDEST) is (State.ATTACHED if exists else State.ABSENT)
+    assert faults() == []
+
+
+def test_a_day_that_is_dropped_after_its_late_row_was_accepted(
+    ingested: Ingested, plain: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days.create(plain, ROOT.table, OLD)
+    real = missing_days.admit_expired
+
+    def admit_and_drop(*arguments: Any) -> None:
+        real(*arguments)
+        days.drop(plain, ROOT.table, OLD)
+
+    monkeypatch.setattr(missing_days, "admit_expired", admit_and_drop)
+    ingested.write(at(OLD, id="late"), at(TODAY, id="today"))
+    assert ids() == ["today"]
+    assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
+    assert faults() == []
+
+
+def test_a_day_that_is_being_dropped_makes_nobody_wait(
+    ingested: Ingested, plain: psycopg.Connection[Any]
+) -> None:
+    """A long transaction keeps the detach pending, for hours perhaps."""
+    for day in (OLDEST, TODAY):
+        days.create(plain, ROOT.table, day)
+    ingested.writer.close()
+    ingested.writer = Writer(connect, lambda: TOMORROW)
+    batch = ingested.batch(at(OLDEST, id="oldest"), at(TODAY, id="today"))
+    with connect("test-reader") as reader, reader.transaction():
+        reader.execute(f"SELECT count(*) FROM {ROOT.table}")
+        with pytest.raises(errors.LockNotAvailable):
+            days.drop(plain, ROOT.table, OLDEST, wait_s=0.2)
+        assert state(plain, OLDEST) is State.PENDING
+        ingested.store(batch)
+        ingested.write(at(OLDEST, id="later"))
+    assert ids() == ["today"]
+    assert counts() == {"next_offset": 3, "read": 3, "stored": 1, "expired": 2}
+
+
+def test_a_moment_before_year_1_is_expired(ingested: Ingested) -> None:
+    ingested.write(value(updatedAt="0001-01-01T00:00:00+14:00"), value(id="a"))
+    assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
+
+
+def later(number: int) -> Window:
+    return Window.at(NOW + timedelta(days=number), 90, 14)
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_retry_stores_a_row_while_its_day_exists(
+    ingested: Ingested, plain: psycopg.Connection[Any], exists: bool
+) -> None:
+    batch = ingested.batch()
+    ingested.fill(batch, at(TODAY, id="a"), window=later(-60))
+    ingested.store(batch)
+    assert [each["reason"] for each in quarantined()] == ["in_the_future"]
+    if exists:
+        days.create(plain, ROOT.table, TODAY)
+    became = sum(retry(plain, Selection(), lambda: later(200)), Counter())
+    assert became == {"stored" if exists else "expired": 1}
+    assert ids() == (["a"] if exists else [])
+    assert faults() == []
+
+
+def test_a_retry_that_lasts_past_midnight_creates_no_dropped_day(
+    ingested: Ingested, plain: psycopg.Connection[Any]
+) -> None:
+    batch = ingested.batch()
+    ingested.fill(batch, at(TODAY, id="a"), window=later(-60))
+    ingested.store(batch)
+    windows = chain([later(90)], repeat(later(91)))
+    became = sum(retry(plain, Selection(), lambda: next(windows)), Counter())
+    assert became == {"expired": 1}
+    assert state(plain, TODAY) is State.ABSENT
+
+
+@contextmanager
+def restricted(ingested: Ingested) -> Iterator[psycopg.Connection[Any]]:
+    """The writer, and a connection, with the rights that `manage.py grants` gives the consumer."""
+    call_command("grants", apply=True)
+
+    def as_consumer() -> psycopg.Connection[Any]:
+        connection = connect("test-consumer")
+        connection.execute(f"SET ROLE {CONSUMER}")
+        return connection
+
+    ingested.writer.close()
+    ingested.writer = Writer(as_consumer)
+    with as_consumer() as connection:
+        yield connection
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_day_that_the_consumer_may_not_create_stops_no_other_row(
+    ingested: Ingested, plain: psycopg.Connection[Any]
+) -> None:
+    missing = TODAY + timedelta(days=14)
+    days.create(plain, ROOT.table, TODAY)
+    with restricted(ingested) as consumer:
+        written = ingested.write(
+            at(TODAY, id="a"), at(missing, id="ahead"), at(TODAY, id="a"), at(TODAY, id="b")
+        )
+        assert [reject.message.offset for reject in written.rejects] == [1]
+        [held] = quarantined()
+        assert (held["reason"], held["offset"]) == ("no_partition", 1)
+        assert days.partition_name(ROOT.table, missing) in held["detail"]
+        assert ids() == ["a", "b"]
+        assert counts() == {
+            "next_offset": 4, "read": 4, "stored": 2, "repeated": 1, "quarantined": 1
+        }  # fmt: skip
+        again = sum(retry(consumer, Selection(), lambda: WINDOW), Counter())
+        assert again == {"retrying": 1}
+        days.create(plain, ROOT.table, missing)
+        again = sum(retry(consumer, Selection(), lambda: WINDOW), Counter())
+        assert again == {"stored": 1}
+    assert ids() == ["a", "ahead", "b"]
+    assert faults() == []
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("passed", [1, SPARE_DAYS])
+def test_the_newest_day_that_is_accepted_exists_also_when_maintain_did_not_run_since(
+    ingested: Ingested, passed: int
+) -> None:
+    maintain(Policy.at(clock.now(), settings.ANNALS))
+    newest = later(passed).newest
+    with restricted(ingested):
+        batch = ingested.batch()
+        ingested.fill(batch, at(newest, id="newest"), at(TODAY, id="today"), window=later(passed))
+        ingested.store(batch)
+    assert ids() == ["newest", "today"]
+    assert quarantined() == []
+
+
+def test_a_foreign_table_in_the_place_of_a_day_stops_no_other_row(
+    ingested: Ingested, plain: psycopg.Connection[Any]
+) -> None:
+    name = days.partition_name(ROOT.table, TODAY)
+    plain.execute(f"CREATE TABLE {name} (id text)")
+    try:
+        ingested.write(at(TODAY, id="a"), at(TODAY - timedelta(days=1), id="b"))
+        assert ids() == ["b"]
+        assert [each["reason"] for each in quarantined()] == ["no_partition"]
+        assert sum(retry(plain, Selection(), lambda: WINDOW), Counter()) == {"retrying": 1}
+    finally:
+        plain.execute(f"DROP TABLE {name}")
+    assert sum(retry(plain, Selection(), lambda: WINDOW), Counter()) == {"stored": 1}
+    assert faults() == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_a_day_is_held_for_is_stored_when_it_comes(
+    ingested: Ingested, plain: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten days pass with a message unread: its day is held, and takes the message."""
+    days.create(plain, ROOT.table, OLDEST)
+    ingested.write(at(OLDEST, id="read"))
+    plain.execute(
+        "UPDATE ingest_ledger SET high_watermark = 2, newest_timestamp = %s WHERE topic = %s",
+        [datetime.combine(OLDEST, datetime.min.time(), NOW.tzinfo), SOURCE.topic],
+    )
+    monkeypatch.setattr(clock, "now", lambda: NOW + timedelta(days=5))
+    policy = Policy.at(clock.now(), settings.ANNALS, unsettled)
+    name = days.partition_name(ROOT.table, OLDEST)
+    outcome = maintain(policy)
+    assert (outcome.held, outcome.dropped) == ([name], [])
+    batch = ingested.batch()
+    ingested.fill(batch, message(at(OLDEST, id="unread"), 1), window=later(5))
+    ingested.store(batch)
+    assert ids() == ["read", "unread"]
+    assert counts() == {"next_offset": 2, "read": 2, "stored": 2}
+    assert maintain(policy).dropped == [name]
