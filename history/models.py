@@ -164,6 +164,7 @@ class MaintainRun(models.Model):
 
 class ArchivedDay(models.Model):
     """A day of one table that is in the archive, as its manifest says. digest: of the ordered rows.
+    checked_at: when `verify --archive` last read its files; fault: what was wrong then, or empty.
     files: name, rows, bytes, sha256, first and last id of each."""
 
     table = models.CharField(max_length=63)
@@ -174,6 +175,8 @@ class ArchivedDay(models.Model):
     digest = models.CharField(max_length=64)
     files = models.JSONField()
     archived_at = models.DateTimeField()
+    checked_at = models.DateTimeField(null=True)
+    fault = models.TextField(default="", db_default="")
 
     class Meta:
         db_table = "archived_day"

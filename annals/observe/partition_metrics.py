@@ -6,9 +6,11 @@ A command that ends cannot be scraped, so they are read from the database.
 from collections.abc import Iterator
 
 from django.conf import settings
+from django.db.models import Count, Min, Q
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from history import clock
+from history.models import ArchivedDay
 from history.partitions import runs
 from history.partitions.plan import Policy
 from history.partitions.status import status
@@ -69,3 +71,21 @@ def last_run() -> Iterator[Metric]:
         "Partitions that the latest `partitions maintain` held because of unsettled messages",
         value=latest.held,
     )
+
+
+def archive() -> Iterator[Metric]:
+    """What `partitions verify --archive` has found."""
+    archived = ArchivedDay.objects.aggregate(
+        faulty=Count("id", filter=~Q(fault="")), oldest=Min("checked_at")
+    )
+    yield GaugeMetricFamily(
+        "annals_archive_days_faulty",
+        "Archived days whose files were missing, unreadable or changed at their last check",
+        value=archived["faulty"],
+    )
+    if archived["oldest"] is not None:
+        yield GaugeMetricFamily(
+            "annals_archive_oldest_check_timestamp_seconds",
+            "Time of the oldest last check of an archived day; days never checked do not count",
+            value=archived["oldest"].timestamp(),
+        )

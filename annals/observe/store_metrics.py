@@ -53,6 +53,7 @@ class StoreCollector(Collector):
                 _quarantine(),
                 *partition_metrics.tables(),
                 *partition_metrics.last_run(),
+                *partition_metrics.archive(),
             ]
         except (DatabaseError, psycopg.Error) as error:
             log.warning("metrics: %s", describe(error))

@@ -20,6 +20,7 @@ from psqlextra.partitioning import PostgresPartitioningError
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from annals.management.verifying import verify_archive, verify_tables
 from history import clock
 from history.archive.archiver import Archiver
 from history.archive.forget import forget
@@ -29,6 +30,7 @@ from history.canonical import Connection
 from history.days import partition_name
 from history.entities import BY_NAME, ENTITIES, Entity
 from history.error_text import describe
+from history.management.sizes import in_bytes
 from history.partitions import catalog, locks, runs, show
 from history.partitions.maintain import AlreadyRunningError, Outcome, maintain, run_lock
 from history.partitions.plan import DayPlan, Policy, plan
@@ -36,7 +38,6 @@ from history.partitions.strategy import DayPartition
 from history.seals import late
 from history.seals.finished import due, seal_days
 from history.seals.seal import NotSealable, seal
-from history.seals.verify import chain_fault, newest_seal, verify
 from ingest.completeness.holds import may_get_rows, unsettled
 
 BROKEN = (PostgresPartitioningError, DatabaseError, psycopg.Error, ArchiveError, OSError)
@@ -77,9 +78,30 @@ class Command(BaseCommand):
             "seal", help="seal a day in its present state, also if it is sealed"
         )
         checking = actions.add_parser(
-            "verify", help="check sealed days against their seals; exit 1: a day differs"
+            "verify",
+            help="check sealed days against their seals, or with --archive the files of the "
+            "archive; exit 1: a day differs",
         )
         checking.add_argument("day", type=date.fromisoformat, nargs="?", help="YYYY-MM-DD, UTC")
+        checking.add_argument(
+            "--archive",
+            action="store_true",
+            help="read the files of the archive and compare them with manifest, database and seal, "
+            "the day with the oldest check first",
+        )
+        checking.add_argument(
+            "--rate",
+            type=in_bytes,
+            default=0,
+            help="with --archive: bytes per second, for example 20M; 0 = as fast as possible "
+            "(default 0)",
+        )
+        checking.add_argument(
+            "--seconds",
+            type=float,
+            help="with --archive: start no further day after this time; the next run continues "
+            "(default: all days)",
+        )
         forgetting = actions.add_parser(
             "forget", help="remove a day from the archive; nothing else removes archived rows"
         )
@@ -264,32 +286,10 @@ class Command(BaseCommand):
             return self._for_each(seal_one)
 
     def _verify(self) -> int:
-        connection.ensure_connection()
-        code, objects = 0, []
-        for entity in self._entities():
-            broken = chain_fault(entity)
-            count = bad = entered = 0
-            with _progress() as progress:
-                task = progress.add_task(f"verify {entity.table}, days", total=None)
-                for found in verify(connection.connection, entity, self.options["day"]):
-                    progress.update(task, advance=1)
-                    objects.append({**asdict(found), "day": str(found.day)})
-                    count, bad = count + 1, bad + bool(found.fault)
-                    entered += found.late
-                    if found.fault:
-                        self.stderr.write(f"{found.table} {found.day}: {found.fault}")
-            if broken:
-                self.stderr.write(f"{entity.table}: {broken}")
-            code = 1 if broken or bad else code
-            if not self.options["json"]:
-                state = "broken" if broken else "whole"
-                self.stdout.write(
-                    f"{entity.table}: {count} days read, {bad} differ, {entered} late rows; "
-                    f"chain {state}, newest seal {newest_seal(entity)}"
-                )
-        if self.options["json"]:
-            self.stdout.write(json.dumps({"ok": code == 0, "days": objects}))
-        return code
+        if not self.options["archive"]:
+            return verify_tables(self._entities(), self.options, self.stdout, self.stderr)
+        chosen = self._entities()[0] if self.options["entity"] else None
+        return verify_archive(_store(), chosen, self.options, self.stdout, self.stderr)
 
     def _for_each(self, act: Callable[[Connection, Entity], str]) -> int:
         """Do it for the chosen kinds of entities, and report the result of each."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -21,19 +19,11 @@ from history import clock
 from history.capacity import measured
 from history.capacity.model import Load, Need, Server, from_rate, full_on, need
 from history.entities import ENTITIES
+from history.management.sizes import in_bytes
 from history.partitions import catalog
 from history.partitions.show import size
 
 RETENTIONS = (30, 60, 90, 180, 365)
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
-
-
-def in_bytes(text: str) -> int:
-    """Bytes from `500G`, `2T`, `2TiB` or a plain number."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:iB|B)?", text, re.IGNORECASE)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write 500G or 2T")
-    return int(float(found[1]) * UNITS[found[2].upper()])
 
 
 class Command(BaseCommand):

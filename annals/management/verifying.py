@@ -1,0 +1,84 @@
+"""`manage.py partitions verify`: sealed days in the tables, or the files of the archive."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from django.db import connection
+from django.db.models import Min, QuerySet, Sum
+
+from history.archive.store import Store
+from history.entities import Entity
+from history.management.progress import Progress
+from history.models import ArchivedDay
+from history.seals.scrub import Pace, scrub, waiting
+from history.seals.verify import chain_fault, newest_seal, verify
+
+
+class Out(Protocol):
+    def write(self, msg: str) -> object: ...
+
+
+def verify_tables(entities: Sequence[Entity], options: dict[str, Any], out: Out, err: Out) -> int:
+    """Check the sealed days and the chain of each table; returns the exit code."""
+    connection.ensure_connection()
+    code, objects = 0, []
+    for entity in entities:
+        broken = chain_fault(entity)
+        count = bad = late = 0
+        with Progress(f"verify {entity.table}, days", None, sys.stderr) as progress:
+            for found in verify(connection.connection, entity, options["day"]):
+                progress.advance()
+                objects.append({**asdict(found), "day": str(found.day)})
+                count, bad, late = count + 1, bad + bool(found.fault), late + found.late
+                if found.fault:
+                    err.write(f"{found.table} {found.day}: {found.fault}")
+        if broken:
+            err.write(f"{entity.table}: {broken}")
+        code = 1 if broken or bad else code
+        if not options["json"]:
+            out.write(
+                f"{entity.table}: {count} days read, {bad} differ, {late} late rows; "
+                f"chain {'broken' if broken else 'whole'}, newest seal {newest_seal(entity)}"
+            )
+    if options["json"]:
+        out.write(json.dumps({"ok": code == 0, "days": objects}))
+    return code
+
+
+def verify_archive(
+    store: Store, entity: Entity | None, options: dict[str, Any], out: Out, err: Out
+) -> int:
+    """Check the files of the archive, those first that were not checked for the longest time;
+    returns the exit code."""
+    connection.ensure_connection()
+    found = waiting(entity, options["day"])
+    total = found.aggregate(total=Sum("file_bytes"))["total"] or 0
+    objects = []
+    with Progress("verify archive, bytes", 2 * total, sys.stderr) as progress:
+        pace = Pace(options["rate"], progress.advance)
+        for each in scrub(store, found, pace, options["seconds"]):
+            objects.append({**asdict(each), "day": str(each.day)})
+            if each.fault:
+                err.write(f"{each.table} {each.day}: {each.fault}")
+    faulty = waiting(entity, options["day"]).exclude(fault="").count()
+    if options["json"]:
+        out.write(json.dumps({"ok": not faulty, "days": objects}))
+    else:
+        out.write(f"{len(objects)} archived days read ({pace.bytes:,} bytes). {_state(found)}")
+    return 1 if faulty else 0
+
+
+def _state(found: QuerySet[ArchivedDay]) -> str:
+    """How far the checks of all these days have come, over all runs."""
+    never = found.filter(checked_at=None).count()
+    faulty = found.exclude(fault="").count()
+    text = f"Of {found.count()} days, {faulty} have a fault, {never} were never read"
+    oldest = found.aggregate(oldest=Min("checked_at"))["oldest"]
+    if oldest is None:
+        return f"{text}."
+    return f"{text}; the oldest check is of {oldest:%Y-%m-%d %H:%M} UTC."
