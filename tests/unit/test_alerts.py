@@ -150,6 +150,14 @@ CASES = [
         summary="4 partitions are held for unsettled messages",
     ),
     Case(
+        "AnnalsArchiveDamaged",
+        web("annals_archive_days_faulty", "", "0+0x10 2+0x20 0+0x10"),
+        quiet=(10,),
+        fires=(12, 30),
+        clears=32,
+        summary="2 archived days are missing, unreadable or changed",
+    ),
+    Case(
         "AnnalsDaysNotDropped",
         {
             **web("annals_store_days_overdue", 'table="a"', "1+0x120 3+0x360 1+0x100"),
