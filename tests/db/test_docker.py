@@ -69,7 +69,11 @@ def test_every_alert_has_its_line_in_the_operations_page() -> None:
 def test_compose_sets_only_settings_that_exist() -> None:
     services = load("compose.yaml")["services"]
     environment = services["web"]["environment"]
-    env.read({name: "1" * 32 if name != "ANNALS_RETENTION_DAYS" else "1" for name in environment})
+    fitting = {
+        "ANNALS_RETENTION_DAYS": "1",
+        "DATABASE_URL": environment["DATABASE_URL"].replace(":?set it in docker/.env", ""),
+    }
+    env.read({name: fitting.get(name, "1" * 32) for name in environment})
     asked = set(re.findall(r"\$\{(\w+):\?", (DOCKER / "compose.yaml").read_text()))
     given = set(re.findall(r"^(\w+)=", (DOCKER / "example.env").read_text(), re.MULTILINE))
     assert asked == given
