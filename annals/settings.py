@@ -47,6 +47,7 @@ MIDDLEWARE = [
     "annals.observe.health.Probes",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "annals.access.responses.NoStore",
     "annals.observe.requests.RequestLog",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",

@@ -49,7 +49,8 @@ class ConsoleFormatter(_Formatter):
         head = f"{moment:%Y-%m-%d %H:%M:%S}.{record.msecs:03.0f} {record.levelname:<7}"
         extra = "".join(f" {key}={value}" for key, value in self.extra_fields(record).items())
         trace = self.trace(record)
-        return f"{head} {record.name}: {self.text(record)}{extra}" + (trace and f"\n{trace}")
+        line = one_line(f"{head} {record.name}: {self.text(record)}{extra}")
+        return line + (trace and f"\n{trace}")
 
 
 class JsonFormatter(_Formatter):
@@ -67,6 +68,14 @@ class JsonFormatter(_Formatter):
         if trace:
             line["trace"] = trace
         return msgspec.json.encode(line, enc_hook=str).decode()
+
+
+def one_line(text: str) -> str:
+    """The text with escapes for its control characters, so that nobody can forge a log line or
+    command the terminal that shows it."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def configuration(level: str, style: str) -> dict[str, Any]:

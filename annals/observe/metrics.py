@@ -38,8 +38,13 @@ SECONDS = Histogram(
 STORE = StoreCollector()
 
 
+# Each label value is kept for as long as the process lives: a client must not invent more of them.
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
 def observe(route: str, method: str, status: int, seconds: float) -> None:
     """Count one answered request. seconds: the time it took."""
+    method = method if method in METHODS else "other"
     REQUESTS.labels(route, method, str(status)).inc()
     SECONDS.labels(route, method).observe(seconds)
 

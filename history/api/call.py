@@ -118,7 +118,6 @@ class Call(APIView):
             data["completeness"] = answers.completeness(state, output, data.get("history"))
         response = Response({"status": "success", "data": data})
         patch_vary_headers(response, ["Accept-Language", "Authorization", "Cookie"])
-        response.headers["Cache-Control"] = "private, no-cache"  # people's data; ask each time
         return response
 
     def answer(self, question: Question) -> Answer:
