@@ -1,0 +1,207 @@
+"""Who may open what: every role at every address. A new address without a row here fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from annals.access.roles import ROLES
+from history.models import FieldLabel, Person
+from ingest.models import Quarantined
+from tests.db.store import Store
+
+EVERYBODY = frozenset({None, *ROLES})
+LOGINS = frozenset(ROLES)
+READERS = frozenset({"support", "auditor", "admin"})
+COMPLETENESS = frozenset({"support", "auditor", "ops", "admin"})
+OPERATORS = frozenset({"ops", "admin"})
+ADMINS = frozenset({"admin"})
+NOBODY: frozenset[str] = frozenset()
+
+ENTITY = "history/product-instance/A1"
+# By pattern: an address of it, and who may open it with GET.
+MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
+    "admin/": ("admin/", LOGINS),
+    "admin/login/": ("admin/login/", frozenset({None})),
+    "admin/jsi18n/": ("admin/jsi18n/", LOGINS),
+    "admin/password_change/": ("admin/password_change/", LOGINS),
+    "admin/password_change/done/": ("admin/password_change/done/", LOGINS),
+    "admin/history/": ("admin/history/?q=none-such", READERS),
+    "admin/history/<entity:entity>/<id:id>/": (f"admin/{ENTITY}/", READERS),
+    "admin/history/<entity:entity>/<id:id>/compare/": (f"admin/{ENTITY}/compare/", READERS),
+    "admin/history/<entity:entity>/<id:id>/state/": (f"admin/{ENTITY}/state/", READERS),
+    "admin/history/<entity:entity>/<id:id>/versions/": (f"admin/{ENTITY}/versions/", READERS),
+    "admin/history/<entity:entity>/<id:id>/versions/<int:version>/": (
+        f"admin/{ENTITY}/versions/0/",
+        READERS,
+    ),
+    "admin/applications/<id:id>/": ("admin/applications/A1/", READERS),
+    "admin/completeness/": ("admin/completeness/", COMPLETENESS),
+    "admin/ingest/quarantined/": ("admin/ingest/quarantined/", OPERATORS),
+    "admin/ingest/quarantined/<path:object_id>/change/": (
+        "admin/ingest/quarantined/1/change/",
+        OPERATORS,
+    ),
+    "admin/ingest/quarantined/<path:object_id>/history/": (
+        "admin/ingest/quarantined/1/history/",
+        OPERATORS,
+    ),
+    "admin/ingest/quarantined/add/": ("admin/ingest/quarantined/add/", NOBODY),
+    "admin/ingest/quarantined/<path:object_id>/delete/": (
+        "admin/ingest/quarantined/1/delete/",
+        NOBODY,
+    ),
+    **{
+        f"admin/{model}/{pattern}": (f"admin/{model}/{address}", ADMINS)
+        for model in ("history/person", "history/fieldlabel", "auth/group", "auth/user")
+        for pattern, address in (
+            ("", ""),
+            ("add/", "add/"),
+            ("<path:object_id>/change/", "{pk}/change/"),
+            ("<path:object_id>/delete/", "{pk}/delete/"),
+            ("<path:object_id>/history/", "{pk}/history/"),
+        )
+    },
+    "admin/auth/user/<id>/password/": ("admin/auth/user/{pk}/password/", ADMINS),
+    "api/schema/": ("api/schema/", EVERYBODY),
+    "api/docs/": ("api/docs/", EVERYBODY),
+    "api/v1/completeness": ("api/v1/completeness", COMPLETENESS),
+    "api/v1/search": ("api/v1/search?q=A1", READERS),
+    "api/v1/applications/<id:productInstanceId>/history": (
+        "api/v1/applications/A1/history",
+        READERS,
+    ),
+    "api/v1/applications/<id:productInstanceId>/at": (
+        "api/v1/applications/A1/at?time=2099-01-01",
+        READERS,
+    ),
+    **{
+        f"api/v1/history/<str:entity>/<id:id>{pattern}": (f"api/v1/{ENTITY}{address}", READERS)
+        for pattern, address in (
+            ("", ""),
+            ("/compare", "/compare?from=0&to=0"),
+            ("/at", "/at?time=2099-01-01"),
+            ("/fields", "/fields?path=/rate"),
+            ("/blame", "/blame"),
+            ("/versions", "/versions"),
+            ("/versions/<str:version>", "/versions/0"),
+        )
+    },
+}
+# Nothing to see: they send elsewhere, take only POST, answer 404, or ask for parameters.
+ELSEWHERE = {
+    "admin/language/",
+    "admin/logout/",
+    "admin/autocomplete/",
+    "admin/r/<path:content_type_id>/<path:object_id>/",
+    "admin/^(?P<app_label>history|ingest|auth)/$",
+    "admin/(?P<url>.*)$",
+    *(
+        f"admin/{model}/<path:object_id>/"
+        for model in (
+            *("history/person", "history/fieldlabel", "auth/group", "auth/user"),
+            "ingest/quarantined",
+        )
+    ),
+    "api/v1/",
+}
+
+
+def patterns(
+    given: list[URLPattern | URLResolver] | None = None, before: str = ""
+) -> Iterator[str]:
+    """Every address pattern of the site."""
+    for each in get_resolver().url_patterns if given is None else given:
+        name = before + str(each.pattern)
+        if isinstance(each, URLResolver):
+            yield from patterns(each.url_patterns, name)
+        else:
+            yield name
+
+
+def test_every_address_has_a_row() -> None:
+    assert set(patterns()) == MATRIX.keys() | ELSEWHERE
+
+
+@pytest.fixture
+def filled(store: Store) -> dict[str, object]:
+    """Something at every address; gives the key of the object of each model."""
+    store.add("A1", 0, {"rate": "1"}, 0)
+    Quarantined.objects.create(
+        id=1,
+        topic="t",
+        topic_id="",
+        partition=0,
+        offset=0,
+        value=b"secret",
+        reason="not_json",
+        detail="",
+        status="new",
+        attempts=0,
+        first_seen="2026-01-01T00:00:00Z",
+        headers=[],
+        outcome="",
+    )
+    label = FieldLabel.objects.create(path="/rate", russian="Ставка", kind="text")
+    Person.objects.create(login="m.ivanov", full_name="Иванов", kind="person")
+    support = User.objects.get(username="support")
+    return {
+        "history/person": "m.ivanov",
+        "history/fieldlabel": label.pk,
+        "auth/group": support.groups.get().pk,
+        "auth/user": support.pk,
+    }
+
+
+@pytest.mark.parametrize("role", [None, *ROLES])
+def test_a_role_opens_what_it_may_and_nothing_else(
+    role: str | None, client: Client, filled: dict[str, object]
+) -> None:
+    if role is not None:
+        client.force_login(User.objects.get(username=role))
+    wrong = {}
+    for pattern, (address, who) in MATRIX.items():
+        model = "/".join(pattern.split("/")[1:3])
+        status = client.get(f"/{address.format(pk=filled.get(model))}").status_code
+        if (role in who) != (status == 200) or status not in (200, 302, 401, 403):
+            wrong[address] = status
+    assert not wrong
+
+
+@pytest.mark.parametrize("role", [None, *ROLES])
+def test_nobody_changes_the_history_or_the_quarantine(
+    role: str | None, client: Client, filled: dict[str, object]
+) -> None:
+    if role is not None:
+        client.force_login(User.objects.get(username=role))
+    for address in (
+        "/admin/ingest/quarantined/1/delete/",
+        "/admin/ingest/quarantined/1/change/",
+        "/admin/ingest/quarantined/add/",
+    ):
+        assert client.post(address, {"post": "yes", "reason": "x"}).status_code in (302, 403)
+    action = {"action": "delete_selected", "_selected_action": "1", "post": "yes"}
+    client.post("/admin/ingest/quarantined/", action)
+    for method in ("post", "put", "patch", "delete"):
+        for address in (f"/api/v1/{ENTITY}", "/api/v1/search", "/api/v1/completeness"):
+            assert getattr(client, method)(address).status_code in (401, 403, 405)
+    assert Quarantined.objects.get().reason == "not_json"
+
+
+@pytest.mark.parametrize(
+    "lookup",
+    ["value__regex=.", "value__startswith=s", "key__isnull=1", "headers__contains=a", "detail=x"],
+)
+def test_a_hidden_message_cannot_be_asked_for(
+    lookup: str, client: Client, filled: dict[str, object]
+) -> None:
+    """A filter on a hidden column tells its content bit by bit."""
+    client.force_login(User.objects.get(username="ops"))
+    answer: Any = client.get(f"/admin/ingest/quarantined/?{lookup}")
+    assert answer.status_code in (302, 400)
+    assert client.get("/admin/ingest/quarantined/?status=new&reason=not_json").status_code == 200
