@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date, timedelta
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
@@ -44,10 +44,14 @@ class ForeignTableError(RuntimeError):
 
 
 class DayTable(NamedTuple):
-    """The table of one day (child) and its partitioned table (parent), with schema, quoted."""
+    """The table of one day (child) and its partitioned table (parent), with schema, quoted.
+
+    new: the name of a table that is to replace the child.
+    """
 
     parent: sql.Identifier
     child: sql.Identifier
+    new: sql.Identifier
     state: State
     comment: str | None
     default: bool  # whether the parent has a default partition
@@ -55,6 +59,11 @@ class DayTable(NamedTuple):
     @property
     def marked(self) -> bool:
         return self.comment == MARK
+
+    @property
+    def ours(self) -> bool:
+        """Whether Annals created the table."""
+        return self.comment in (MARK, RESTORED)
 
 
 def partition_name(table: str, day: date) -> str:
@@ -83,17 +92,14 @@ def create(connection: Connection, table: str, day: date, wait_s: float = LOCK_W
         if locate(connection, table, day).state is State.PENDING:
             finalize(connection, table, day)
         with connection.transaction():
-            connection.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
-            connection.execute(
-                "SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [ADVISORY_SPACE, name]
-            )
+            _lock_day(connection, name)
             place = locate(connection, table, day)
             if place.state is State.ATTACHED:
                 return False
             if place.state is State.ABSENT:
                 create_detached(connection, place, day)
-            elif not place.marked:
-                raise ForeignTableError(f"{name} is a table that Annals did not make")
+            elif not place.ours:
+                raise ForeignTableError(f"{name} is a table that Annals did not create")
             attach(connection, place, day)
             return True
 
@@ -110,7 +116,8 @@ def drop(
     """Detach the partition of a day and drop it; False if it does not exist.
 
     Does not block readers and writers of the table. `connection` is in autocommit mode. confirm is
-    called when nobody can write to the partition any more; if it raises, the table stays detached.
+    called when nobody can write to the partition any more; if it raises, the partition is attached
+    again.
 
     If an open transaction delays the detach for more than `wait_s` seconds, this raises
     psycopg.errors.LockNotAvailable and may leave the partition pending: no query sees it, and the
@@ -124,12 +131,16 @@ def drop(
             if place.state is State.ABSENT:
                 return False
             if not place.marked:
-                raise ForeignTableError(f"{name} is a partition that Annals did not make")
+                raise ForeignTableError(f"{name} is a partition that Annals did not create")
             if place.state is State.ATTACHED:
                 _detach(connection, place, wait_s)
             elif place.state is State.PENDING:
                 finalize(connection, table, day)
-            confirm(place)
+            try:
+                confirm(place)
+            except Exception:
+                _attach_again(connection, place, day)
+                raise
             with _lock_timeout(connection, LOCK_TIMEOUT_MS), connection.transaction():
                 connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
                 _record_drop(connection, table, day)
@@ -163,6 +174,7 @@ def locate(connection: Connection, table: str, day: date) -> DayTable:
     return DayTable(
         sql.Identifier(schema, table),
         sql.Identifier(schema, partition_name(table, day)),
+        sql.Identifier(schema, f"{partition_name(table, day)}_new"),
         state,
         comment,
         default,
@@ -194,6 +206,17 @@ def create_detached(connection: Connection, place: DayTable, day: date, mark: st
     mark_as(connection, place, mark)
 
 
+def release(connection: Connection, table: str, day: date) -> bool:
+    """Treat a restored day like any other day again; False if the day was not restored."""
+    with connection.transaction():
+        _lock_day(connection, partition_name(table, day))
+        place = locate(connection, table, day)
+        if place.comment != RESTORED:
+            return False
+        mark_as(connection, place, MARK)
+        return True
+
+
 def mark_as(connection: Connection, place: DayTable, mark: str) -> None:
     """Set the comment of a day's table: MARK or RESTORED."""
     connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(place.child, sql.Literal(mark)))
@@ -218,6 +241,56 @@ def finalize(connection: Connection, table: str, day: date) -> None:
         connection.execute(
             sql.SQL("ALTER TABLE {} DETACH PARTITION {} FINALIZE").format(place.parent, place.child)
         )
+
+
+def replace(
+    connection: Connection,
+    table: str,
+    day: date,
+    merge: Callable[[DayTable], None] = lambda _: None,
+) -> None:
+    """Make the table DayTable.new the partition of a day, in the caller's transaction.
+
+    If the day has a table already, merge is called when nobody can write to it any more, then it is
+    dropped. That needs a lock on the whole table, for as long as merge takes; nobody waits longer
+    than LOCK_TIMEOUT_MS for a lock that this does not get. Raises psycopg.errors.LockNotAvailable
+    after LOCK_WAIT_S seconds, ForeignTableError if the partition is not ours.
+    """
+    name = partition_name(table, day)
+
+    def attempt() -> None:
+        with connection.transaction():
+            _lock_day(connection, name)
+            place = locate(connection, table, day)
+            if place.state is not State.ABSENT:
+                if not place.ours:
+                    raise ForeignTableError(f"{name} is a table that Annals did not create")
+                if place.state is State.ATTACHED:
+                    command = sql.SQL("ALTER TABLE {} DETACH PARTITION {}")
+                    connection.execute(command.format(place.parent, place.child))
+                merge(place)
+                connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
+            rename = sql.SQL("ALTER TABLE {} RENAME TO {}")
+            connection.execute(rename.format(place.new, sql.Identifier(name)))
+            attach(connection, place, day)
+
+    retry_lock(attempt, LOCK_WAIT_S)
+
+
+def _attach_again(connection: Connection, place: DayTable, day: date) -> None:
+    """Undo a detach. If the locks are not available, the next run of maintain does it."""
+    with (
+        suppress(errors.LockNotAvailable),
+        _lock_timeout(connection, LOCK_TIMEOUT_MS),
+        connection.transaction(),
+    ):
+        attach(connection, place, day)
+
+
+def _lock_day(connection: Connection, name: str) -> None:
+    """Take the lock of one day's partition, in a transaction."""
+    connection.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
+    connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [ADVISORY_SPACE, name])
 
 
 def _record_drop(connection: Connection, table: str, day: date) -> None:

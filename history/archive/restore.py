@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, date, datetime
 
-from psycopg import sql
+from psycopg import errors, sql
 
 from history import days
 from history.archive import manifest, parquet
@@ -12,9 +13,11 @@ from history.archive.manifest import Manifest
 from history.archive.parquet import row_hash
 from history.archive.store import ArchiveError, Store
 from history.archive.write import Progress, count
-from history.canonical import Connection, Digest, columns
+from history.canonical import Connection, Digest, columns, digest
 from history.days import State
 from history.entities import Entity
+
+KEY = ("id", "updated_at", "version")
 
 
 def restore(
@@ -26,74 +29,131 @@ def restore(
 ) -> Manifest:
     """Bring a day of one table back as a partition that maintain keeps until `release`.
 
-    Nobody sees any of its rows before all are there and have the digest of the manifest. Raises
-    ArchiveError where the archive has no such day or other rows than its manifest says, and where
-    the table has rows of that day.
+    The rows go to a new table next to the others, which becomes the partition when it is complete
+    and has the digest of the manifest. Rows that the table has of that day are kept, also those
+    that arrive meanwhile. All of it is one transaction: a process that is killed leaves nothing.
+    Readers and writers of the table go on. Only with the lock of maintain's runs; `connection` is
+    in autocommit mode.
+
+    Raises ArchiveError if the archive does not have the day or has other rows than its manifest
+    says, if all rows are in the table, if one of them differs there, or if a transaction that uses
+    the table stays open; ForeignTableError if the partition is not ours.
     """
     table = entity.table
-    found = manifest.load(store, table, day)
-    if found is None:
+    wanted = manifest.load(store, table, day)
+    if wanted is None:
         raise ArchiveError(f"{table} {day} is not in the archive")
-    _make_room(connection, table, day)
-    place = days.locate(connection, table, day)
-    with connection.transaction():
-        days.create_detached(connection, place, day, days.RESTORED)
     try:
-        _fill(connection, store, entity, place, found, progress)
-    except BaseException:
-        _drop(connection, place)
-        raise
-    days.retry_lock(lambda: _attach(connection, place, day), days.LOCK_WAIT_S)
-    connection.execute(sql.SQL("ANALYZE {}").format(place.child))
-    return found
+        _restore(connection, store, entity, wanted, progress)
+    except errors.LockNotAvailable:
+        raise ArchiveError(
+            f"a transaction that uses {table} stays open. Nothing was changed; try again later"
+        ) from None
+    return wanted
+
+
+def _restore(
+    connection: Connection, store: Store, entity: Entity, wanted: Manifest, progress: Progress
+) -> None:
+    table, day = wanted.table, wanted.day
+    if days.locate(connection, table, day).state is State.PENDING:
+        days.retry_lock(lambda: days.finalize(connection, table, day), days.LOCK_WAIT_S)
+    place = days.locate(connection, table, day)
+    if place.state is not State.ABSENT and _is_complete(connection, entity, place, wanted):
+        name = days.partition_name(table, day)
+        raise ArchiveError(f"{name} is there and has {wanted.rows} rows, all that are archived")
+    with connection.transaction():
+        days.create_detached(connection, place._replace(child=place.new), day, days.RESTORED)
+        _fill(connection, store, entity, place.new, wanted, progress)
+        merge = _Merge(connection, entity)
+        if days.locate(connection, table, day).state is not State.ABSENT:
+            merge(place)  # before any lock: later only rows that arrive meanwhile are left
+        days.replace(connection, table, day, merge)
 
 
 def release(connection: Connection, table: str, day: date) -> None:
-    """Let maintain treat a restored day like any other again. Raises ArchiveError where that day
-    was not restored."""
-    place = days.locate(connection, table, day)
-    if place.comment != days.RESTORED:
+    """Let maintain treat a restored day like any other day again. Only with the lock of maintain's
+    runs. Raises ArchiveError if the day was not restored."""
+    if not days.release(connection, table, day):
         raise ArchiveError(f"{days.partition_name(table, day)} was not restored from the archive")
-    days.mark_as(connection, place, days.MARK)
 
 
-def _make_room(connection: Connection, table: str, day: date) -> None:
-    """Take away an empty partition of the day, and what an interrupted restore left."""
-    place = days.locate(connection, table, day)
-    if place.state is State.DETACHED and place.comment == days.RESTORED:
-        _drop(connection, place)
-    elif place.state is not State.ABSENT:
-        rows = count(connection, place.child)
-        if rows:
-            raise ArchiveError(f"{days.partition_name(table, day)} is there and has {rows} rows")
-        days.drop(connection, table, day)
+def _is_complete(
+    connection: Connection, entity: Entity, place: days.DayTable, wanted: Manifest
+) -> bool:
+    """Whether the table of the day has exactly the archived rows."""
+    if count(connection, place.child) != wanted.rows:
+        return False
+    return digest(connection, entity, place.child).finish() == wanted.digest
 
 
 def _fill(
     connection: Connection,
     store: Store,
     entity: Entity,
-    place: days.DayTable,
+    new: sql.Identifier,
     wanted: Manifest,
     progress: Progress,
 ) -> None:
-    """Load the rows and compare their digest with the manifest's."""
+    """Load the archived rows and compare their digest with the manifest's."""
     names = columns(entity)
-    staged = sql.SQL(", ").join(sql.Identifier(name) for name in names)
-    query = sql.SQL("COPY {} ({}) FROM STDIN").format(place.child, staged)
+    query = sql.SQL("COPY {} ({}) FROM STDIN").format(new, _list(names))
     moment = names.index("updated_at")
-    digest = Digest()
+    found = Digest()
     with connection.cursor() as cursor, cursor.copy(query) as copy:
         for row in manifest.rows(store, wanted):
-            digest.add(row[0], row[1], row_hash(row))
+            found.add(row[0], row[1], row_hash(row))
             values = list(row)
             values[moment] = _timestamp(row[moment])
             copy.write_row(values)
-            if digest.rows % parquet.GROUP_ROWS == 0:
-                progress(digest.rows)
-        if digest.rows != wanted.rows or digest.finish() != wanted.digest:
+            if found.rows % parquet.GROUP_ROWS == 0:
+                progress(found.rows)
+        if found.rows != wanted.rows or found.finish() != wanted.digest:
             raise ArchiveError(f"the files of {wanted.table} {wanted.day} are not as they were")
+    connection.execute(sql.SQL("ANALYZE {}").format(new))
     progress(wanted.rows)
+
+
+class _Merge:
+    """Copies the rows of a day that its new table does not have. Called again, it does so only if
+    there are more rows than before."""
+
+    def __init__(self, connection: Connection, entity: Entity) -> None:
+        self._connection = connection
+        self._columns = columns(entity)
+        self._rows = 0
+
+    def __call__(self, place: days.DayTable) -> None:
+        rows = count(self._connection, place.child)
+        if rows == self._rows:
+            return
+        self._rows = rows
+        tables = {"new": place.new, "old": place.child}
+        self._check(tables)
+        self._connection.execute(
+            sql.SQL(
+                "INSERT INTO {new} ({names}) SELECT {names} FROM {old} ON CONFLICT DO NOTHING"
+            ).format(names=_list(self._columns), **tables)
+        )
+
+    def _check(self, tables: dict[str, sql.Identifier]) -> None:
+        """Raise ArchiveError if a row differs from the archived row with its key."""
+        rest = [name for name in self._columns if name not in (*KEY, "data")]
+        row = self._connection.execute(
+            sql.SQL(
+                "SELECT id, version FROM {new} AS a JOIN {old} AS b USING (id, updated_at, version)"
+                " WHERE (a.data::text, {a}) IS DISTINCT FROM (b.data::text, {b}) LIMIT 1"
+            ).format(a=_list(rest, "a"), b=_list(rest, "b"), **tables)
+        ).fetchone()
+        if row is not None:
+            raise ArchiveError(
+                f"{row[0]} version {row[1]} differs from its archived row. Correct the table first"
+            )
+
+
+def _list(names: Iterable[str], alias: str | None = None) -> sql.Composed:
+    prefix = () if alias is None else (alias,)
+    return sql.SQL(", ").join(sql.Identifier(*prefix, name) for name in names)
 
 
 def _timestamp(microseconds: int) -> str:
@@ -101,13 +161,3 @@ def _timestamp(microseconds: int) -> str:
     seconds, rest = divmod(microseconds, 1_000_000)
     moment = datetime.fromtimestamp(seconds, UTC)
     return f"{moment:%Y-%m-%d %H:%M:%S}.{rest:06}+00"
-
-
-def _attach(connection: Connection, place: days.DayTable, day: date) -> None:
-    with connection.transaction():
-        connection.execute(f"SET LOCAL lock_timeout = {days.LOCK_TIMEOUT_MS}")
-        days.attach(connection, place, day)
-
-
-def _drop(connection: Connection, place: days.DayTable) -> None:
-    connection.execute(sql.SQL("DROP TABLE {}").format(place.child))

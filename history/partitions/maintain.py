@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import date
+from functools import partial
 
 import psycopg
-from django.db import connections
+from django.db import DatabaseError, connections
 
 from history.days import ADVISORY_SPACE, partition_name
 from history.error_text import describe
@@ -17,6 +19,9 @@ from history.partitions.strategy import Archiver, DayPartition
 
 # The advisory locks of days are (ADVISORY_SPACE, hash); this one is of the one-number kind.
 RUN_LOCK = ADVISORY_SPACE << 32
+OTHER_RUN = "another run of `partitions` works on this database"
+# For how long a run waits for a database that was restarted under it.
+RECONNECT_S = 60.0
 
 
 class AlreadyRunningError(RuntimeError):
@@ -100,18 +105,41 @@ def maintain(
         outcome.held += [part.name for table in plans for part in table.held()]
         begin(plans)
         for table in plans:
-            table.apply(using, note, archiver)
+            table.apply(using, note, archiver, partial(_reconnect, using))
     return outcome
+
+
+def _reconnect(using: str) -> None:
+    """Open a new connection and take the lock of the runs again: the loss of the old one may be the
+    fault of the day that was worked on, and the other days must not wait for that."""
+    connection = connections[using]
+    deadline = time.monotonic() + RECONNECT_S
+    while True:
+        connection.close()
+        try:
+            if _try_lock(using):
+                return
+            error: Exception = AlreadyRunningError(OTHER_RUN)
+        except DatabaseError as unavailable:
+            error = unavailable
+        if time.monotonic() > deadline:
+            raise error
+        time.sleep(1)
+
+
+def _try_lock(using: str) -> bool:
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [RUN_LOCK])
+        (got,) = cursor.fetchone()
+        return bool(got)
 
 
 @contextmanager
 def run_lock(using: str = "default") -> Iterator[None]:
     """Hold the lock of the runs; the server frees it when the connection ends. Raises
     AlreadyRunningError if another session has it."""
-    with connections[using].cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [RUN_LOCK])
-        if cursor.fetchone() != (True,):
-            raise AlreadyRunningError("another run of `partitions` works on this database")
+    if not _try_lock(using):
+        raise AlreadyRunningError(OTHER_RUN)
     try:
         yield
     finally:

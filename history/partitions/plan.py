@@ -10,7 +10,6 @@ from typing import Protocol, cast
 
 import psycopg
 from django.db import connections
-from django.db.backends.base.base import BaseDatabaseWrapper
 from psqlextra.partitioning import (
     PostgresModelPartitioningPlan,
     PostgresPartitioningConfig,
@@ -121,22 +120,28 @@ class DayPlan(PostgresModelPartitioningPlan):
         using: str | None = None,
         report: Report = lambda *_: None,
         archiver: Archiver | None = None,
+        reconnect: Callable[[], None] = lambda: None,
     ) -> None:
         """Create and drop days one by one, and report each. A day that fails stops no other day,
         with one exception: an open transaction that delays one drop delays the later drops of the
         table too.
 
-        archiver: archives every day before it is dropped."""
+        archiver: archives every day before it is dropped. reconnect: called when a day ended with
+        the connection lost; if it raises, no other day is tried."""
         connection = connections[using or "default"]
         connection.ensure_connection()
         editor = connection.schema_editor(atomic=False)
-        for part in self.creations:
-            report("created", part, _attempt(connection, part.create, self.config.model, editor))
-        for part in self.deletions:
+        steps: list[tuple[str, DayPartition, Callable[..., None]]] = [
+            ("created", part, part.create) for part in self.creations
+        ]
+        steps += [("dropped", part, part.delete) for part in self.deletions]
+        for action, part, act in steps:
             part.archiver = archiver
-            error = _attempt(connection, part.delete, self.config.model, editor)
-            report("dropped", part, error)
-            if isinstance(error, psycopg.errors.LockNotAvailable):
+            error = _attempt(act, self.config.model, editor)
+            report(action, part, error)
+            if connection.connection is None or connection.connection.closed:
+                reconnect()
+            if action == "dropped" and isinstance(error, psycopg.errors.LockNotAvailable):
                 break
 
 
@@ -188,15 +193,11 @@ def _holds(policy: Policy, found: Sequence[Partition]) -> Mapping[tuple[str, dat
     return policy.holds(overdue) if policy.holds and overdue else {}
 
 
-def _attempt(
-    connection: BaseDatabaseWrapper, act: Callable[..., None], model: object, editor: object
-) -> Exception | None:
-    """The error of one day, if there was one; a lost connection is raised."""
+def _attempt(act: Callable[..., None], model: object, editor: object) -> Exception | None:
+    """The error of one day, if there was one."""
     try:
         act(model, editor)
     except Exception as error:
-        if connection.connection is None or connection.connection.closed:
-            raise
         return error
     return None
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -178,6 +178,33 @@ def test_something_broken_is_told_and_stops_nothing_else() -> None:
     assert [broken for broken, _ in outcome.broken] == [name]
     assert outcome.exit_code == 2
     assert len(outcome.created) == 6 * len(TABLES) - 1
+
+
+def test_a_day_that_ends_the_connection_stops_no_other_day() -> None:
+    """As if the server had killed the backend because of one document."""
+
+    class Fatal:
+        def archive(self, plain: days.Connection, table: str, of: date) -> None:
+            if (table, of) == (TABLE, day(-5)):
+                plain.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+        def confirm(self, plain: days.Connection, table: str, of: date) -> None:
+            """Nothing to check."""
+
+    with raw() as plain:
+        for table in TABLES[:2]:
+            for number in (-6, -5, -4):
+                days.create(plain, table, day(number))
+    outcome = maintain(policy(), archiver=Fatal())
+    assert outcome.exit_code == 2
+    [(name, said)] = outcome.broken
+    assert name == partition_name(TABLE, day(-5))
+    assert "terminating connection" in said
+    dropped = expected(iter((-6, -4))) + expected(range(-6, -3), TABLES[1])
+    assert outcome.dropped == dropped
+    with raw() as other:
+        held = other.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
+        assert held.fetchone() == (0,)
 
 
 def test_a_missing_table_is_said_to_be_missing(small: Any) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 from django.db import connection
 
@@ -20,7 +24,7 @@ from history.entities import ENTITIES
 from history.partitions import catalog
 from history.partitions.plan import SPARE_DAYS
 from tests.db import simulated
-from tests.db.partitioned import TABLES, raw, tables, transactional_db
+from tests.db.partitioned import TABLES, raw, stored, tables, transactional_db
 
 __all__ = ["tables", "transactional_db"]
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("tables")]
@@ -73,3 +77,63 @@ def test_killed_again_and_again_it_still_gets_there(tmp_path: Path) -> None:
     assert [part.name for part in catalog.read(connection, sorted(TABLES))] == [
         days.partition_name(table, of) for table in sorted(TABLES) for of in window
     ]
+
+
+def test_a_killed_restore_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+    """Killed while it waits to put the filled table into its place, which is its last step."""
+    of, table = OLD[0], min(TABLES)
+    partition = days.partition_name(table, of)
+    entity = next(entity.name for entity in ENTITIES if entity.table == table)
+    command = [sys.executable, "manage.py", "partitions"]
+    with raw() as plain:
+        simulated.load(plain, of, applications=30)
+        rows = stored(plain, partition)
+        subprocess.run([*command, "maintain"], env=environment(tmp_path), check=True)
+        days.create(plain, table, of)
+        with raw() as reader, reader.transaction():
+            stored(reader, table)
+            process = subprocess.Popen(
+                [*command, "restore", str(of), "--entity", entity],
+                env=environment(tmp_path),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            wait_until(lambda: detaches(plain) or process.poll() is not None)
+            process.kill()
+            said, _ = process.communicate()
+            assert process.returncode == -signal.SIGKILL, said
+        wait_until(lambda: not detaches(plain))
+        names = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE %s"
+        assert plain.execute(names, [f"{partition}%"]).fetchall() == [(partition,)]
+        noon = datetime(of.year, of.month, of.day, 12, tzinfo=UTC)
+        columns = "id, version, data, updated_at, client_id, type, product_instance_id"
+        plain.execute(
+            f"INSERT INTO {table} ({columns}) VALUES ('late', 1, '{{}}', %s, 'test', 1, 'a')",
+            [noon],
+        )
+        again = subprocess.run(
+            [*command, "restore", str(of), "--entity", entity],
+            env=environment(tmp_path),
+            capture_output=True,
+            text=True,
+        )
+        assert again.returncode == 0, again.stderr
+        assert stored(plain, partition) == rows + 1
+
+
+def detaches(plain: psycopg.Connection[Any]) -> int:
+    """How many sessions try to detach a partition."""
+    row = plain.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND pid <> pg_backend_pid() AND query LIKE '%%DETACH PARTITION%%'"
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

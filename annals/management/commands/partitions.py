@@ -27,7 +27,7 @@ from history.archive.forget import forget
 from history.archive.restore import release, restore
 from history.archive.store import ArchiveError, Store
 from history.canonical import Connection
-from history.days import partition_name
+from history.days import ForeignTableError, partition_name
 from history.entities import BY_NAME, ENTITIES, Entity
 from history.error_text import describe
 from history.management.sizes import in_bytes
@@ -254,7 +254,8 @@ class Command(BaseCommand):
                 )
             return f"Restored {entity.table} {day}: {done.rows:,} rows."
 
-        return self._for_each(restore_one)
+        with run_lock():
+            return self._for_each(restore_one)
 
     def _release(self) -> int:
         day = self.options["day"]
@@ -263,7 +264,8 @@ class Command(BaseCommand):
             release(plain, entity.table, day)
             return f"Released {entity.table} {day}."
 
-        return self._for_each(release_one)
+        with run_lock():
+            return self._for_each(release_one)
 
     def _forget(self) -> int:
         day, store, why = self.options["day"], _store(), self.options["why"]
@@ -298,7 +300,7 @@ class Command(BaseCommand):
         for entity in self._entities():
             try:
                 self.stdout.write(act(connection.connection, entity))
-            except (ArchiveError, NotSealable, psycopg.Error) as error:
+            except (ArchiveError, ForeignTableError, NotSealable, OSError, psycopg.Error) as error:
                 if connection.connection.closed:
                     raise
                 self.stderr.write(f"{entity.name}: {describe(error)}")

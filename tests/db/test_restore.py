@@ -1,0 +1,277 @@
+"""A restore loses no row that arrives meanwhile, stops nobody, and leaves nothing when it fails."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.db import connection as django_connection
+
+from annals import env
+from history import days
+from history.archive import parquet
+from history.archive.archiver import Archiver
+from history.archive.restore import restore
+from history.archive.store import ArchiveError, Store
+from history.canonical import Connection
+from history.days import State
+from history.entities import BY_NAME
+from history.partitions import catalog
+from history.partitions.maintain import RUN_LOCK, maintain
+from history.partitions.plan import Policy
+from history.window import Window
+from tests.db.partitioned import TABLE, day, insert, policy, raw, tables, transactional_db
+from tests.db.test_partitions import run
+
+__all__ = ["tables", "transactional_db"]
+pytestmark = pytest.mark.usefixtures("tables")
+
+PRODUCT = BY_NAME["product-instance"]
+OLD = day(-5)
+NAME = days.partition_name(TABLE, OLD)
+NOON = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
+ROWS = [f"a{number:03}" for number in range(20)]
+
+
+@pytest.fixture
+def store(tmp_path: Path, tables: None) -> Store:
+    """An archive that has ROWS of OLD; the table has none."""
+    store = Store(str(tmp_path))
+    with raw() as plain:
+        days.create(plain, TABLE, OLD)
+        for number, id_ in enumerate(ROWS):
+            insert(plain, NOON + timedelta(seconds=number), id_)
+    assert NAME in maintain(policy(), archiver=Archiver(store)).dropped
+    return store
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress is reported for every few rows."""
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 5)
+
+
+def ids(plain: Connection, table: str = TABLE) -> list[str]:
+    return [id_ for (id_,) in plain.execute(f"SELECT id FROM {table} ORDER BY id")]
+
+
+def of_day(plain: Connection) -> list[str]:
+    """All tables of the day, also unfinished ones."""
+    found = plain.execute(
+        "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE %s", [f"{NAME}%"]
+    )
+    return [name for (name,) in found]
+
+
+@contextmanager
+def in_background(act: Any) -> Iterator[Future[Any]]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(act)
+
+
+def test_a_row_in_flight_is_kept(store: Store) -> None:
+    """Somebody has inserted into the empty day, and commits after the restore has looked at it."""
+    with raw() as plain, raw() as writer:
+        days.create(plain, TABLE, OLD)
+        writer.execute("BEGIN")
+        insert(writer, NOON, "in flight")
+        with in_background(lambda: restore(plain, store, PRODUCT, OLD)) as done:
+            time.sleep(0.5)
+            assert not done.done()
+            writer.execute("COMMIT")
+            assert done.result().rows == len(ROWS)
+        assert ids(writer) == [*ROWS, "in flight"]
+        assert ids(writer, NAME) == [*ROWS, "in flight"]
+        assert days.locate(plain, TABLE, OLD).comment == days.RESTORED
+
+
+def test_writers_and_readers_go_on_while_it_fills(store: Store) -> None:
+    """A writer needs the day that is restored, and creates it."""
+    seen: list[list[str]] = []
+    arrived: list[str] = []
+
+    def write(_: int) -> None:
+        with raw(options="-c lock_timeout=200ms -c statement_timeout=500ms") as writer:
+            days.create(writer, TABLE, OLD, wait_s=0.2)
+            for moment in (NOON, NOON + timedelta(days=5)):
+                arrived.append(f"new {len(arrived):02}")
+                insert(writer, moment, arrived[-1])
+            seen.append(ids(writer))
+
+    with raw() as plain:
+        days.create(plain, TABLE, day(0))
+        restore(plain, store, PRODUCT, OLD, write)
+        assert ids(plain) == [*ROWS, *arrived]
+    assert not any(set(each) & set(ROWS) for each in seen), "rows were visible before the end"
+    assert len(seen) >= 4
+
+
+def test_a_day_inside_the_window_is_restored_while_ingest_writes(store: Store) -> None:
+    """Retention was raised: the day is there again, empty, and ingest writes to it all the time."""
+    wide = Policy(Window(day(-9), day(2)), day(0))
+    maintain(wide)
+    stop, written = threading.Event(), []
+
+    def ingest() -> None:
+        with raw(options="-c lock_timeout=500ms") as writer:
+            while not stop.is_set():
+                insert(writer, NOON, f"new {len(written):05}")
+                written.append(f"new {len(written):05}")
+
+    with raw() as plain, in_background(ingest) as writing:
+        try:
+            restore(plain, store, PRODUCT, OLD)
+            time.sleep(0.1)
+        finally:
+            stop.set()
+        writing.result()
+        assert ids(plain) == [*ROWS, *written]
+        assert len(written) > 10
+    assert maintain(wide).exit_code == 0
+
+
+@pytest.mark.parametrize("there", [["a003", "b"], [*ROWS, "b"]])
+def test_rows_of_the_day_are_kept(store: Store, there: list[str]) -> None:
+    with raw() as plain:
+        days.create(plain, TABLE, OLD)
+        for id_ in there:
+            number = ROWS.index(id_) if id_ in ROWS else 0
+            insert(plain, NOON + timedelta(seconds=number), id_)
+        restore(plain, store, PRODUCT, OLD)
+        assert ids(plain) == sorted({*ROWS, "b"})
+
+
+def test_a_row_that_differs_from_the_archived_one_changes_nothing(store: Store) -> None:
+    with raw() as plain:
+        days.create(plain, TABLE, OLD)
+        insert(plain, NOON, ROWS[0])
+        plain.execute(f"UPDATE {TABLE} SET author = 'another'")
+        with pytest.raises(ArchiveError, match=f"{ROWS[0]} version 1 differs"):
+            restore(plain, store, PRODUCT, OLD)
+        assert ids(plain) == [ROWS[0]]
+        assert of_day(plain) == [NAME]
+
+
+def test_a_detached_day_is_merged_and_attached(store: Store) -> None:
+    with raw() as plain:
+        days.create(plain, TABLE, OLD)
+        insert(plain, NOON, "b")
+        plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {NAME}")
+        restore(plain, store, PRODUCT, OLD)
+        assert ids(plain) == [*ROWS, "b"]
+
+
+def test_a_day_whose_detach_is_pending_is_merged_and_attached(store: Store) -> None:
+    with raw() as plain:
+        days.create(plain, TABLE, OLD)
+        insert(plain, NOON, "b")
+        with raw() as reader, reader.transaction():
+            ids(reader)
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                days.drop(plain, TABLE, OLD, wait_s=0.2)
+        assert days.locate(plain, TABLE, OLD).state is State.PENDING
+        restore(plain, store, PRODUCT, OLD)
+        assert ids(plain) == [*ROWS, "b"]
+
+
+def test_a_transaction_that_stays_open_ends_the_restore_and_nothing_else(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(days, "LOCK_WAIT_S", 0.4)
+    with raw() as plain, raw() as writer:
+        days.create(plain, TABLE, OLD)
+        insert(plain, NOON, "b")
+        with raw() as reader, reader.transaction():
+            ids(reader)
+            with in_background(lambda: restore(plain, store, PRODUCT, OLD)) as done:
+                while not done.done():
+                    insert(writer, NOON, f"c{time.monotonic()}")
+            assert "stays open" in str(done.exception())
+        assert of_day(plain) == [NAME]
+        written = ids(plain)
+        restore(plain, store, PRODUCT, OLD)
+        assert ids(plain) == sorted([*ROWS, *written])
+
+
+@pytest.mark.parametrize("rows", [5, 20])
+def test_a_restore_that_is_killed_leaves_nothing(store: Store, rows: int) -> None:
+    """The server ends the session of a killed process and rolls its transaction back."""
+    with raw() as first, raw() as plain:
+
+        def kill(done: int) -> None:
+            if done == rows:
+                plain.execute("SELECT pg_terminate_backend(%s, 5000)", [first.info.backend_pid])
+
+        with pytest.raises(psycopg.OperationalError):
+            restore(first, store, PRODUCT, OLD, kill)
+        assert of_day(plain) == []
+        days.create(plain, TABLE, OLD)
+        insert(plain, NOON, "b")
+        restore(plain, store, PRODUCT, OLD)
+        assert ids(plain) == [*ROWS, "b"]
+
+
+def test_a_restored_day_is_restored_again(store: Store) -> None:
+    """The second restore finds the indexes of the first under their names."""
+    with raw() as plain:
+        restore(plain, store, PRODUCT, OLD)
+        plain.execute(f"DELETE FROM {TABLE} WHERE id < 'a010'")
+        restore(plain, store, PRODUCT, OLD)
+        assert ids(plain) == ROWS
+        assert of_day(plain) == [NAME]
+        found = catalog.read(django_connection, [TABLE])
+        assert next(part for part in found if part.name == NAME).restored
+
+
+def test_a_foreign_table_in_the_place_of_the_day_is_not_touched(store: Store) -> None:
+    with raw() as plain:
+        plain.execute(f"CREATE TABLE {NAME} (LIKE {TABLE} INCLUDING ALL)")
+        with pytest.raises(days.ForeignTableError, match=NAME):
+            restore(plain, store, PRODUCT, OLD)
+        plain.execute(f"DROP TABLE {NAME}")
+
+
+@pytest.fixture
+def with_archive(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+    """The command finds the archive by its settings."""
+    monkeypatch.setattr(settings, "ANNALS", env.read({"ANNALS_ARCHIVE_URL": store.url}))
+
+
+@pytest.mark.parametrize("action", ["restore", "release", "forget"])
+def test_the_commands_do_nothing_during_another_run(with_archive: None, action: str) -> None:
+    more = ["--why", "a test"] if action == "forget" else []
+    words = [action, str(OLD), "--entity", PRODUCT.name, *more]
+    with raw() as other, other.transaction():
+        other.execute("SELECT pg_advisory_xact_lock(%s)", [RUN_LOCK])
+        code, _, err = run(*words)
+        assert (code, "another run" in err) == (1, True)
+    if action != "release":
+        assert run(*words)[0] == 0
+
+
+def test_the_command_says_what_is_in_the_way(
+    with_archive: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(days, "LOCK_WAIT_S", 0.2)
+    words = ["restore", str(OLD), "--entity", PRODUCT.name]
+    with raw() as plain:
+        days.create(plain, TABLE, OLD)
+        with raw() as reader, reader.transaction():
+            ids(reader)
+            code, _, err = run(*words)
+            assert (code, "transaction" in err) == (2, True)
+        days.drop(plain, TABLE, OLD)
+        plain.execute(f"CREATE TABLE {NAME} (LIKE {TABLE} INCLUDING ALL)")
+        code, _, err = run(*words)
+        assert (code, "did not create" in err) == (2, True)
+        plain.execute(f"DROP TABLE {NAME}")
+    assert run(*words)[0] == 0
