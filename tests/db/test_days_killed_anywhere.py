@@ -1,0 +1,200 @@
+"""A run that ends between any two statements loses no row, and the next run completes its work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection as django_connection
+from django.db import connections
+
+from history import days
+from history.archive import manifest, parquet, write
+from history.archive.archiver import Archiver
+from history.archive.restore import restore
+from history.archive.store import Store
+from history.canonical import Connection
+from history.entities import BY_NAME
+from history.models import ArchivedDay
+from history.partitions.maintain import maintain
+from history.partitions.plan import Policy
+from history.window import Window
+from tests.db.partitioned import (
+    TABLE,
+    TABLES,
+    TODAY,
+    day,
+    drop_partitions,
+    insert,
+    names,
+    raw,
+    tables,
+    transactional_db,
+)
+
+__all__ = ["tables", "transactional_db"]
+pytestmark = pytest.mark.usefixtures("tables")
+
+PRODUCT = BY_NAME["product-instance"]
+OLD = day(-5)
+NAME = days.partition_name(TABLE, OLD)
+NOON = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
+FIRST = [f"a{number}" for number in range(9)]
+LATER = [f"b{number}" for number in range(5)]
+# Only today is kept, so that a run has few statements besides those of the old day.
+POLICY = Policy(Window(TODAY, TODAY), TODAY)
+
+
+class Killed(BaseException):
+    """As if the process had ended here."""
+
+
+@contextmanager
+def killed_before(statements: int) -> Iterator[None]:
+    """The process that runs in this block ends before its n-th statement: its connection breaks,
+    and the server rolls back what was open."""
+    left = statements
+    real: dict[str, Callable[..., Any]] = {
+        name: getattr(psycopg.Cursor, name) for name in ("execute", "copy")
+    }
+
+    def counting(name: str) -> Callable[..., Any]:
+        def call(cursor: psycopg.Cursor[Any], *arguments: Any, **more: Any) -> Any:
+            nonlocal left
+            if left <= 0:
+                cursor.connection.close()
+                raise Killed
+            left -= 1
+            return real[name](cursor, *arguments, **more)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in real:
+            patch.setattr(psycopg.Cursor, name, counting(name))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 3)
+    monkeypatch.setattr(write, "FILE_ROWS", 4)
+
+
+def fill(plain: Connection, ids: list[str]) -> None:
+    days.create(plain, TABLE, OLD)
+    for number, id_ in enumerate(ids):
+        insert(plain, NOON + timedelta(seconds=number), id_)
+
+
+def fresh() -> None:
+    """No old day, no archive; today exists."""
+    drop_partitions()
+    ArchivedDay.objects.all().delete()
+    with raw() as plain:
+        for table in TABLES:
+            days.create(plain, table, TODAY)
+
+
+def archived(store: Store) -> list[str]:
+    known = manifest.load(store, TABLE, OLD)
+    return [] if known is None else [row[0] for row in manifest.rows(store, known)]
+
+
+def somewhere(store: Store) -> set[str]:
+    """The ids of all rows that are in the archive or in a table, attached or not."""
+    found = set(archived(store))
+    with raw() as plain:
+        for name in names():
+            found |= {id_ for (id_,) in plain.execute(f"SELECT id FROM {name}")}
+    return found
+
+
+def kill_everywhere(act: Callable[[], object]) -> Iterator[int]:
+    """Run it again and again, each time one statement further, until it comes to its end. Yields
+    after each run that was killed."""
+    for statements in range(500):
+        try:
+            with killed_before(statements):
+                act()
+        except Killed:
+            connections.close_all()
+            yield statements
+        else:
+            return
+    raise AssertionError("it never came to its end")
+
+
+def test_maintain_that_archives_and_drops(tmp_path: Path) -> None:
+    count, store = 0, Store(str(tmp_path / "0"))
+
+    def setup() -> None:
+        nonlocal store
+        fresh()
+        store = Store(str(tmp_path / str(count)))
+        with raw() as plain:
+            fill(plain, FIRST)
+            assert maintain(POLICY, archiver=Archiver(store)).dropped == [NAME]
+            fill(plain, LATER)
+
+    setup()
+    for _ in kill_everywhere(lambda: maintain(POLICY, archiver=Archiver(store))):
+        assert somewhere(store) == {*FIRST, *LATER}
+        assert maintain(POLICY, archiver=Archiver(store)).exit_code == 0
+        assert archived(store) == [*FIRST, *LATER]
+        assert NAME not in names()
+        count += 1
+        setup()
+    assert count > 20
+
+
+def test_a_row_that_arrives_after_the_kill_is_kept(tmp_path: Path) -> None:
+    """The day may be attached, pending, detached or gone when ingest needs it again."""
+    count, store = 0, Store(str(tmp_path / "0"))
+
+    def setup() -> None:
+        nonlocal store
+        fresh()
+        store = Store(str(tmp_path / str(count)))
+        with raw() as plain:
+            fill(plain, FIRST)
+
+    setup()
+    for _ in kill_everywhere(lambda: maintain(POLICY, archiver=Archiver(store))):
+        with raw() as plain:
+            fill(plain, LATER)
+        assert maintain(POLICY, archiver=Archiver(store)).dropped == [NAME]
+        assert archived(store) == [*FIRST, *LATER]
+        count += 1
+        setup()
+    assert count > 20
+
+
+def test_restore(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    fresh()
+    with raw() as plain:
+        fill(plain, FIRST)
+        maintain(POLICY, archiver=Archiver(store))
+        fill(plain, LATER)
+
+    def run() -> None:
+        django_connection.ensure_connection()
+        restore(django_connection.connection, store, PRODUCT, OLD)
+
+    count = 0
+    for _ in kill_everywhere(run):
+        with raw() as plain:
+            found = plain.execute(f"SELECT id FROM {TABLE} ORDER BY id").fetchall()
+        assert [id_ for (id_,) in found] == LATER
+        assert names() == [NAME, days.partition_name(TABLE, TODAY)]
+        count += 1
+    with raw() as plain:
+        found = plain.execute(f"SELECT id FROM {TABLE} ORDER BY id").fetchall()
+    assert [id_ for (id_,) in found] == [*FIRST, *LATER]
+    assert count > 10
