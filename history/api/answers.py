@@ -75,6 +75,7 @@ def version(found: Version, output: Output) -> Answer:
         "previousVersion": found.previous_version,
         "missingVersions": list(found.missing[-MISSING_LISTED:]),
         "missingCount": len(found.missing),
+        "missingReason": found.missing_why.value if found.missing_why else None,
         "olderVersions": found.older.value if found.older else None,
     }
     return answer

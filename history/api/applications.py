@@ -62,6 +62,10 @@ class ApplicationAt(Call):
                 for entity in CHILDREN
             },
             "deleted": [answers.version(child, output) for child in found.deleted],
+            "missing": [
+                {"kind": part.entity.name, "id": part.id, "reason": part.why.value}
+                for part in found.missing
+            ],
         }
 
 

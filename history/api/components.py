@@ -7,7 +7,7 @@ from typing import Any
 from history.entities import BY_NAME
 from history.models import FieldLabel, Person
 from history.record import MAX_VERSION, ChangeType
-from history.timeline import Older
+from history.timeline import Absence
 
 Schema = dict[str, Any]
 
@@ -69,6 +69,7 @@ SUMS = dict.fromkeys(
     ("read", "stored", "repeated", "expired", "quarantined", "skipped", "lost"), COUNT
 )
 PLACE = {"kind": KIND, "id": TEXT}
+ABSENCE = one_of(*(why.value for why in Absence))
 
 VERSION_REQUIRED = {
     **PLACE,
@@ -84,13 +85,17 @@ VERSION_REQUIRED = {
     },
     "missingVersions": {
         **list_of(NUMBER),
-        "description": "The numbers in between that never arrived, at most the newest 1000.",
+        "description": "The numbers in between that are not in the store, at most the newest 1000.",
     },
     "missingCount": COUNT,
+    "missingReason": {
+        **nullable(one_of(Absence.NEVER_ARRIVED.value, Absence.UNKNOWN.value)),
+        "description": "Why they are missing; unknown: removed by retention or never arrived.",
+    },
     "olderVersions": {
-        **nullable(one_of(*(older.value for older in Older))),
-        "description": "For the lowest version in the store, if it is no CREATE: why there is "
-        "nothing before it.",
+        **nullable(ABSENCE),
+        "description": "For the lowest version in the store: why there is nothing before it; null "
+        "if there never was.",
     },
 }
 VERSION_OPTIONAL = {
@@ -190,6 +195,11 @@ COMPONENTS: dict[str, Schema] = {
             "application": {"oneOf": [ref("Version"), {"type": "null"}]},
             "children": {"type": "object", "additionalProperties": list_of(ref("Version"))},
             "deleted": list_of(ref("Version")),
+            "missing": {
+                **list_of(object_of({**PLACE, "reason": ABSENCE})),
+                "description": "The application and children that existed then, or may have, "
+                "although the store has no version of them from then.",
+            },
             "completeness": ref("Completeness"),
         }
     ),

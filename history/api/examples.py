@@ -45,6 +45,7 @@ SNAPSHOT: dict[str, Any] = {
     "previousVersion": 6,
     "missingVersions": [],
     "missingCount": 0,
+    "missingReason": None,
     "olderVersions": None,
 }
 BEFORE = {**SNAPSHOT, "version": 3, "previousVersion": 2}
@@ -93,6 +94,7 @@ APPLICATION = {
     "application": SNAPSHOT,
     "children": {"participant-role": [PART]},
     "deleted": [],
+    "missing": [{"kind": "product-task", "id": "5LmLfJZodiHa02xdf7pQLJ", "reason": "unknown"}],
     "completeness": COMPLETENESS,
 }
 SEARCH = {

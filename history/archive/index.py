@@ -16,6 +16,12 @@ def newest_day(entity: Entity) -> date | None:
     return days.values_list("day", flat=True).first()
 
 
+def oldest_day(entity: Entity) -> date | None:
+    """The oldest day of an entity's table that is in the archive; None where none is."""
+    days = ArchivedDay.objects.filter(table=entity.table).order_by("day")
+    return days.values_list("day", flat=True).first()
+
+
 def may_have(entity: Entity, id_: str) -> bool:
     """Whether a file of the archive has ids on both sides of this one, so that it may be there."""
     with connection.cursor() as cursor:

@@ -3,7 +3,8 @@
 The only reader of the *_aud tables; the API and the screens both stand on it.
 """
 
-from history.timeline.applications import Application
+from history.timeline.absence import Absence
+from history.timeline.applications import Application, MissingPart
 from history.timeline.applications import at as application_at
 from history.timeline.applications import timeline as application
 from history.timeline.archived import ArchiveUnavailableError
@@ -23,9 +24,10 @@ from history.timeline.query import (
 )
 from history.timeline.search import Found, Results, search
 from history.timeline.single import Comparison, at, compare, version
-from history.timeline.versions import LabelledChange, Older, Page, Version
+from history.timeline.versions import LabelledChange, Page, Version
 
 __all__ = [
+    "Absence",
     "Application",
     "ApplicationQuery",
     "ArchiveUnavailableError",
@@ -39,9 +41,9 @@ __all__ = [
     "Include",
     "LabelledChange",
     "Leaf",
+    "MissingPart",
     "NoVersionError",
     "NotFoundError",
-    "Older",
     "OlderThanRetentionError",
     "Order",
     "Origin",

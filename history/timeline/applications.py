@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from history.entities import CHILDREN, ENTITIES, ROOT, Entity
+from history.entities import ENTITIES, ROOT, Entity
 from history.record import ChangeType
-from history.timeline import compose, neighbours, pages, paging, retention, rows
-from history.timeline.neighbours import Pair, Place
+from history.timeline import absence, compose, neighbours, pages, paging, rows
+from history.timeline.absence import Absence
+from history.timeline.neighbours import Keys, Pair, Place
 from history.timeline.paging import Slice
-from history.timeline.query import ApplicationQuery, NoVersionError, OlderThanRetentionError
+from history.timeline.query import ApplicationQuery, NotFoundError, NoVersionError
 from history.timeline.rows import Key, Row
-from history.timeline.versions import Page, Version
+from history.timeline.versions import Page, Version, parse
 
 
 def timeline(query: ApplicationQuery) -> Page:
@@ -57,45 +58,78 @@ def _pairs(entity: Entity, wanted: Sequence[tuple[str, Key]]) -> list[Pair]:
 
 
 @dataclass(frozen=True, slots=True)
+class MissingPart:
+    """The application itself, or a child, that existed at a moment, or may have, although the store
+    has no version of it from then."""
+
+    entity: Entity
+    id: str
+    why: Absence
+
+
+@dataclass(frozen=True, slots=True)
 class Application:
     """An application as it was at a moment. application: None where only children are known.
     children: those that were there, by kind in the order of ENTITIES, then by id. deleted: those
-    that had been deleted by then. Patches and changes are left out."""
+    that had been deleted by then. missing: those of which the version is not in the store.
+    Patches and changes are left out."""
 
     application: Version | None
     children: tuple[Version, ...]
     deleted: tuple[Version, ...]
+    missing: tuple[MissingPart, ...]
 
 
 def at(id: str, moment: datetime) -> Application:
     """The whole application as of a moment: of each part the highest version that was there.
 
-    A child counts where its version of that moment names the application. Three queries for each
-    kind. Raises NoVersionError, and OlderThanRetentionError for a moment before retention.
+    A child counts where its version of that moment names the application; one without such a
+    version where its lowest version does. Four queries for each kind. Raises NoVersionError where
+    the application did not exist, and OlderThanRetentionError where nothing is left of then.
     """
-    found = [*_current(ROOT, [id], moment)] if paging.storable(id) else []
-    if paging.storable(id):
-        for entity in CHILDREN:
-            ids = rows.children(entity, id, moment)
-            found += [
-                pair
-                for pair in _current(entity, sorted(ids), moment)
-                if pair.row.product_instance_id == id
-            ]
+    found: list[Pair] = []
+    missing: list[MissingPart] = []
+    known = False
+    for entity in ENTITIES if paging.storable(id) else ():
+        ids = [id] if entity.root else rows.children(entity, id)
+        keys = neighbours.all_keys(entity, ids) if ids else {}
+        known = known or bool(keys)
+        current = {part: key for part in keys if (key := keys[part].current(moment))}
+        pairs = neighbours.fetch(entity, sorted(current.items()), keys)
+        found += [pair for pair in pairs if pair.row.product_instance_id == id or entity.root]
+        rest = {part: keys[part] for part in keys if part not in current}
+        missing += _missing(entity, id, moment, rest)
+        gone = current.keys() - {pair.row.id for pair in pairs}
+        missing += [MissingPart(entity, part, Absence.REMOVED) for part in sorted(gone)]
     if not found:
-        if moment < retention.start():
-            raise OlderThanRetentionError("that moment is older than what is kept")
-        raise NoVersionError(f"the store has nothing of application {id} at that moment")
+        raise _nothing(id, known, missing)
     parts = compose.versions(found, frozenset())
     children = [part for part in parts if not part.entity.root]
     return Application(
         application=next((part for part in parts if part.entity.root), None),
         children=tuple(part for part in children if part.type is not ChangeType.DELETE),
         deleted=tuple(part for part in children if part.type is ChangeType.DELETE),
+        missing=tuple(missing),
     )
 
 
-def _current(entity: Entity, ids: Sequence[str], moment: datetime) -> list[Pair]:
-    keys = neighbours.all_keys(entity, ids) if ids else {}
-    current = [(id, keys[id].current(moment)) for id in ids if id in keys]
-    return neighbours.fetch(entity, [(id, key) for id, key in current if key], keys)
+def _missing(
+    entity: Entity, application: str, moment: datetime, known: Mapping[str, Keys]
+) -> list[MissingPart]:
+    """Those of these parts, all of whose stored versions are younger than the moment, that existed
+    then nevertheless."""
+    found = []
+    for id, row in sorted(neighbours.lowest(entity, known).items()):
+        if entity.root or row.product_instance_id == application:
+            why = absence.before(entity, row, parse(row.data), moment, trusted=known[id].trusted)
+            if why is not None:
+                found.append(MissingPart(entity, id, why))
+    return found
+
+
+def _nothing(id: str, known: bool, missing: Sequence[MissingPart]) -> NotFoundError:
+    """The exception for an application of which there is no version of a moment."""
+    if not known:
+        return NoVersionError(f"the store has nothing of application {id}")
+    kept = next((part.why for part in missing if part.why.was_kept), None)
+    return absence.error(kept, f"version of application {id} at that moment")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, date, datetime, time
 
 from django.conf import settings
 
+from history.archive import index
 from history.timeline import paging, rows
-from history.timeline.neighbours import Keys, Pair, Place
+from history.timeline.absence import Absence
+from history.timeline.neighbours import CLOCK_TOLERANCE, Keys, Pair, Place
 from history.timeline.paging import Slice
 from history.timeline.query import (
     NO_FILTERS,
@@ -20,7 +23,7 @@ from history.timeline.query import (
     Sort,
 )
 from history.timeline.rows import FIRST, Key, Row
-from history.timeline.versions import Older, Page
+from history.timeline.versions import Page, Version
 
 NO_LIMIT = 2**31 - 1
 
@@ -51,12 +54,20 @@ def page(query: Query) -> Page:
             f"neither store nor archive has a version of {query.entity.name} {query.id}"
         )
     shown = paging.page(query, found)
-    # The archive has been read: it has nothing below the lowest version of both.
-    versions = (
-        replace(each, older=Older.REMOVED) if each.older is Older.ARCHIVED else each
-        for each in shown.versions
-    )
-    return replace(shown, versions=tuple(versions))
+    oldest = index.oldest_day(query.entity)
+    return replace(shown, versions=tuple(_settle(each, oldest) for each in shown.versions))
+
+
+def _settle(found: Version, oldest: date | None) -> Version:
+    """A version with what the archive answers: it has nothing below the lowest version of both, and
+    what it does not have of its own days never arrived."""
+    if found.older is Absence.ARCHIVED:
+        return replace(found, older=Absence.REMOVED)
+    moment = found.previous_updated_at
+    if found.missing_why is None or moment is None or oldest is None:
+        return found
+    covered = moment >= datetime.combine(oldest, time(), UTC) + CLOCK_TOLERANCE
+    return replace(found, missing_why=Absence.NEVER_ARRIVED) if covered else found
 
 
 def _everything(query: Query, url: str) -> dict[Key, Row]:
@@ -99,7 +110,7 @@ def _slice(query: Query, both: dict[Key, Row], after: Place | None, size: int) -
     pairs = []
     for _, key in order[:size]:
         lower = keys.previous(key)
-        pairs.append(Pair(query.entity, both[key], both[lower] if lower else None))
+        pairs.append(Pair(query.entity, both[key], both[lower] if lower else None, keys.trusted))
     return Slice(pairs, pairs[-1].place if len(order) > size else None)
 
 

@@ -30,10 +30,10 @@ def chain(entity: Entity, id: str, start: Key | None = None) -> Iterator[Pair]:
         for each in batch:
             row = read.get((id, each))  # None if retention has just removed it
             if upper is not None:
-                yield Pair(entity, upper, row)
+                yield Pair(entity, upper, row, keys.trusted)
             if row is None:
                 return
             upper = row
         key = keys.previous(batch[-1])
     if upper is not None:
-        yield Pair(entity, upper, None)
+        yield Pair(entity, upper, None, keys.trusted)

@@ -13,7 +13,7 @@ from history.exactjson import Json
 from history.labels import Catalogue
 from history.people import Author
 from history.record import ChangeType
-from history.timeline import retention
+from history.timeline import absence
 from history.timeline.neighbours import Pair
 from history.timeline.query import Include
 from history.timeline.rows import Row
@@ -101,7 +101,8 @@ def _version(
         previous_version=before.version if before else None,
         previous_updated_at=before.updated_at if before else None,
         missing=range(before.version + 1, row.version) if before else range(0),
-        older=None if before else retention.older(pair.entity, row, data),
+        missing_why=absence.between(pair),
+        older=None if before else absence.below(pair.entity, row, data, trusted=pair.trusted),
         patch=patch,
         changes=changed,
     )

@@ -14,7 +14,7 @@ from history.exactjson import Json
 from history.labels import Label
 from history.people import Author
 from history.record import ChangeType
-from history.timeline import compose, paging, retention, token
+from history.timeline import absence, compose, paging, token
 from history.timeline.blame import Blame
 from history.timeline.chain import chain
 from history.timeline.neighbours import Pair, Place
@@ -103,7 +103,7 @@ def _exact(pair: Pair) -> bool:
     row, before = pair.row, pair.before
     if before is not None:
         return before.version == row.version - 1
-    return retention.older(pair.entity, row, parse(row.data)) is None
+    return absence.below(pair.entity, row, parse(row.data)) is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import cached_property
 from typing import NamedTuple
 
 from history.entities import ENTITIES, Entity
 from history.timeline import rows
-from history.timeline.rows import Key, Row
+from history.timeline.rows import FIRST, Key, Row
 
 
 class Place(NamedTuple):
@@ -21,12 +22,18 @@ class Place(NamedTuple):
     version: int
 
 
+# How wrong clocks may be before times prove nothing.
+CLOCK_TOLERANCE = timedelta(days=1)
+
+
 class Pair(NamedTuple):
-    """A version and the one it is compared with; None where the store has no lower one."""
+    """A version and the one it is compared with; None where the store has no lower one. trusted:
+    as in Keys."""
 
     entity: Entity
     row: Row
     before: Row | None
+    trusted: bool = True
 
     @property
     def place(self) -> Place:
@@ -47,6 +54,16 @@ class Keys:
     @property
     def lowest(self) -> Key | None:
         return self._keys[0] if self._keys else None
+
+    @cached_property
+    def trusted(self) -> bool:
+        """Whether the times follow the numbers, up to CLOCK_TOLERANCE."""
+        newest = FIRST.updated_at
+        for key in self._keys:
+            if newest - key.updated_at > CLOCK_TOLERANCE:
+                return False
+            newest = max(newest, key.updated_at)
+        return True
 
     def current(self, moment: datetime) -> Key | None:
         """The highest key that was there at the moment; None before the first one."""
@@ -133,7 +150,7 @@ def pair_up(
     read = rows.bodies(entity, [(id, key) for key in unread])
     found.update((key, row) for (_, key), row in read.items())
     before = proven | {key: found[low] for key, low in wanted.items() if low in found}
-    return [Pair(entity, row, before.get(row.key)) for row in shown]
+    return [Pair(entity, row, before.get(row.key), keys.trusted) for row in shown]
 
 
 def fetch(
@@ -149,8 +166,16 @@ def fetch(
         low = lower[place]
         if place in read:
             before = read.get((place[0], low)) if low is not None else None
-            pairs.append(Pair(entity, read[place], before))
+            pairs.append(Pair(entity, read[place], before, known[place[0]].trusted))
     return pairs
+
+
+def lowest(entity: Entity, known: Mapping[str, Keys]) -> dict[str, Row]:
+    """The lowest stored version of each of these entities by id. One query. What retention has
+    just removed is left out."""
+    wanted = [(id, keys.lowest) for id, keys in known.items()]
+    read = rows.bodies(entity, [(id, key) for id, key in wanted if key is not None])
+    return {id: row for (id, _), row in read.items()}
 
 
 def all_keys(entity: Entity, ids: Collection[str]) -> dict[str, Keys]:

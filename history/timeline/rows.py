@@ -249,12 +249,12 @@ def _owner(entity: Entity) -> str:
     return "id" if entity.root else "product_instance_id"
 
 
-_CHILDREN = "SELECT DISTINCT id FROM {table} WHERE product_instance_id = %s AND updated_at <= %s"
+_CHILDREN = "SELECT DISTINCT id FROM {table} WHERE product_instance_id = %s"
 
 
-def children(entity: Entity, application: str, until: datetime) -> list[str]:
-    """The ids of the children of one kind that named the application up to a moment, included."""
-    return [id for (id,) in fetch(_compose(_CHILDREN, entity), [application, until])]
+def children(entity: Entity, application: str) -> list[str]:
+    """The ids of the children of one kind that name the application in any stored version."""
+    return [id for (id,) in fetch(_compose(_CHILDREN, entity), [application])]
 
 
 _NEWEST = """

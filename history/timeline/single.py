@@ -8,7 +8,8 @@ from datetime import datetime
 from history import labels
 from history.diff import Operation
 from history.entities import Entity
-from history.timeline import compose, neighbours, retention, rows
+from history.timeline import absence, compose, neighbours
+from history.timeline.absence import Absence
 from history.timeline.neighbours import Keys, Pair
 from history.timeline.paging import storable
 from history.timeline.query import (
@@ -18,8 +19,10 @@ from history.timeline.query import (
     NoVersionError,
     OlderThanRetentionError,
 )
-from history.timeline.rows import Key
-from history.timeline.versions import LabelledChange, Older, Version, parse
+from history.timeline.rows import LAST, Key, Row
+from history.timeline.versions import LabelledChange, Version, parse
+
+REMOVED = Absence.REMOVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ def version(
     keys = all_keys(entity, id)
     found = keys.of_version(number)
     if not found:
-        raise _absent(entity, id, number, keys)
+        raise _no_version(entity, id, number, keys)
     return _show(entity, id, found[-1], keys, include)
 
 
@@ -51,7 +54,7 @@ def at(entity: Entity, id: str, moment: datetime) -> Version:
     keys = all_keys(entity, id)
     key = keys.current(moment)
     if key is None:
-        raise _before_the_first(entity, id, keys, f"{entity.name} {id} at that moment")
+        raise _not_yet(entity, id, moment, keys)
     return _show(entity, id, key, keys, frozenset())
 
 
@@ -62,7 +65,7 @@ def compare(entity: Entity, id: str, old: int, new: int) -> Comparison:
     for number in (old, new):
         twins = keys.of_version(number)
         if not twins:
-            raise _absent(entity, id, number, keys)
+            raise _no_version(entity, id, number, keys)
         pair.append(twins[-1])
     found = neighbours.fetch(entity, [(id, key) for key in pair], {id: keys})
     if len(found) < len(pair):
@@ -89,19 +92,27 @@ def _show(entity: Entity, id: str, key: Key, keys: Keys, include: frozenset[Incl
     return compose.versions(pairs, include)[0]
 
 
-def _absent(entity: Entity, id: str, number: int, keys: Keys) -> NotFoundError:
-    """Why the store has other versions of the entity and not this one."""
+def _no_version(entity: Entity, id: str, number: int, keys: Keys) -> NotFoundError:
+    """The exception for a number that the store does not have, though it has others."""
     name = f"version {number} of {entity.name} {id}"
-    if keys.lowest is not None and number < keys.lowest.version:
-        return _before_the_first(entity, id, keys, name)
-    return NoVersionError(f"the store has no {name}")
+    lower = keys.previous(Key(number, LAST.updated_at))
+    if lower is None:
+        row = _lowest(entity, id, keys)
+        why = absence.below(entity, row, parse(row.data), trusted=keys.trusted) if row else REMOVED
+        return absence.error(why, name)
+    higher = keys.newest is not None and keys.newest.version > number
+    return absence.error(absence.above(lower, keys.trusted) if higher else None, name)
 
 
-def _before_the_first(entity: Entity, id: str, keys: Keys, name: str) -> NotFoundError:
-    """Why there is nothing before the lowest version that the store has."""
-    lowest = keys.lowest
-    row = rows.bodies(entity, [(id, lowest)]).get((id, lowest)) if lowest else None
-    why = retention.older(entity, row, parse(row.data)) if row else Older.REMOVED
-    if row and why in (None, Older.NEVER_ARRIVED):
-        return NoVersionError(f"the store has no {name}")
-    return OlderThanRetentionError(f"{name}: older than what is kept")
+def _not_yet(entity: Entity, id: str, moment: datetime, keys: Keys) -> NotFoundError:
+    """The exception for a moment before all versions that the store has."""
+    row = _lowest(entity, id, keys)
+    why: Absence | None = REMOVED
+    if row is not None:
+        why = absence.before(entity, row, parse(row.data), moment, trusted=keys.trusted)
+    return absence.error(why, f"{entity.name} {id} at that moment")
+
+
+def _lowest(entity: Entity, id: str, keys: Keys) -> Row | None:
+    """The lowest stored version; None where retention has just removed it."""
+    return neighbours.lowest(entity, {id: keys}).get(id)

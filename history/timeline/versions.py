@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
 from typing import cast
 
 import msgspec
@@ -15,6 +14,7 @@ from history.exactjson import Json, loads
 from history.labels import Label
 from history.people import Author
 from history.record import ChangeType
+from history.timeline.absence import Absence
 
 
 def parse(snapshot: bytes) -> Json:
@@ -27,15 +27,6 @@ def parse(snapshot: bytes) -> Json:
         return loads(snapshot)
     except ValueError:
         return cast(Json, msgspec.Raw(snapshot))
-
-
-class Older(Enum):
-    """Why there is nothing before an entity's lowest stored version, though it is no CREATE."""
-
-    REMOVED = "removedByRetention"
-    ARCHIVED = "inArchive"  # the archive may have them: ask with archive=true
-    NEVER_ARRIVED = "neverArrived"
-    UNKNOWN = "unknown"  # one of the two; the snapshot does not say when the entity was created
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +48,10 @@ class Version:
     updated_at: aware, UTC. snapshot: JSON text in UTF-8, as the database gives it; data: the same
     parsed, not to be modified. author: None where the message named nobody.
     previous_version: the nearest lower version number in the store, previous_updated_at its
-    moment; None where there is none. missing: the numbers in between, which never arrived; a
-    range, so that a wide gap costs nothing. older: set for the lowest version in the store if it
-    is no CREATE.
+    moment; None where there is none. missing: the numbers in between; a range, so that a wide gap
+    costs nothing. missing_why: never arrived, or unknown; None where none is missing. older: why
+    there is nothing below the lowest version in the store; None for every other version, and
+    where there never was anything.
     patch: RFC 6902 from the snapshot of previous_version to this one; None without a previous
     version. changes: the same for people. Both are empty or None where not asked for.
     """
@@ -77,7 +69,8 @@ class Version:
     previous_version: int | None
     previous_updated_at: datetime | None
     missing: range
-    older: Older | None
+    missing_why: Absence | None
+    older: Absence | None
     patch: list[Operation] | None
     changes: tuple[LabelledChange, ...]
 

@@ -90,6 +90,7 @@ def test_a_version_has_what_the_contract_names(auditor: Client, seven: Store) ->
         "previousVersion": 5,
         "missingVersions": [],
         "missingCount": 0,
+        "missingReason": None,
         "olderVersions": None,
     }
     assert found["nextPageToken"].startswith("v1:")

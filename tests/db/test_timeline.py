@@ -13,11 +13,11 @@ from history.entities import ROOT
 from history.exactjson import dumps, loads
 from history.record import ChangeType
 from history.timeline import (
+    Absence,
     BadParameterError,
     Filters,
     Include,
     NoVersionError,
-    Older,
     OlderThanRetentionError,
     Order,
     Query,
@@ -144,10 +144,10 @@ def test_first_stored_version_says_why_it_is_first(store: Store) -> None:
     store.add("zero", 0, {}, 0, type=ChangeType.UPDATE)
     reasons = {id: page(id=id).versions[0].older for id in ("kept", "lost", "both", "made", "zero")}
     assert reasons == {
-        "kept": Older.REMOVED,
-        "lost": Older.NEVER_ARRIVED,
-        "both": Older.UNKNOWN,
-        "made": None,
+        "kept": Absence.REMOVED,
+        "lost": Absence.NEVER_ARRIVED,
+        "both": Absence.UNKNOWN,
+        "made": Absence.UNKNOWN,  # CREATE, but of a second life
         "zero": None,
     }
 

@@ -23,11 +23,11 @@ from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
 from history.record import ChangeType
 from history.timeline import (
+    Absence,
     ArchiveUnavailableError,
     BadParameterError,
     Filters,
     NoVersionError,
-    Older,
     Order,
     Query,
     Sort,
@@ -128,11 +128,11 @@ def test_the_lowest_stored_version_says_where_the_older_ones_are(
     archived: list[list[Version]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     query = Query(entity=ROOT, id="A1", page_size=500)
-    assert page(query).versions[-1].older is Older.ARCHIVED
+    assert page(query).versions[-1].older is Absence.ARCHIVED
     complete = dataclasses.replace(query, archive=True)
     assert page(complete).versions[-1].older is None
     use(monkeypatch, retention_days="5")
-    assert page(query).versions[-1].older is Older.REMOVED
+    assert page(query).versions[-1].older is Absence.REMOVED
 
 
 def test_a_restored_day_counts_once(archived: list[list[Version]], store: Store) -> None:

@@ -17,7 +17,7 @@ from history.admin.parts.values import Item, members
 from history.entities import Entity
 from history.people import Author
 from history.record import ChangeType
-from history.timeline.versions import Older, Version
+from history.timeline import Absence, Version
 
 OPEN_ROWS = 12
 KINDS = {
@@ -103,7 +103,7 @@ class CardBuilder:
             technical_rows=technical,
             snapshot=_snapshot(version),
             note=_note(version),
-            gap=_gap(version.missing),
+            gap=_gap(version),
             raw_url=links.snapshot(entity, id, number),
             compare_url=""
             if newest is None or newest == number
@@ -173,18 +173,30 @@ def _snapshot(version: Version) -> Sequence[Item]:
 
 
 def _note(version: Version) -> str:
-    if version.older in (Older.REMOVED, Older.ARCHIVED):
+    if version.older in (Absence.REMOVED, Absence.ARCHIVED):
         return _("Older versions were removed: they are past the days that are kept.")
-    if version.older is Older.NEVER_ARRIVED:
+    if version.older is Absence.NEVER_ARRIVED:
         return _("Older versions never arrived.")
-    if version.older is Older.UNKNOWN:
+    if version.older is Absence.UNKNOWN:
         return _("Older versions are not in the store: removed by age, or never arrived.")
     return ""
 
 
-def _gap(missing: range) -> str:
+def _gap(version: Version) -> str:
+    missing = version.missing
     if not missing:
         return ""
+    certain = version.missing_why is Absence.NEVER_ARRIVED
     if len(missing) == 1:
-        return _("Version {n} never arrived").format(n=missing[0])
-    return _("Versions {first}–{last} never arrived").format(first=missing[0], last=missing[-1])
+        one = (
+            _("Version {n} never arrived")
+            if certain
+            else _("Version {n} is not in the store: removed by age, or never arrived")
+        )
+        return one.format(n=missing[0])
+    several = (
+        _("Versions {first}–{last} never arrived")
+        if certain
+        else _("Versions {first}–{last} are not in the store: removed by age, or never arrived")
+    )
+    return several.format(first=missing[0], last=missing[-1])

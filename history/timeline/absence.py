@@ -1,0 +1,109 @@
+"""Why a version is not in the store, as far as what is left shows it.
+
+The store has no record of what retention removed. Its witnesses are the snapshot's createdAt, the
+times of the versions that are left, and the list of archived days
+(docs/decisions/0030-what-is-not-in-the-store.md).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import Enum
+
+from django.conf import settings
+
+from history.archive import index
+from history.entities import Entity
+from history.exactjson import Json
+from history.record import ChangeType
+from history.timeline import retention
+from history.timeline.neighbours import CLOCK_TOLERANCE, Pair
+from history.timeline.query import NotFoundError, NoVersionError, OlderThanRetentionError
+from history.timeline.rows import Key, Row
+
+
+class Absence(Enum):
+    """Why a version that existed is not in the store."""
+
+    REMOVED = "removedByRetention"
+    ARCHIVED = "inArchive"  # the archive may have it: ask with archive=true
+    NEVER_ARRIVED = "neverArrived"
+    UNKNOWN = "unknown"  # removed or never arrived
+
+    @property
+    def was_kept(self) -> bool:
+        """Whether the store may have had it."""
+        return self is not Absence.NEVER_ARRIVED
+
+
+def below(entity: Entity, row: Row, snapshot: Json, *, trusted: bool = True) -> Absence | None:
+    """Why the store has no version below this one, its lowest; None if there never was one.
+
+    trusted: False where the times of the entity's versions contradict their numbers. One query
+    where there is an archive.
+    """
+    created = _created(snapshot)
+    first = row.type == ChangeType.CREATE
+    if row.version == 0 or (first and row.version == 1):
+        return None
+    if first:  # deleted and created again: createdAt is about the second life
+        return _in_archive(entity, row.id) or Absence.UNKNOWN
+    start = retention.start()
+    if created is not None and created >= start + CLOCK_TOLERANCE and trusted:
+        return Absence.NEVER_ARRIVED
+    archived = _in_archive(entity, row.id)
+    if archived or created is None or created >= start - CLOCK_TOLERANCE:
+        return archived or Absence.UNKNOWN
+    return Absence.REMOVED
+
+
+def between(pair: Pair) -> Absence | None:
+    """Why versions between a version and the one before it are missing; None if none is."""
+    row, before = pair.row, pair.before
+    if before is None or before.version >= row.version - 1:
+        return None
+    return above(before.key, pair.trusted)
+
+
+def above(key: Key, trusted: bool) -> Absence:
+    """Why versions right above a key are missing.
+
+    A version that is dated after the one before it stays in the store as long as that one. So it
+    never arrived, unless clocks were wrong: where the one before is near the start of retention, or
+    where the times of the entity contradict its numbers.
+    """
+    kept = key.updated_at >= retention.start() + CLOCK_TOLERANCE
+    return Absence.NEVER_ARRIVED if kept and trusted else Absence.UNKNOWN
+
+
+def before(
+    entity: Entity, row: Row, snapshot: Json, moment: datetime, *, trusted: bool = True
+) -> Absence | None:
+    """Why the store has nothing of an entity at a moment before its lowest version; None if the
+    entity did not exist then."""
+    created = _created(snapshot)
+    if created is not None and moment < created and row.type != ChangeType.CREATE:
+        return None
+    return below(entity, row, snapshot, trusted=trusted)
+
+
+def error(why: Absence | None, name: str) -> NotFoundError:
+    """The exception for a version that is not there. name: what was asked for."""
+    if why is not None and why.was_kept:
+        return OlderThanRetentionError(f"{name}: older than what is kept")
+    return NoVersionError(f"the store has no {name}")
+
+
+def _in_archive(entity: Entity, id: str) -> Absence | None:
+    found = settings.ANNALS.archive_url and index.may_have(entity, id)
+    return Absence.ARCHIVED if found else None
+
+
+def _created(snapshot: Json) -> datetime | None:
+    """/createdAt as a moment; without an offset it is UTC, as everywhere in the messages."""
+    value = snapshot.get("createdAt") if isinstance(snapshot, dict) else None
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return moment.replace(tzinfo=moment.tzinfo or UTC) if moment else None
