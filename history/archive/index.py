@@ -1,4 +1,4 @@
-"""Which days are in the archive, from the database: nothing of the archive itself is read."""
+"""Which days are in the archive, as the database knows it: no file is read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from history.models import ArchivedDay
 
 
 def newest_day(entity: Entity) -> date | None:
-    """The newest day of an entity's table that is in the archive; None where none is."""
+    """The newest day of an entity's table that is in the archive; None if there is none."""
     days = ArchivedDay.objects.filter(table=entity.table).order_by("-day")
     return days.values_list("day", flat=True).first()
 
@@ -23,7 +23,7 @@ def oldest_day(entity: Entity) -> date | None:
 
 
 def may_have(entity: Entity, id_: str) -> bool:
-    """Whether a file of the archive has ids on both sides of this one, so that it may be there."""
+    """Whether the range of ids of an archived file includes this id, so that it may be there."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT EXISTS (SELECT FROM archived_day, jsonb_array_elements(files) AS file"

@@ -1,4 +1,4 @@
-"""The Parquet files: rows of one day, sorted, in row groups that can be found by id."""
+"""The Parquet files: the rows of one day, sorted, in row groups that are found by id."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from history.entities import Entity
 
 GROUP_ROWS = 10_000
 GROUP_BYTES = 64 << 20
-# Versions of one document are neighbours and much alike: a page must be long enough to hold many.
+# Versions of one document are neighbours and similar: a page must be long enough for many.
 PAGE_BYTES = 4 << 20
 ZSTD_LEVEL = 3
 READ_ROWS = 2_000
@@ -41,9 +41,9 @@ def schema(entity: Entity) -> pa.Schema:
 
 
 class Writer:
-    """Writes rows, as history.canonical.fields selects them, to one file. Holds one row group.
+    """Writes rows, as history.canonical.fields selects them, to one file. One row group in memory.
 
-    ordered: the rows come by id and version, and the file says so.
+    ordered: the rows come by id and version; the file declares that.
     """
 
     def __init__(self, sink: IO[bytes], entity: Entity, ordered: bool = True) -> None:

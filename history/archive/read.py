@@ -38,7 +38,7 @@ def versions(
     store: Store, entity: Entity, id_: str, since: date | None = None, until: date | None = None
 ) -> list[ArchivedVersion]:
     """The archived versions of one entity from the days since..until, both included, in the order
-    of version and time. A day that was restored comes from both places.
+    of version and time. A restored day is in the archive too.
 
     Opens the files whose ids span the given one, and of those reads the row groups that may hold
     it. Raises OSError if the archive does not answer, ArchiveError if a file is broken.

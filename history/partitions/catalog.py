@@ -11,8 +11,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from history.days import MARK, RESTORED, State, partition_name
 
 # Bounds are printed in the session's time zone and read back in the same session, so the zone does
-# not matter. A marked table with a day's name that hangs on nothing is a partition that was
-# detached and not dropped yet.
+# not matter. A marked table with a day's name and no parent is a partition that was detached, and
+# not dropped yet.
 QUERY = """
 WITH parent AS (
     SELECT c.oid, c.relname, c.relnamespace
@@ -40,7 +40,7 @@ ORDER BY child.parent, c.relname
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition as it stands.
+    """One partition as it is now.
 
     start, end: its bounds, UTC, the second one excluded; both None for a default partition and for
     a detached one. rows: an estimate. bytes: on disk, with indexes and TOAST.
@@ -58,8 +58,8 @@ class Partition:
 
     @property
     def day(self) -> date | None:
-        """The UTC day that it holds; None for one that is not named or not bound as a day of ours,
-        or is not marked as made by us: that one is nothing to touch."""
+        """The UTC day of the partition; None if its name, bounds or comment are not those of a day
+        that Annals created: such a partition is never changed."""
         try:
             day = (
                 datetime.strptime(self.name.removeprefix(f"{self.table}_"), "%Y%m%d")
@@ -80,7 +80,7 @@ class Partition:
         return None
 
     def covers(self, day: date) -> bool:
-        """Whether a row of that day would go into this partition, or its bounds be in the way."""
+        """Whether the bounds include a part of that day, so that it cannot have a partition."""
         if self.start is None or self.end is None:
             return False
         midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
@@ -95,7 +95,7 @@ def read(connection: BaseDatabaseWrapper, tables: Iterable[str]) -> list[Partiti
 
 
 def missing_tables(connection: BaseDatabaseWrapper, tables: Sequence[str]) -> list[str]:
-    """Those of the tables that are not there: migrate was not run."""
+    """Those of the tables that do not exist: migrate was not run."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL",

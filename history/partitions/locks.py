@@ -1,4 +1,4 @@
-"""How many locks a table of many days takes, beside how many the server has room for."""
+"""How many locks a table of many days needs, and how many the server has room for."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from history.partitions.plan import DayPlan
 
 @dataclass(frozen=True, slots=True)
 class Locks:
-    """configured: max_locks_per_transaction. needed: the least value with which every connection
-    may read a whole table at once; a statement over all days locks each and each of its indexes."""
+    """configured: max_locks_per_transaction. needed: the lowest value with which every connection
+    can read a whole table at once; a statement over all days locks every partition and index."""
 
     configured: int
     needed: int
@@ -24,9 +24,9 @@ class Locks:
 
 
 def count(connection: BaseDatabaseWrapper, plans: Iterable[DayPlan]) -> Locks:
-    """The locks for the days that there are and that the plan adds.
+    """The locks for the days that exist and those that the plan creates.
 
-    A run itself never holds more than those of one day.
+    A run itself never holds more locks than those of one day.
     """
     needed = 0
     with connection.cursor() as cursor:

@@ -1,4 +1,4 @@
-"""The memory of maintain's runs: a command that ends cannot be scraped."""
+"""The record of maintain's runs: metrics of a command that ends cannot be scraped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KEPT = timedelta(days=90)
 
 
 def note(outcome: Outcome, started_at: datetime, seconds: float) -> None:
-    """Remember a run, and forget those that are long gone."""
+    """Record a run, and delete the records of old ones."""
     MaintainRun.objects.create(
         started_at=started_at,
         seconds=seconds,
@@ -26,5 +26,5 @@ def note(outcome: Outcome, started_at: datetime, seconds: float) -> None:
 
 
 def latest() -> MaintainRun | None:
-    """The latest run that came to its end; None where there was none yet."""
+    """The latest run that was completed; None if there was none yet."""
     return MaintainRun.objects.order_by("-started_at").first()

@@ -27,7 +27,7 @@ def size(count: int) -> str:
 
 
 def partitions(parts: Iterable[Partition]) -> Table:
-    """One line a partition."""
+    """One line for each partition."""
     table = _table("partition", "from (UTC)", "to (UTC)", "~rows", "bytes", "state", "ours")
     for part in parts:
         table.add_row(
@@ -43,7 +43,7 @@ def partitions(parts: Iterable[Partition]) -> Table:
 
 
 def plan(lines: Iterable[Line], each: bool = False) -> Table:
-    """One line a partition, or one for neighbours that share action and reason."""
+    """One line for each partition, or for each run with the same action and reason."""
     table = _table(
         "table", "action", "partitions", "from (UTC)", "to (UTC)", "~rows", "bytes", "why"
     )
@@ -113,7 +113,7 @@ def _table(*columns: str) -> Table:
 
 
 def _moment(moment: datetime | None) -> str:
-    """A day where it is a midnight, else the minute too."""
+    """The date of a midnight, otherwise with the time."""
     if moment is None:
         return "-"
     moment = moment.astimezone(UTC)

@@ -1,5 +1,5 @@
-"""How the partitions stand, for metrics and readiness: from the catalog, so that a scrape sees what
-is so, not what the last maintain believed."""
+"""The state of the partitions, for metrics and readiness. It is read from the catalog, so a scrape
+does not depend on the latest run of maintain."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from history.partitions.plan import DayPlan, Policy, plan
 class Status:
     """One table. Counts are partitions; rows is an estimate; bytes include indexes and TOAST.
 
-    ahead: days after today that have their partition without a gap; -1 where today's is missing.
-    missing: days of the window without one. overdue: what maintain would drop. held: what it would
-    drop if nothing held it. pending: detaches that were cut short.
+    ahead: days after today that have their partition without a gap; -1 if today's is missing.
+    missing: days of the window without a partition. overdue: those that maintain would drop. held:
+    those that it would drop if they were not held. pending: detaches that were interrupted.
     """
 
     table: str
@@ -33,7 +33,7 @@ class Status:
 def status(policy: Policy, using: str = "default") -> list[Status]:
     """The status of every table, in the order of the entities.
 
-    Raises PostgresPartitioningError where a table is missing.
+    Raises PostgresPartitioningError if a table is missing.
     """
     return [_status(table, policy.today) for table in plan(policy, using)]
 

@@ -99,7 +99,8 @@ class DayStrategy(PostgresRangePartitioningStrategy):
         self.holds = holds or {}
 
     def to_create(self) -> Generator[DayPartition, None, None]:
-        """The missing days, the most urgent first: today and ahead, then backwards from today."""
+        """The missing days, the most urgent first: today and ahead, backwards from today, and held
+        days that an interrupted run has detached."""
         today = self.today
         inside = list(self.window.days())
         split = inside.index(today)
@@ -119,6 +120,10 @@ class DayStrategy(PostgresRangePartitioningStrategy):
             else:
                 reason = "missing"
             yield DayPartition(self.table, day, reason, detached.get(day))
+        for held in self.holds:
+            if held in detached:
+                # Only an attached day takes the rows for which it is held.
+                yield DayPartition(self.table, held, "held; attached again", detached[held])
 
     def to_delete(self) -> Generator[DayPartition, None, None]:
         """Our partitions before the window that are not held, oldest first."""
@@ -126,7 +131,7 @@ class DayStrategy(PostgresRangePartitioningStrategy):
             if part.day and part.day < self.window.oldest and part.day not in self.holds:
                 reason = f"before {self.window.oldest}, the oldest day kept"
                 if part.state is days.State.PENDING:
-                    reason += "; its detach was cut short"
+                    reason += "; its detach was interrupted"
                 elif part.state is days.State.DETACHED:
                     reason += "; detached already"
                 yield DayPartition(self.table, part.day, reason, part)
@@ -137,7 +142,7 @@ class DayStrategy(PostgresRangePartitioningStrategy):
             if part.day is None:
                 yield part, _why_not_ours(part)
             elif part.day < self.window.oldest:
-                if part.day in self.holds:
+                if part.day in self.holds and part.state is days.State.ATTACHED:
                     yield part, f"held: {self.holds[part.day]}"
             elif part.day > self.window.newest:
                 yield part, f"after {self.window.newest}, the newest day made ahead"
@@ -147,7 +152,7 @@ class DayStrategy(PostgresRangePartitioningStrategy):
 
 def _why_not_ours(part: Partition) -> str:
     if part.restored:
-        return "restored from the archive; `partitions release` lets it go"
+        return "restored from the archive; `partitions release` lets maintain drop it"
     if not part.marked:
         return "not made by Annals, never dropped"
     return "marked, but not a whole UTC day by name and bounds; never dropped"

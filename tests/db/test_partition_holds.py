@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.utils import timezone
+from psycopg import errors
 
 from history import days
 from history.entities import BY_NAME
@@ -110,6 +111,25 @@ def test_a_held_day_is_not_dropped_and_the_metrics_say_so() -> None:
     assert reasons[outcome.held[0]] == "held: 1 unresolved in quarantine"
     Quarantined.objects.update(status=Quarantined.Status.DISCARDED)
     assert maintain(guarded).dropped == outcome.held
+
+
+@pytest.mark.parametrize("pending", [True, False])
+def test_a_held_day_that_an_interrupted_run_detached_is_attached_again(pending: bool) -> None:
+    """Otherwise the message for which it is held would be expired when it arrives."""
+    with raw() as plain:
+        if pending:
+            with raw() as reader, reader.transaction():
+                reader.execute(f"SELECT count(*) FROM {TABLE}")
+                with pytest.raises(errors.LockNotAvailable):
+                    days.drop(plain, TABLE, day(-5), wait_s=0.2)
+        else:
+            name = days.partition_name(TABLE, day(-5))
+            plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {name}")
+        bad(b"{}", timestamp=NOW - timedelta(days=5))
+        outcome = maintain(policy(holds=unsettled, hold_days=7))
+        assert outcome.broken == []
+        assert outcome.held == [days.partition_name(TABLE, day(-5))]
+        assert days.locate(plain, TABLE, day(-5)).state is days.State.ATTACHED
 
 
 def test_the_hold_has_a_limit() -> None:
