@@ -19,6 +19,7 @@ threads = 8
 timeout = 60
 graceful_timeout = 10
 keepalive = 5
+limit_request_line = 8190  # the most that gunicorn takes: the path of a field can be long
 control_socket_disable = True
 _settings = checked_settings()
 logconfig_dict = logs.configuration(_settings.log_level, _settings.log_format)

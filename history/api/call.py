@@ -91,7 +91,7 @@ class Question:
             author=parameters.text("author", AUTHOR_LENGTH),
             client_id=parameters.text("clientId", CLIENT_ID_LENGTH),
             type=ChangeType[given] if given else None,
-            path=parameters.text("path"),
+            path=parameters.text("path", length=None),
         )
 
 
@@ -103,7 +103,7 @@ class Call(APIView):
     with_completeness: ClassVar[bool] = True
 
     def get(self, request: Request, **address: str) -> Response:
-        parameters = Parameters(request.query_params, self.accepts)
+        parameters = Parameters(request.query_params, self.accepts, request.META["QUERY_STRING"])
         include = parameters.members("include", Include) if "include" in self.accepts else None
         output = Output(
             include=frozenset({Include.ENTITY}) if include is None else include,

@@ -17,7 +17,7 @@ from drf_spectacular.utils import (
 from history.api import examples
 from history.api.call import Call
 from history.api.components import KIND, NUMBER, TYPE, Schema, object_of, one_of, ref
-from history.api.parameters import TEXT_LENGTH, TOKEN_LENGTH
+from history.api.parameters import TOKEN_LENGTH
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
 from history.search_keys import SEARCH_VALUE_LENGTH
 from history.timeline import Order, Sort
@@ -25,6 +25,8 @@ from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
 
 V = TypeVar("V", bound=type[Call])
 
+# As long as an address can be.
+PATH_TEXT: Schema = {"type": "string", "minLength": 1, "pattern": "^/"}
 MOMENT: Schema = {"type": "string", "format": "date-time"}
 
 
@@ -64,11 +66,11 @@ CLIENT = _query("clientId", _text(CLIENT_ID_LENGTH), "The service that made the 
 CHANGE_TYPE = _query("type", TYPE, "What the version did.")
 PATH = _query(
     "path",
-    {**_text(TEXT_LENGTH), "pattern": "^/"},
+    PATH_TEXT,
     "Only versions that changed what is there or below: /rate, /documents/[pid=4ad]/status, "
     "/documents/*/status. A page may then be shorter, even empty, and still have a nextPageToken.",
 )
-FIELD = _query("path", {**_text(TEXT_LENGTH), "pattern": "^/"}, "The field: /rate", required=True)
+FIELD = _query("path", PATH_TEXT, "The field: /rate", required=True)
 INCLUDE = _query(
     "include",
     {"type": "string", "pattern": "^(entity|diff|changes)(,(entity|diff|changes))*$"},

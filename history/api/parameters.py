@@ -8,6 +8,7 @@ from datetime import UTC, datetime, tzinfo
 from enum import Enum
 from functools import cache
 from typing import TypeVar
+from urllib.parse import parse_qsl
 from zoneinfo import ZoneInfo, available_timezones
 
 from django.http import QueryDict
@@ -29,13 +30,17 @@ class Parameters:
     An ignored filter with a typing error would give a wrong answer, so an unknown name is an error.
     """
 
-    def __init__(self, given: QueryDict, accepts: Set[str]) -> None:
+    def __init__(self, given: QueryDict, accepts: Set[str], query: str) -> None:
+        """query: the encoded query string, of which `given` are the parameters."""
         for name in sorted(set(given) - accepts):
             raise BadParameterError(name[:TEXT_LENGTH], "is not a parameter of this call")
+        for name, value in parse_qsl(query, encoding="latin-1"):
+            _check_utf8(name, value.encode("latin-1"))
         self._given = given
 
-    def text(self, name: str, length: int = TEXT_LENGTH) -> str | None:
-        """The unchanged value, 1 to `length` characters; None if not given."""
+    def text(self, name: str, length: int | None = TEXT_LENGTH) -> str | None:
+        """The unchanged value, 1 to `length` characters; None if not given. length: None where
+        the address alone limits it."""
         values = self._given.getlist(name)
         if not values:
             return None
@@ -43,13 +48,13 @@ class Parameters:
             raise BadParameterError(name, "is given more than once")
         if not values[0]:
             raise BadParameterError(name, "is empty")
-        if len(values[0]) > length:
+        if length is not None and len(values[0]) > length:
             raise BadParameterError(name, f"is longer than {length} characters")
-        if "\0" in values[0] or "\ufffd" in values[0]:
-            raise BadParameterError(name, "has a NUL character or bytes that are not UTF-8")
+        if "\0" in values[0]:
+            raise BadParameterError(name, "has a NUL character")
         return values[0]
 
-    def required(self, name: str, length: int = TEXT_LENGTH) -> str:
+    def required(self, name: str, length: int | None = TEXT_LENGTH) -> str:
         value = self.text(name, length)
         if value is None:
             raise BadParameterError(name, "is required")
@@ -114,6 +119,13 @@ class Parameters:
         if moment is None:
             raise BadParameterError(name, "is required")
         return moment
+
+
+def _check_utf8(name: str, value: bytes) -> None:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        raise BadParameterError(name[:TEXT_LENGTH], "has bytes that are not UTF-8") from None
 
 
 def whole_number(name: str, value: str, low: int, high: int) -> int:

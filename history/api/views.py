@@ -138,7 +138,7 @@ class Field(Call):
     """GET history/{entity}/{id}/fields"""
 
     def answer(self, question: Question) -> Answer:
-        path = question.parameters.required("path")
+        path = question.parameters.required("path", length=None)
         size, token = question.page_size(), question.page_token()
         found = timeline.field(question.entity, question.id, path, size, token)
         values = [answers.field_value(each, question.output) for each in found.values]

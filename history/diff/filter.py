@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
+from typing import cast
 
+from history.deepjson import opened
 from history.diff.align import align
 from history.diff.change import MISSING, Change, Maybe
 from history.diff.identity import DEFAULT, Identity
@@ -87,6 +89,7 @@ def _inside_both(pair: _Selected, step: Segment, identity: Identity) -> Iterator
     old, new, pointer = pair
     if old is new:
         return
+    old, new = cast(Maybe, opened(old)), cast(Maybe, opened(new))
     if step.kind != "any":
         both = zip_longest(_inside(old, step), _inside(new, step), fillvalue=("", MISSING))
         for (_, was), (key, now) in both:
@@ -152,6 +155,7 @@ def find(path: str | Path, document: Maybe) -> list[tuple[str, Json]]:
 
 
 def _inside(value: Maybe, step: Segment) -> Iterator[tuple[str, Json]]:
+    value = cast(Maybe, opened(value))
     if type(value) is dict:
         if step.kind == "any":
             yield from value.items()

@@ -8,12 +8,9 @@ from history.diff.identity import Identity
 from history.diff.path import escape, name_key
 from history.exactjson import Json
 
-# What is nested deeper counts as one leaf.
-MAX_DEPTH = 200
-
 
 class Leaf(NamedTuple):
-    """A scalar, or an empty object or list, and where it is.
+    """A scalar, an empty object or list, or a part nested too deep (msgspec.Raw); and where it is.
 
     path: RFC 6901 pointer. key_path: the same place with list items named by their key, where
     they have one that no other item of the list shares. history_path: the part of the key path
@@ -29,15 +26,13 @@ class Leaf(NamedTuple):
 
 def leaves(document: Json, identity: Identity) -> Iterator[Leaf]:
     """All leaves in document order."""
-    stack = [(Leaf("", "", "", document), 0)]
+    stack = [Leaf("", "", "", document)]
     while stack:
-        place, depth = stack.pop()
-        value = place.value
-        if type(value) not in (dict, list) or not value or depth >= MAX_DEPTH:
-            yield place
+        place = stack.pop()
+        if type(place.value) in (dict, list) and place.value:
+            stack += reversed(list(_inside(place, identity)))
         else:
-            inside = list(_inside(place, identity))
-            stack += [(inner, depth + 1) for inner in reversed(inside)]
+            yield place
 
 
 def _inside(place: Leaf, identity: Identity) -> Iterator[Leaf]:

@@ -9,7 +9,6 @@ from typing import Any, Generic, TypeVar
 from history.diff import Identity
 from history.diff.align import align
 from history.diff.equal import equal_numbers, identical
-from history.diff.leaves import MAX_DEPTH
 from history.diff.path import escape
 from history.diff.similarity import Similarity
 from history.exactjson import Json
@@ -67,10 +66,9 @@ class Blame(Generic[V]):
         """Whether any leaf of the part is older than `version`."""
         if identical(old, new) or equal_numbers(old, new):
             return True
-        deep = part.path.count("/") >= MAX_DEPTH
-        if type(new) is dict and type(old) is dict and new and not deep:
+        if type(new) is dict and type(old) is dict and new:
             origins: dict[str | int, str | int] = {key: key for key in new if key in old}
-        elif type(new) is list and type(old) is list and new and not deep:
+        elif type(new) is list and type(old) is list and new:
             places = align(old, new, self._identity.at(part.path), self._similarity).source
             origins = {index: origin for index, origin in enumerate(places) if origin >= 0}
         else:
@@ -98,7 +96,7 @@ class Blame(Generic[V]):
 
 def _leaves(value: Json, path: str = "") -> Iterator[tuple[str, Json]]:
     """Pointer and value of every leaf, in document order."""
-    if type(value) not in (dict, list) or not value or path.count("/") >= MAX_DEPTH:
+    if type(value) not in (dict, list) or not value:
         yield path, value
         return
     for _, below, inner in _inside(path, value):

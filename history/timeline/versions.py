@@ -8,9 +8,10 @@ from typing import cast
 
 import msgspec
 
+from history.deepjson import loads_shallow
 from history.diff import Change, Operation
 from history.entities import Entity
-from history.exactjson import Json, loads
+from history.exactjson import Json
 from history.labels import Label
 from history.people import Author
 from history.record import ChangeType
@@ -20,11 +21,11 @@ from history.timeline.absence import Absence
 def parse(snapshot: bytes) -> Json:
     """The values in a snapshot, numbers exact.
 
-    One that PostgreSQL holds and Python cannot (nested a thousand deep, exponents beyond Decimal's)
-    becomes a msgspec.Raw: it compares and encodes as a whole.
+    What is nested too deep becomes a msgspec.Raw, which compares and encodes as a whole; so does a
+    snapshot that PostgreSQL holds and Python cannot (exponents beyond Decimal's).
     """
     try:
-        return loads(snapshot)
+        return loads_shallow(snapshot)
     except ValueError:
         return cast(Json, msgspec.Raw(snapshot))
 

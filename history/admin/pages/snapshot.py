@@ -8,9 +8,10 @@ from django.utils.text import get_valid_filename
 from history import timeline
 from history.admin.pages.missing import not_found_page
 from history.admin.parts import links
-from history.admin.parts.json_html import coloured, indented
+from history.admin.parts.json_html import coloured
 from history.admin.parts.subject import subject
 from history.admin.site.access import may_view_history
+from history.deepjson import indented
 from history.entities import Entity
 
 

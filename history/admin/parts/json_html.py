@@ -1,9 +1,8 @@
-"""A snapshot as indented, coloured JSON."""
+"""Indented JSON in colours."""
 
 import re
 from collections.abc import Iterator
 
-import msgspec
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -11,11 +10,6 @@ _TOKEN = re.compile(
     r'(?P<text>"(?:[^"\\]|\\.)*")(?P<colon>:)?'
     r"|(?P<number>-?\d[\d.eE+-]*)|(?P<literal>true|false|null)"
 )
-
-
-def indented(snapshot: bytes) -> str:
-    """JSON text with two spaces a level; every number keeps its digits."""
-    return msgspec.json.format(snapshot, indent=2).decode()
 
 
 def coloured(text: str) -> SafeString:

@@ -1,0 +1,132 @@
+"""JSON that is nested too deep to walk by recursion: what lies deeper than DEEPEST stays text."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+import msgspec
+
+from history.exactjson import Json, loads
+
+# A comparison needs up to four frames of the interpreter's thousand for each level.
+DEEPEST = 100
+
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s"\[\]{},:]+', re.DOTALL)
+
+
+def loads_shallow(text: bytes) -> Json:
+    """The value of a well-formed JSON text, numbers exact.
+
+    An object or list inside DEEPEST others becomes a msgspec.Raw with its text. It compares and
+    encodes as a whole; `opened` reads it. Raises ValueError as exactjson.loads does.
+    """
+    return loads(text) if depth(text) <= DEEPEST else _Cut().value(text)
+
+
+def opened(value: object) -> object:
+    """The value inside a msgspec.Raw, again shallow; any other value as it is."""
+    return loads_shallow(bytes(value)) if isinstance(value, msgspec.Raw) else value
+
+
+def depth(text: bytes) -> int:
+    """The deepest nesting of a well-formed JSON text, or less than DEEPEST without counting."""
+    if len(text) - len(text.translate(None, b"{[")) <= DEEPEST:
+        return 0
+    level = deepest = 0
+    for match in _BRACKETS.finditer(text):
+        token = match[0]
+        if token in (b"[", b"{"):
+            level += 1
+            deepest = max(deepest, level)
+        elif token in (b"]", b"}"):
+            level -= 1
+    return deepest
+
+
+def indented(text: bytes) -> str:
+    """A well-formed JSON text with two spaces a level; what is nested deeper than DEEPEST stays on
+    one line. Every number keeps its digits."""
+    if depth(text) <= DEEPEST:
+        return msgspec.json.format(text, indent=2).decode()
+    parts: list[bytes] = []
+    level, start, last = 0, 0, b""
+    for match in _TOKENS.finditer(text):
+        token = match[0]
+        if token in (b"[", b"{"):
+            level += 1
+            if level == DEEPEST + 1:
+                start = match.start()
+            elif level <= DEEPEST:
+                parts += [token, _line(level)]
+        elif token in (b"]", b"}"):
+            level -= 1
+            if level == DEEPEST:
+                parts.append(text[start : match.end()])
+            elif level < DEEPEST and last in (b"[", b"{"):
+                parts[-1] = token
+            elif level < DEEPEST:
+                parts += [_line(level), token]
+        elif level <= DEEPEST:
+            parts += [token, _line(level) if token == b"," else b" " if token == b":" else b""]
+        last = token
+    return b"".join(parts).decode()
+
+
+def _line(level: int) -> bytes:
+    return b"\n" + b"  " * level
+
+
+class _Cut:
+    """Builds the value of one text without recursion."""
+
+    def __init__(self) -> None:
+        self._open: list[Any] = []  # the containers around the current token, outermost first
+        self._keys: list[str] = []  # for each open object the key whose value comes next
+        self._whole: Any = None
+
+    def value(self, text: bytes) -> Json:
+        level, start, is_key = 0, 0, False
+        for match in _TOKENS.finditer(text):
+            token = match[0]
+            if token in (b"[", b"{"):
+                level += 1
+                if level == DEEPEST + 1:
+                    start = match.start()
+                elif level <= DEEPEST:
+                    self._enter([] if token == b"[" else {})
+                    is_key = token == b"{"
+            elif token in (b"]", b"}"):
+                level -= 1
+                if level == DEEPEST:
+                    self._put(msgspec.Raw(text[start : match.end()]))
+                elif level < DEEPEST:
+                    self._leave()
+            elif level > DEEPEST or token == b":":
+                continue
+            elif token == b",":
+                is_key = type(self._open[-1]) is dict
+            elif is_key:
+                self._keys[-1] = cast(str, loads(token))
+                is_key = False
+            else:
+                self._put(loads(token))
+        return cast(Json, self._whole)
+
+    def _enter(self, container: Any) -> None:
+        self._put(container)
+        self._open.append(container)
+        self._keys.append("")
+
+    def _leave(self) -> None:
+        self._open.pop()
+        self._keys.pop()
+
+    def _put(self, value: Any) -> None:
+        if not self._open:
+            self._whole = value
+        elif type(self._open[-1]) is dict:
+            self._open[-1][self._keys[-1]] = value
+        else:
+            self._open[-1].append(value)

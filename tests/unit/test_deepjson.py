@@ -1,0 +1,121 @@
+"""Documents nested too deep for recursion: read, compared, found in and shown without it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from history import deepjson
+from history.deepjson import DEEPEST, depth, indented, loads_shallow, opened
+from history.diff import DEFAULT, compare, differs, find, touches
+from history.exactjson import dumps
+from history.timeline.blame import Blame
+from tests.unit.diff_documents import DOCUMENTS, exact
+
+DEPTHS = [DEEPEST - 1, DEEPEST, DEEPEST + 1, 2 * DEEPEST + 1, 900, 6000]
+
+
+def nested(levels: int, inside: str = "1") -> bytes:
+    """Objects and lists in turn, `levels` of them around a value, with something beside each."""
+    text = inside
+    for level in range(levels):
+        text = f'{{"a": {text}, "]}}\\"": 0.50}}' if level % 2 else f'[{text}, "{{["]'
+    return text.encode()
+
+
+@pytest.mark.parametrize("levels", DEPTHS)
+def test_a_deep_document_is_read_and_written_as_it_is(levels: int) -> None:
+    text = nested(levels)
+    assert depth(text) == levels if levels > DEEPEST else depth(text) <= levels
+    assert dumps(loads_shallow(text)).replace(b" ", b"") == text.replace(b" ", b"")
+
+
+@pytest.mark.parametrize("levels", DEPTHS)
+def test_the_innermost_value_is_found_and_compared(levels: int) -> None:
+    old, new = loads_shallow(nested(levels)), loads_shallow(nested(levels, "2"))
+    path = "".join("/a" if level % 2 else "/0" for level in reversed(range(levels)))
+    assert find(path, new) == [(path, 2)]
+    assert find(f"{path}/x", new) == []
+    assert differs(path, old, new)
+    assert touches(path, old, new)
+    assert not differs(path, new, loads_shallow(nested(levels, "2")))
+    assert not touches('/]}"' if levels % 2 == 0 else "/1", old, new)
+    found = compare(old, new)
+    assert len(found.changes) == 1
+    assert found.changes[0].path == path[: len(found.changes[0].path)]
+    assert dumps(found.changes)
+    assert compare(old, loads_shallow(nested(levels))).changes == ()
+
+
+@given(DOCUMENTS, st.integers(1, 4))
+def test_cut_anywhere_it_is_the_same_document(document: Any, deepest: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deepjson, "DEEPEST", deepest)
+        cut = loads_shallow(dumps(document))
+        assert dumps(cut) == dumps(document)
+        assert exact(whole(cut)) == exact(document)
+
+
+def whole(value: Any) -> Any:
+    value = opened(value)
+    if isinstance(value, dict):
+        return {key: whole(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [whole(inner) for inner in value]
+    return value
+
+
+def test_many_objects_are_not_deep() -> None:
+    text = dumps([{"a": [{}]}] * 1000)
+    assert depth(text) == 4
+    assert not any(isinstance(item, msgspec.Raw) for item in whole(loads_shallow(text)))
+
+
+@pytest.mark.parametrize("levels", DEPTHS)
+def test_deep_json_is_indented_up_to_a_limit(levels: int) -> None:
+    text = nested(levels)
+    shown = indented(text)
+    assert len(shown) < 40 * DEEPEST**2 + 60 * levels
+    assert shown.replace("\n", "").replace(" ", "") == text.decode().replace(" ", "")
+
+
+@given(DOCUMENTS, st.integers(0, 4))
+def test_indented_is_what_json_would_write(document: Any, deepest: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        text = dumps(document)
+        expected = json.loads(text)
+        patch.setattr(deepjson, "DEEPEST", deepest)
+        shown = indented(text)
+        assert json.loads(shown) == expected
+        assert "[\n]" not in shown
+
+
+def test_small_deep_items_without_keys_are_still_paired() -> None:
+    def item(kind: str, value: int, levels: int = 90) -> Any:
+        deep: Any = value
+        for _ in range(levels):
+            deep = {"x": deep}
+        return {"kind": kind, "of": kind, "deep": deep}
+
+    old, new = [item("a", 1), item("b", 2)], [item("c", 5), item("a", 3), item("b", 4)]
+
+    def far_down(frames: int) -> list[str]:
+        """Called as far down the stack as a web request is."""
+        if frames:
+            return far_down(frames - 1)
+        blamed: dict[str, int] = {}
+        walk: Blame[int] = Blame(new, DEFAULT, blamed.__setitem__)
+        walk.step(old, 1)
+        walk.finish(0)
+        assert [path for path, version in blamed.items() if version == 0] == [
+            *("/1/kind", "/1/of", "/2/kind", "/2/of")
+        ]
+        return [f"{change.kind} {change.path}" for change in compare(old, new).changes]
+
+    below = "/x" * 90
+    assert far_down(300) == ["added /0", f"changed /1/deep{below}", f"changed /2/deep{below}"]
