@@ -86,9 +86,9 @@ def _quarantined(tables: Collection[str]) -> Counter[tuple[str, date]]:
 def _day(written: str | None) -> date | None:
     try:
         moment = datetime.fromisoformat(written or "")
-    except ValueError:
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).date()
+    except (ValueError, OverflowError):  # no time, or one whose UTC day is not in years 1 to 9999
         return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).date()
 
 
 def _unaccounted() -> list[tuple[str, date | None, str]]:

@@ -76,7 +76,14 @@ def test_the_day_is_utc_whatever_the_offset() -> None:
     assert list(held()) == [day(-5)]
 
 
-@pytest.mark.parametrize("value", [b"", b"\xff\x00\xfe", b'{"updatedAt":"yesterday..."}'])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(b"", b"\xff\x00\xfe", b'{"updatedAt":"yesterday..."}'),
+        b'{"updatedAt":"0001-01-01T00:00:00+14:00"}',
+        b'{"updatedAt":"9999-12-31T23:59:59-14:00"}',
+    ],
+)
 def test_a_message_that_names_no_day_holds_the_one_on_which_it_was_sent(value: bytes) -> None:
     sent = NOW - timedelta(days=4)
     bad(value, timestamp=sent)
