@@ -155,6 +155,8 @@ class MaintainRun(models.Model):
     held = models.IntegerField()
     busy = models.IntegerField()
     broken = models.IntegerField()
+    # Search keys last seen before this day were removed, in this run or before.
+    search_keys_before = models.DateField(null=True)
 
     class Meta:
         db_table = "maintain_run"

@@ -142,7 +142,6 @@ UPSERT = f"""
     WHERE search_key.day < excluded.day OR (search_key.day = excluded.day
         AND search_key.product_instance_id <> excluded.product_instance_id)
 """  # noqa: S608 - constants
-EXPIRE = "DELETE FROM search_key WHERE day < %s"
 
 
 @cache

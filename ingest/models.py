@@ -8,6 +8,7 @@ from django.utils.translation import gettext_lazy as _
 
 class Ledger(models.Model):
     """How far one topic partition was read, and the outcome of its messages in counts.
+    quarantine_removed: those of the quarantined whose row retention has removed since.
 
     next_offset - first_offset = read + skipped + lost, and
     read = stored + repeated + expired + quarantined. Both always hold: one transaction changes all.
@@ -25,6 +26,7 @@ class Ledger(models.Model):
     repeated = models.BigIntegerField(default=0)
     expired = models.BigIntegerField(default=0)
     quarantined = models.BigIntegerField(default=0)
+    quarantine_removed = models.BigIntegerField(db_default=0)
     skipped = models.BigIntegerField(default=0)
     lost = models.BigIntegerField(default=0)
     lost_acknowledged = models.BigIntegerField(db_default=0)
@@ -63,7 +65,8 @@ class Gap(models.Model):
 
 
 class Quarantined(models.Model):
-    """A message that could not be stored, byte for byte, and the retries since."""
+    """A message that could not be stored, byte for byte, and the retries since. day: the UTC day of
+    its version, or else the day on which it was sent."""
 
     class Status(models.TextChoices):
         NEW = "new", _("new")
@@ -78,6 +81,7 @@ class Quarantined(models.Model):
     partition = models.IntegerField(_("partition"))
     offset = models.BigIntegerField(_("offset"))
     timestamp = models.DateTimeField(_("time of the message"), null=True)
+    day = models.DateField(null=True)
     key = models.BinaryField(null=True)
     value = models.BinaryField(null=True)
     headers = models.JSONField(default=list)
@@ -102,6 +106,13 @@ class Quarantined(models.Model):
         indexes = [
             models.Index(fields=["status", "reason"], name="ingest_quarantine_status"),
             models.Index(fields=["first_seen"], name="ingest_quarantine_seen"),
+            models.Index(fields=["day"], name="ingest_quarantine_day"),
+            # The rows that the ledger counts as quarantined.
+            models.Index(
+                fields=["topic", "topic_id", "partition", "offset"],
+                condition=~models.Q(status="resolved"),
+                name="ingest_quarantine_counted",
+            ),
         ]
 
     def __str__(self) -> str:

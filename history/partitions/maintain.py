@@ -34,7 +34,8 @@ class Outcome:
 
     held: not dropped because they are held. unsealed: finished days, each a table and a day, that
     may still get rows, with the reason. busy: their locks were not available; the next run tries
-    again. broken: failed for any other reason, with the error.
+    again. broken: failed for any other reason, with the error. search_keys_removed: those last seen
+    before search_keys_before. quarantine_removed: messages.
     """
 
     created: list[str] = field(default_factory=list)
@@ -45,6 +46,9 @@ class Outcome:
     busy: list[str] = field(default_factory=list)
     broken: list[tuple[str, str]] = field(default_factory=list)
     freed: int = 0  # bytes
+    search_keys_before: date | None = None
+    search_keys_removed: int = 0
+    quarantine_removed: int = 0
 
     @property
     def exit_code(self) -> int:
@@ -56,12 +60,18 @@ class Outcome:
     def as_object(self) -> dict[str, object]:
         """For JSON."""
         waiting = [(partition_name(table, day), why) for table, day, why in self.unsealed]
-        return {**asdict(self), "unsealed": waiting, "exitCode": self.exit_code}
+        before = self.search_keys_before
+        return {
+            **asdict(self),
+            "unsealed": waiting,
+            "search_keys_before": before and before.isoformat(),
+            "exitCode": self.exit_code,
+        }
 
     def note(self, action: str, part: DayPartition, error: Exception | None) -> None:
         """Record the outcome of one day."""
         if error is not None:
-            self._failed(part.full_name, error)
+            self.failed(part.full_name, error)
         elif action == "created":
             self.created.append(part.full_name)
         else:
@@ -71,11 +81,12 @@ class Outcome:
     def note_seal(self, name: str, error: Exception | None) -> None:
         """Record whether a day was sealed."""
         if error is not None:
-            self._failed(name, error)
+            self.failed(name, error)
         else:
             self.sealed.append(name)
 
-    def _failed(self, name: str, error: Exception) -> None:
+    def failed(self, name: str, error: Exception) -> None:
+        """Record that something could not be done: busy or broken."""
         if isinstance(error, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
             self.busy.append(name)
         else:

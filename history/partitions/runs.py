@@ -21,6 +21,7 @@ def note(outcome: Outcome, started_at: datetime, seconds: float) -> None:
         held=len(outcome.held),
         busy=len(outcome.busy),
         broken=len(outcome.broken),
+        search_keys_before=outcome.search_keys_before,
     )
     MaintainRun.objects.filter(started_at__lt=started_at - KEPT).delete()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, IntegerField, OuterRef, Subquery, Value
+from django.db.models import Count, F, IntegerField, OuterRef, Subquery, Value
 from django.db.models.functions import Coalesce
 
 from ingest.models import Ledger, Quarantined
@@ -17,7 +17,7 @@ from ingest.models import Ledger, Quarantined
 class Entry:
     """One topic partition. current: False if the topic was deleted and created again since.
     high_watermark: the end offset at the broker, None if not known. in_quarantine: the rows in
-    quarantine, None if not counted."""
+    quarantine and those that retention removed from it, None if not counted."""
 
     topic: str
     topic_id: str
@@ -68,7 +68,7 @@ class Entry:
 def entries(count_quarantine: bool = True) -> list[Entry]:
     """The ledger by topic and partition; topics that were created again in order of creation.
 
-    count_quarantine: whether to count the rows in quarantine, which reads all of them.
+    count_quarantine: whether to count the rows in quarantine: reads all that are not resolved.
     """
     place = ("topic", "topic_id", "partition")
     unresolved = (
@@ -82,7 +82,8 @@ def entries(count_quarantine: bool = True) -> list[Entry]:
         .values("count")
     )
     # One statement, so that both are of one moment: a batch moves both.
-    count = Coalesce(Subquery(unresolved), 0) if count_quarantine else Value(None, IntegerField())
+    rows_there = Coalesce(Subquery(unresolved), 0) + F("quarantine_removed")
+    count = rows_there if count_quarantine else Value(None, IntegerField())
     counted = Ledger.objects.annotate(in_quarantine=count)
     rows = list(counted.order_by("topic", "partition", "checked_at"))
     newest = {(row.topic, row.partition): row.topic_id for row in rows}

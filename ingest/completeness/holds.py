@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from datetime import UTC, date, datetime
+from datetime import UTC, date
 
 from django.db import connection
 
 from history.entities import BY_TOPIC, ENTITIES
 from ingest.completeness.figures import entries
 
-# The time of a message that could not be decoded is searched for in its first 64 KB.
-QUARANTINED = r"""
-SELECT topic,
-       substring(encode(substring(value FROM 1 FOR 65536), 'escape')
-                 FROM '"updatedAt"\s*:\s*"([^"\\]{10,40})"'),
-       coalesce(timestamp, first_seen), count(*)
+_QUARANTINED = """
+SELECT topic, coalesce(day, (coalesce(timestamp, first_seen) AT TIME ZONE 'UTC')::date), count(*)
 FROM ingest_quarantine
 WHERE status IN ('new', 'retrying', 'failed') AND topic = ANY(%s)
-GROUP BY 1, 2, 3
+GROUP BY 1, 2
 """
 
 
@@ -77,18 +73,10 @@ def _quarantined(tables: Collection[str]) -> Counter[tuple[str, date]]:
     topics = [topic for entity in ENTITIES if entity.table in tables for topic in entity.topics]
     counts: Counter[tuple[str, date]] = Counter()
     with connection.cursor() as cursor:
-        cursor.execute(QUARANTINED, [topics])
-        for topic, written, sent, count in cursor.fetchall():
-            counts[BY_TOPIC[topic].table, _day(written) or sent.astimezone(UTC).date()] += count
+        cursor.execute(_QUARANTINED, [topics])
+        for topic, day, count in cursor.fetchall():
+            counts[BY_TOPIC[topic].table, day] += count
     return counts
-
-
-def _day(written: str | None) -> date | None:
-    try:
-        moment = datetime.fromisoformat(written or "")
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).date()
-    except (ValueError, OverflowError):  # no time, or one whose UTC day is not in years 1 to 9999
-        return None
 
 
 def _unaccounted() -> list[tuple[str, date | None, str]]:

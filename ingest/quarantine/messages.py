@@ -16,6 +16,7 @@ from ingest.store.rejects import FIRST_PAUSE_SECONDS
 MAX_ATTEMPTS = 10
 LONGEST_PAUSE_SECONDS = 86_400
 
+Place = tuple[str, str, int]  # topic, its id, partition
 OPEN = ("new", "retrying")
 UNSETTLED = (*OPEN, "failed")
 
@@ -63,7 +64,7 @@ def resolve(connection: Connection, settled: Iterable[tuple[LockedMessage, str]]
 
     To be called last in the transaction: it locks ledger rows, always in the same order.
     """
-    moved: defaultdict[tuple[str, str, int], list[tuple[int, str]]] = defaultdict(list)
+    moved: defaultdict[Place, list[tuple[int, str]]] = defaultdict(list)
     for locked, became in settled:
         message = locked.message
         moved[message.topic, locked.topic_id, message.partition].append((message.offset, became))
@@ -73,23 +74,28 @@ def resolve(connection: Connection, settled: Iterable[tuple[LockedMessage, str]]
             (became, locked.id),
         )
     for place in sorted(moved):
-        row = connection.execute(
-            "SELECT first_offset, next_offset FROM ingest_ledger"
-            " WHERE topic = %s AND topic_id = %s AND partition = %s FOR UPDATE",
-            place,
-        ).fetchone()
-        if row is None:
-            continue
-        # A message that the ledger does not count yet, because its partition is read again, moves
-        # no count.
-        first, end = row
-        counts = Counter(became for offset, became in moved[place] if first <= offset < end)  # type: ignore[operator]
+        counted = count_in_ledger(connection, place, (offset for offset, _ in moved[place]))
+        counts = Counter(became for offset, became in moved[place] if offset in counted)
         connection.execute(
             "UPDATE ingest_ledger SET quarantined = quarantined - %s, stored = stored + %s,"
             " repeated = repeated + %s, expired = expired + %s"
             " WHERE topic = %s AND topic_id = %s AND partition = %s",
             (counts.total(), *(counts[name] for name in ("stored", "repeated", "expired")), *place),
         )
+
+
+def count_in_ledger(connection: Connection, place: Place, offsets: Iterable[int]) -> set[int]:
+    """Those of the offsets that the ledger counts now: all, unless the partition is read again.
+    Locks the ledger row until the transaction ends."""
+    row = connection.execute(
+        "SELECT first_offset, next_offset FROM ingest_ledger"
+        " WHERE topic = %s AND topic_id = %s AND partition = %s FOR UPDATE",
+        place,
+    ).fetchone()
+    if row is None:
+        return set()
+    first, end = int(row[0]), int(row[1])  # type: ignore[call-overload]
+    return {offset for offset in offsets if first <= offset < end}
 
 
 def postpone(connection: Connection, locked: LockedMessage, reason: str, detail: str) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
 
 from psycopg.types.json import Jsonb
 
-from ingest.source.message import TopicPartition
+from history import clock
+from ingest.source.guess_day import guess_day
+from ingest.source.message import Message, TopicPartition
 from ingest.store.batch import Progress, Reject
 from ingest.store.ledger import Claim, Connection
 
@@ -14,9 +17,9 @@ FIRST_PAUSE_SECONDS = 60
 
 _ADD = """
 INSERT INTO ingest_quarantine AS q (topic, topic_id, partition, "offset", timestamp, key, value,
-    headers, reason, detail, status, attempts, first_seen, next_attempt, outcome)
+    headers, day, reason, detail, status, attempts, first_seen, next_attempt, outcome)
 VALUES (%s, %s, %s, %s, CASE WHEN %s >= 0 THEN to_timestamp(%s / 1000.0) END, %s, %s,
-    %s, %s, %s, 'new', 0, now(), now() + make_interval(secs => %s), '')
+    %s, %s, %s, %s, 'new', 0, now(), now() + make_interval(secs => %s), '')
 ON CONFLICT (topic, topic_id, partition, "offset") DO UPDATE SET
     key = excluded.key, value = excluded.value, headers = excluded.headers,
     reason = excluded.reason, detail = excluded.detail,
@@ -60,6 +63,7 @@ def add(
                     message.key,
                     message.value,
                     Jsonb([[name, None if v is None else v.hex()] for name, v in message.headers]),
+                    _day(message),
                     str(reject.reason),
                     reject.detail,
                     FIRST_PAUSE_SECONDS,
@@ -91,3 +95,13 @@ def settle_read_again(
         connection.execute(
             _NOT_AGAIN, (*place, *offsets, bad.get((source.topic, source.partition), []))
         )
+
+
+def _day(message: Message) -> date:
+    """The UTC day of the version, or else the day on which the message was sent."""
+    named = guess_day(message.value)
+    if named is not None:
+        return named
+    if message.timestamp >= 0:
+        return datetime.fromtimestamp(message.timestamp / 1000, UTC).date()
+    return clock.now().date()

@@ -16,6 +16,7 @@ from history.partitions.plan import plan
 from history.partitions.status import status
 from ingest.completeness.holds import unsettled
 from ingest.models import Ledger, Quarantined
+from ingest.source.guess_day import guess_day
 from tests.db.partitioned import NOW, TABLE, day, policy, raw, tables, transactional_db
 
 __all__ = ["tables", "transactional_db"]
@@ -36,7 +37,13 @@ def old_days(tables: None) -> None:
 def bad(value: bytes, offset: int = 0, **fields: Any) -> Quarantined:
     given = {"topic": TOPIC, "timestamp": NOW, "status": Quarantined.Status.NEW, **fields}
     return Quarantined.objects.create(
-        topic_id="t", partition=0, offset=offset, value=value, first_seen=timezone.now(), **given
+        topic_id="t",
+        partition=0,
+        offset=offset,
+        value=value,
+        day=guess_day(value),
+        first_seen=timezone.now(),
+        **given,
     )
 
 

@@ -126,6 +126,7 @@ def test_a_day_with_a_message_in_quarantine_waits() -> None:
         partition=0,
         offset=3,
         value=f'{{"updatedAt": "{ago(8).isoformat()}"}}'.encode(),
+        day=ago(8).date(),
         first_seen=clock.now(),
         status=Quarantined.Status.FAILED,
     )

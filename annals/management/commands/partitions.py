@@ -21,7 +21,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from annals.management.verifying import verify_archive, verify_tables
-from history import clock
+from history import clock, search_retention
 from history.archive.archiver import Archiver
 from history.archive.forget import forget
 from history.archive.restore import release, restore
@@ -39,6 +39,7 @@ from history.seals import late
 from history.seals.finished import due, seal_days
 from history.seals.seal import NotSealable, seal
 from ingest.completeness.holds import may_get_rows, unsettled
+from ingest.quarantine import retention as quarantine_retention
 
 BROKEN = (PostgresPartitioningError, DatabaseError, psycopg.Error, ArchiveError, OSError)
 
@@ -195,6 +196,7 @@ class Command(BaseCommand):
             archiver = Archiver(Store(url), rows) if url else None
             outcome = maintain(self.policy, report, begin, archiver)
             self._seal_due(progress, outcome)
+            self._remove_old(outcome)
         seconds = time.monotonic() - begun
         runs.note(outcome, started, seconds)
         self._summary(outcome, archiver, seconds)
@@ -212,6 +214,22 @@ class Command(BaseCommand):
                 outcome.note_seal(name, error)
                 progress.update(task, advance=1, description=f"seal {name}")
             late.forget(connection.connection)
+
+    def _remove_old(self, outcome: Outcome) -> None:
+        """Remove what belongs to no kept day: search keys, and messages in quarantine."""
+        plain, window = connection.connection, self.policy.window
+        try:
+            with run_lock():
+                existing = catalog.read(connection, [entity.table for entity in ENTITIES])
+                before = search_retention.oldest_searched(existing, window.oldest)
+                outcome.search_keys_removed = search_retention.remove_old(plain, before)
+                outcome.search_keys_before = before
+                hold_days = settings.ANNALS.hold_days
+                gone = quarantine_retention.remove_old(plain, window, hold_days, clock.now())
+        except psycopg.Error as error:
+            outcome.failed("retention of search keys and quarantine", error)
+        else:
+            outcome.quarantine_removed = gone.settled + gone.unsettled
 
     def _summary(self, outcome: Outcome, archiver: Archiver | None, seconds: float) -> None:
         kept = archiver.archived.values() if archiver else ()
@@ -242,6 +260,11 @@ class Command(BaseCommand):
             f"held {len(outcome.held)}, busy {len(outcome.busy)}, "
             f"broken {len(outcome.broken)}, in {seconds:.1f} s."
         )
+        if outcome.search_keys_removed or outcome.quarantine_removed:
+            self.stdout.write(
+                f"Older than retention and removed: {outcome.search_keys_removed:,} search keys, "
+                f"{outcome.quarantine_removed:,} messages in quarantine."
+            )
 
     def _restore(self) -> int:
         day, store = self.options["day"], _store()

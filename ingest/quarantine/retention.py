@@ -1,0 +1,74 @@
+"""Removes quarantined messages with their documents when retention is over; the counts stay."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+
+from history.window import Window
+from ingest.quarantine.messages import Place, count_in_ledger
+from ingest.store.ledger import Connection
+
+MESSAGES_PER_TRANSACTION = 1_000
+
+_REMOVE = """
+DELETE FROM ingest_quarantine WHERE id = ANY(ARRAY(
+    SELECT id FROM ingest_quarantine
+    WHERE (status IN ('resolved', 'discarded') AND (day < %(settled)s OR first_seen < %(settled)s))
+        OR (day < %(unsettled)s AND first_seen < %(held)s) OR first_seen < %(unsettled)s
+    ORDER BY id LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
+RETURNING topic, topic_id, partition, "offset", status
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Numbers of messages. unsettled: nobody resolved or discarded them in time."""
+
+    settled: int = 0
+    unsettled: int = 0
+
+
+def remove_old(connection: Connection, window: Window, hold_days: int, now: datetime) -> Removed:
+    """Remove the messages whose version, or whose arrival, is older than the window; unsettled ones
+    hold_days later, as long as they hold their day. A message that retention has overtaken would be
+    expired if it were good.
+
+    Each thousand is a transaction of its own. The ledger counts them as quarantined for ever.
+    """
+    unsettled = window.oldest - timedelta(days=hold_days)
+    values = {
+        "settled": _midnight(window.oldest),
+        "unsettled": _midnight(unsettled),
+        "held": now - timedelta(days=hold_days),
+        "limit": MESSAGES_PER_TRANSACTION,
+    }
+    removed, count = Removed(), MESSAGES_PER_TRANSACTION
+    while count == MESSAGES_PER_TRANSACTION:
+        with connection.transaction():
+            rows = connection.execute(_REMOVE, values).fetchall()
+            counted: defaultdict[Place, list[int]] = defaultdict(list)
+            for topic, topic_id, partition, offset, status in rows:
+                if status != "resolved":
+                    counted[str(topic), str(topic_id), int(partition)].append(int(offset))  # type: ignore[call-overload]
+            for place in sorted(counted):
+                _keep_count(connection, place, counted[place])
+        count = len(rows)
+        settled = sum(row[-1] in ("resolved", "discarded") for row in rows)
+        removed = Removed(removed.settled + settled, removed.unsettled + count - settled)
+    return removed
+
+
+def _keep_count(connection: Connection, place: Place, offsets: list[int]) -> None:
+    """The messages are still counted as quarantined: note that their rows are gone."""
+    count = len(count_in_ledger(connection, place, offsets))
+    connection.execute(
+        "UPDATE ingest_ledger SET quarantine_removed = quarantine_removed + %s"
+        " WHERE topic = %s AND topic_id = %s AND partition = %s",
+        (count, *place),
+    )
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)

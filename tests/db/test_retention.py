@@ -1,0 +1,221 @@
+"""What retention removes beside the days: search keys, and quarantined messages. The sums stay."""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime, timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+
+from history import clock, days, search_retention
+from history.entities import ROOT
+from history.models import MaintainRun
+from history.window import Window
+from ingest.quarantine import messages, retention
+from ingest.quarantine.messages import Selection
+from ingest.quarantine.retention import Removed
+from ingest.quarantine.retry import by_ids, retry
+from ingest.store.connect import connect
+from tests.db.ingested import Ingested, counts, faults, ingested, quarantined, query
+from tests.messages import NOW, SOURCE, WINDOW, value
+
+__all__ = ["ingested"]
+
+HOLD = 7
+EARLIER = Window.at(NOW - timedelta(days=30), 30, 1)
+
+
+def later(days_later: int) -> datetime:
+    return NOW + timedelta(days=days_later, hours=1)
+
+
+def remove(days_later: int) -> Removed:
+    """What maintain removes from the quarantine so many days from now."""
+    window = Window.at(NOW + timedelta(days=days_later), 90, 14)
+    with connect() as plain:
+        return retention.remove_old(plain, window, HOLD, later(days_later))
+
+
+def four_fates(ingested: Ingested) -> None:
+    """Offsets 0 to 3: stored by a retry, discarded, given up, waiting."""
+    batch = ingested.batch()
+    ingested.fill(batch, value(id="secret"), window=EARLIER)
+    ingested.fill(batch, b"discarded", b"failed", value(id=""))
+    ingested.store(batch)
+    stored, discarded, failed, _ = (held["id"] for held in quarantined())
+    with connect() as plain:
+        assert list(retry(plain, by_ids(Selection(), (stored,)), lambda: WINDOW)) == [{"stored": 1}]
+        messages.discard(plain, [discarded], "agreed")
+        for _ in range(messages.MAX_ATTEMPTS):
+            list(retry(plain, by_ids(Selection(), (failed,)), lambda: WINDOW))
+    assert [held["status"] for held in quarantined()] == ["resolved", "discarded", "failed", "new"]
+
+
+def test_documents_leave_and_counts_stay(ingested: Ingested) -> None:
+    four_fates(ingested)
+    before = counts()
+    assert remove(90) == Removed()
+    assert remove(91) == Removed(settled=2)
+    assert [held["offset"] for held in quarantined()] == [2, 3]
+    assert remove(97) == Removed()
+    assert remove(98) == Removed(unsettled=2)
+    assert quarantined() == []
+    assert counts() == before
+    assert faults() == []
+
+
+def test_an_old_version_in_a_new_message_leaves_with_its_day(ingested: Ingested) -> None:
+    """As in a backfill: it must be seen for some days, and held days are those of the version."""
+    old = {"updatedAt": (NOW - timedelta(days=80)).isoformat(), "version": -1}
+    ingested.write(value(**old), b"no time at all")
+    days_of = [held["day"] for held in quarantined()]
+    assert days_of == [(NOW - timedelta(days=80)).date(), NOW.date()]
+    assert remove(17) == Removed()
+    assert remove(18) == Removed(unsettled=1)
+    assert [held["offset"] for held in quarantined()] == [1]
+    assert faults() == []
+
+
+def test_a_message_that_arrived_too_late_for_retention_is_seen_for_the_days_of_a_hold(
+    ingested: Ingested,
+) -> None:
+    ingested.write(value(updatedAt="2001-01-01T00:00:00", version=-1))
+    assert remove(6) == Removed()
+    assert remove(7) == Removed(unsettled=1)
+
+
+@pytest.mark.parametrize("year", ["9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+05:00"])
+def test_a_time_that_is_no_day(ingested: Ingested, year: str) -> None:
+    ingested.write(value(updatedAt=year, version=-1))
+    assert [held["day"] for held in quarantined()] == [NOW.date()]
+
+
+def test_a_future_version_does_not_stay_for_ever(ingested: Ingested) -> None:
+    ingested.write(value(updatedAt="9999-01-01T00:00:00"))
+    assert remove(97) == Removed()
+    assert remove(98) == Removed(unsettled=1)
+
+
+def test_thousands_leave_in_short_transactions_beside_a_retry(ingested: Ingested) -> None:
+    """What a worker holds at this moment is left for the next run."""
+    ingested.write(*[b"bad"] * 2_500)
+    with connect() as worker, worker.transaction():
+        assert len(messages.lock(worker, Selection(), 10)) == 10
+        assert remove(98) == Removed(unsettled=2_490)
+    assert len(quarantined()) == 10
+    assert remove(98) == Removed(unsettled=10)
+    assert counts() == {"next_offset": 2_500, "read": 2_500, "quarantined": 2_500}
+    assert faults() == []
+
+
+def test_a_topic_that_is_read_again_counts_only_what_it_has_read(ingested: Ingested) -> None:
+    ingested.write(b"bad", b"bad", b"bad")
+    with connect("test") as plain:
+        plain.execute("DELETE FROM ingest_ledger WHERE topic = %s", [SOURCE.topic])
+    ingested.claim()
+    ingested.next[SOURCE] = 0
+    ingested.write(b"bad")
+    assert remove(98) == Removed(unsettled=3)
+    assert faults() == []
+    ingested.write(b"bad", b"bad")
+    assert counts()["quarantined"] == 3
+    assert faults() == []
+
+
+def keys() -> list[str]:
+    return [row["value"] for row in query("SELECT value FROM search_key ORDER BY value")]
+
+
+def numbered(number: str, days_ago: int) -> bytes:
+    moment = NOW - timedelta(days=days_ago)
+    return value(id=f"id-{number}", updatedAt=moment.isoformat(), data={"number": number})
+
+
+def test_search_keys_leave_with_the_last_version_that_had_them(ingested: Ingested) -> None:
+    ingested.write(numbered("old", 30), numbered("kept", 20), numbered("young", 3))
+    before = (NOW - timedelta(days=20)).date()
+    with connect() as plain:
+        assert search_retention.remove_old(plain, before) == 1
+    assert keys() == ["kept", "young"]
+
+
+def test_a_key_that_is_stored_again_at_this_moment_stays(ingested: Ingested) -> None:
+    ingested.write(*(numbered(name, 30) for name in ("a", "b", "c")))
+    before = (NOW - timedelta(days=20)).date()
+    with connect() as plain, ingested.writer.connection.transaction():
+        ingested.writer.connection.execute("UPDATE search_key SET day = now() WHERE value = 'b'")
+        assert search_retention.remove_old(plain, before) == 2
+    assert keys() == ["b"]
+
+
+def test_a_consumer_that_stores_a_key_while_it_is_removed(ingested: Ingested) -> None:
+    """The consumer waits for the removal and stores the key anew."""
+    ingested.write(numbered("a", 30))
+    batch = ingested.batch(value(id="id-a", data={"number": "a"}))
+    storing = threading.Thread(target=ingested.store, args=(batch,))
+    with connect() as plain:
+        with plain.transaction():
+            assert search_retention.remove_old(plain, NOW.date()) == 1
+            storing.start()
+            storing.join(0.3)
+            assert storing.is_alive()
+        storing.join(10)
+    assert keys() == ["a"]
+
+
+def test_many_pages_are_read_piece_by_piece(
+    ingested: Ingested, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_retention, "PAGES_AT_ONCE", 3)
+    with connect("test") as plain:
+        plain.execute(
+            "INSERT INTO search_key SELECT 'v' || n, 'number', 'product-instance', 'id', 'id',"
+            " now()::date - n % 100 FROM generate_series(1, 3000) n"
+        )
+        removed = search_retention.remove_old(plain, (NOW - timedelta(days=50)).date())
+    assert removed == len([n for n in range(1, 3001) if n % 100 > 50])
+    assert len(keys()) == 3_000 - removed
+
+
+def maintained(*options: str) -> str:
+    out = StringIO()
+    call_command("partitions", "maintain", *options, stdout=out, stderr=out)
+    return out.getvalue()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_maintain_does_both_and_reads_the_keys_once_a_day(
+    ingested: Ingested, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingested.write(numbered("old", 80), b"bad")
+    four: dict[str, Any] = {"number": "new"}
+    ingested.write(value(id="new", data=four))
+    monkeypatch.setattr(clock, "now", lambda: later(98))
+    said = maintained()
+    assert "removed: 2 search keys, 1 messages in quarantine" in said
+    assert (keys(), quarantined()) == ([], [])
+    assert faults() == [] or all("says the ledger" in each for each in faults())
+    with connect("test") as plain:
+        plain.execute("INSERT INTO search_key VALUES ('x', 'number', 'y', 'z', 'z', '2001-01-01')")
+    maintained()
+    assert keys() == ["x"]
+    monkeypatch.setattr(clock, "now", lambda: later(99))
+    maintained()
+    assert keys() == []
+    MaintainRun.objects.all().delete()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_keys_of_a_held_day_stay(ingested: Ingested, monkeypatch: pytest.MonkeyPatch) -> None:
+    ingested.write(numbered("held", 0), numbered("gone", 5), b"bad")
+    monkeypatch.setattr(clock, "now", lambda: later(92))
+    with pytest.raises(SystemExit) as end:
+        maintained()
+    assert end.value.code == 1
+    assert keys() == ["held"]
+    with connect("test") as plain:
+        assert days.locate(plain, ROOT.table, NOW.date()).state is days.State.ATTACHED
+    MaintainRun.objects.all().delete()
