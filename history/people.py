@@ -27,7 +27,7 @@ class Author:
 
 
 def authors(logins: Iterable[str | None]) -> dict[str, Author]:
-    """Who each of these logins is. One query, none for no logins. None is ignored."""
+    """Who each of these logins and client ids is. At most one query. None is ignored."""
     wanted = {login for login in logins if login is not None}
     found = {login: Author(login, login, "unknown") for login in wanted}
     if wanted:

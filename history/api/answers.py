@@ -66,7 +66,7 @@ def version(found: Version, output: Output) -> Answer:
     }
     if found.entity.root:
         answer["closedAt"] = found.closed_at
-    answer |= {"clientId": found.client_id, **author(found.author)}
+    answer |= {**service(found.service), **author(found.author)}
     if Include.DIFF in output.include:
         answer["diff"] = found.patch
     if Include.CHANGES in output.include:
@@ -79,6 +79,11 @@ def version(found: Version, output: Output) -> Answer:
         "olderVersions": found.older.value if found.older else None,
     }
     return answer
+
+
+def service(found: Author) -> Answer:
+    """The service that made a change; an unknown client id is its own name."""
+    return {"clientId": found.login, "clientName": found.name}
 
 
 def author(who: Author | None) -> Answer:
@@ -121,7 +126,7 @@ def origin(found: Origin, output: Output) -> Answer:
         "version": found.version,
         "type": found.type.name,
         "updatedAt": output.moment(found.updated_at),
-        "clientId": found.client_id,
+        **service(found.service),
         **author(found.author),
         "exact": found.exact,
     }

@@ -49,6 +49,10 @@ ANYTHING: Schema = {}
 TYPE = one_of(*ChangeType.__members__)
 KIND = one_of(*BY_NAME)
 
+SERVICE = {
+    "clientId": TEXT,
+    "clientName": {**TEXT, "description": "Name of the service; its client id if it has none."},
+}
 AUTHOR = {
     "author": nullable(TEXT),
     "authorName": nullable(TEXT),
@@ -58,7 +62,7 @@ ORIGIN = {
     "version": NUMBER,
     "type": TYPE,
     "updatedAt": MOMENT,
-    "clientId": TEXT,
+    **SERVICE,
     **AUTHOR,
     "exact": {
         **FLAG,
@@ -77,7 +81,7 @@ VERSION_REQUIRED = {
     "type": TYPE,
     "updatedAt": MOMENT,
     "createdAt": {**ANYTHING, "description": "/createdAt of the snapshot, unchanged."},
-    "clientId": TEXT,
+    **SERVICE,
     **AUTHOR,
     "previousVersion": {
         **nullable(NUMBER),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 ID, CHILD = "02xdf2pQLJL5mLfJZodiHa", "7pQLJL5mLfJZodiHa02xdf"
+SERVICE = {"clientId": "top-crm", "clientName": "Обмен с CRM"}
 WHO = {"author": "m.prygunov", "authorName": "Прыгунов Максим", "authorKind": "person"}
 ORIGIN = {
     "version": 7,
     "type": "UPDATE",
     "updatedAt": "2025-07-03T14:42:48.510186+03:00",
-    "clientId": "top-crm",
+    **SERVICE,
     **WHO,
     "exact": True,
 }
@@ -40,7 +41,7 @@ SNAPSHOT: dict[str, Any] = {
     "updatedAt": "2025-07-03T14:42:48.510186+03:00",
     "createdAt": "2025-07-01T09:00:00.25",
     "closedAt": None,
-    "clientId": "top-crm",
+    **SERVICE,
     **WHO,
     "previousVersion": 6,
     "missingVersions": [],

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from history import diff as differ
-from history import labels, people
+from history import labels
 from history.diff import Change, Diff, Identity, Operation
 from history.entities import Entity
 from history.exactjson import Json
 from history.labels import Catalogue
 from history.people import Author
 from history.record import ChangeType
-from history.timeline import absence
+from history.timeline import absence, neighbours
 from history.timeline.neighbours import Pair
 from history.timeline.query import Include
 from history.timeline.rows import Row
@@ -43,17 +43,15 @@ class Snapshots:
 def versions(pairs: Sequence[Pair], include: frozenset[Include]) -> list[Version]:
     """The pairs as versions, in their order. One query for the authors, and one for the labels
     when they are no longer fresh."""
-    authors = people.authors(pair.row.author for pair in pairs)
+    authors = neighbours.authors(pairs)
     catalogue = labels.catalogue()
     snapshots = Snapshots()
     found = []
     for pair in pairs:
         difference = diff(pair, snapshots, include)
         changed = labelled(pair.entity, difference.changes, catalogue)
-        login = pair.row.author
-        author = authors[login] if login is not None else None
         patch = difference.patch if pair.before and Include.DIFF in include else None
-        found.append(_version(pair, snapshots.of(pair.row), author, patch, changed))
+        found.append(_version(pair, snapshots.of(pair.row), authors, patch, changed))
     return found
 
 
@@ -82,7 +80,7 @@ def labelled(
 def _version(
     pair: Pair,
     data: Json,
-    author: Author | None,
+    authors: Mapping[str, Author],
     patch: list[Operation] | None,
     changed: tuple[LabelledChange, ...],
 ) -> Version:
@@ -94,7 +92,8 @@ def _version(
         type=ChangeType(row.type),
         updated_at=row.updated_at,
         client_id=row.client_id,
-        author=author,
+        service=authors[row.client_id],
+        author=authors[row.author] if row.author is not None else None,
         product_instance_id=row.product_instance_id,
         snapshot=row.data,
         data=data,

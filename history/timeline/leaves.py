@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from history import labels, people
+from history import labels
 from history.diff import MISSING, Maybe, differs, find
 from history.diff.leaves import leaves
 from history.entities import Entity
@@ -14,7 +14,7 @@ from history.exactjson import Json
 from history.labels import Label
 from history.people import Author
 from history.record import ChangeType
-from history.timeline import absence, compose, paging, token
+from history.timeline import absence, compose, neighbours, paging, token
 from history.timeline.blame import Blame
 from history.timeline.chain import chain
 from history.timeline.neighbours import Pair, Place
@@ -32,6 +32,7 @@ class Origin:
     type: ChangeType
     updated_at: datetime
     client_id: str
+    service: Author
     author: Author | None
     exact: bool
 
@@ -84,13 +85,14 @@ def blame(entity: Entity, id: str) -> Blamed:
 
 
 def _origins(pairs: Collection[Pair]) -> Mapping[Place, Origin]:
-    authors = people.authors(pair.row.author for pair in pairs)
+    authors = neighbours.authors(pairs)
     return {
         pair.place: Origin(
             version=pair.row.version,
             type=ChangeType(pair.row.type),
             updated_at=pair.row.updated_at,
             client_id=pair.row.client_id,
+            service=authors[pair.row.client_id],
             author=authors[pair.row.author] if pair.row.author is not None else None,
             exact=_exact(pair),
         )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import NamedTuple
 
+from history import people
 from history.entities import ENTITIES, Entity
+from history.people import Author
 from history.timeline import rows
 from history.timeline.rows import FIRST, Key, Row
 
@@ -39,6 +41,12 @@ class Pair(NamedTuple):
     def place(self) -> Place:
         row = self.row
         return Place(row.updated_at, ENTITIES.index(self.entity), row.id, row.version)
+
+
+def authors(pairs: Iterable[Pair]) -> dict[str, Author]:
+    """The people and services that made these versions, by login and client id. One query."""
+    made = [pair.row for pair in pairs]
+    return people.authors([*(row.author for row in made), *(row.client_id for row in made)])
 
 
 class Keys:

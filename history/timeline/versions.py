@@ -47,7 +47,8 @@ class Version:
     """One version of one entity, compared with the version before it.
 
     updated_at: aware, UTC. snapshot: JSON text in UTF-8, as the database gives it; data: the same
-    parsed, not to be modified. author: None where the message named nobody.
+    parsed, not to be modified. service: the one of client_id. author: None where the message named
+    nobody.
     previous_version: the nearest lower version number in the store, previous_updated_at its
     moment; None where there is none. missing: the numbers in between; a range, so that a wide gap
     costs nothing. missing_why: never arrived, or unknown; None where none is missing. older: why
@@ -63,6 +64,7 @@ class Version:
     type: ChangeType
     updated_at: datetime
     client_id: str
+    service: Author
     author: Author | None
     product_instance_id: str | None
     snapshot: bytes

@@ -57,6 +57,7 @@ def error(response: Any, status: int, code: str) -> Any:
 
 def test_a_version_has_what_the_contract_names(auditor: Client, seven: Store) -> None:
     Person.objects.create(login="m.ivanov", full_name="Иванов Михаил", kind="person")
+    Person.objects.create(login="top-crm", full_name="Обмен с CRM", kind="service")
     found = data(auditor.get(f"{BASE}/A1?pageSize=1&tz=Europe/Moscow"))
     (newest,) = found["history"]
     assert newest == {
@@ -72,6 +73,7 @@ def test_a_version_has_what_the_contract_names(auditor: Client, seven: Store) ->
         "createdAt": "2025-07-03",
         "closedAt": None,
         "clientId": "top-crm",
+        "clientName": "Обмен с CRM",
         "author": "m.ivanov",
         "authorName": "Иванов Михаил",
         "authorKind": "person",

@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from history.models import SearchKey
+from history.models import Person, SearchKey
 from ingest.models import Ledger
 from tests.db.store import T0, Store, minute
 
@@ -160,3 +160,44 @@ def test_search(auditor: Client, loan: Store) -> None:
     assert (found["kind"], found["foundBy"], found["version"]) == ("product-instance", "id", 2)
     assert data(auditor.get("/api/v1/search?q=nothing"))["results"] == []
     assert auditor.get("/api/v1/search").status_code == 400
+
+
+CONTENT = {"entity", "value", "old", "new"}
+
+
+def services(answer: Any) -> list[tuple[str, str]]:
+    """Every clientId of an answer with its clientName; what snapshots contain is left out."""
+    found = []
+    if isinstance(answer, dict):
+        if "clientId" in answer:
+            found.append((answer["clientId"], answer["clientName"]))
+        inner = [value for name, value in answer.items() if name not in CONTENT]
+    else:
+        inner = answer if isinstance(answer, list) else []
+    return found + [pair for value in inner for pair in services(value)]
+
+
+@pytest.mark.parametrize(
+    "call, count",
+    [
+        ("history/product-instance/A1", 2),
+        ("history/product-instance/A1/versions", 2),
+        ("history/product-instance/A1/versions/1", 1),
+        ("history/product-instance/A1/compare?from=0&to=1", 2),
+        ("history/product-instance/A1/at?time=2100-01-01", 1),
+        ("history/product-instance/A1/fields?path=/rate", 2),
+        ("history/product-instance/A1/blame", 2),
+        ("applications/A1/history", 2),
+        ("applications/A1/at?time=2100-01-01", 1),
+    ],
+)
+def test_a_service_has_its_name_next_to_its_id(
+    auditor: Client, store: Store, call: str, count: int
+) -> None:
+    Person.objects.create(login="top-crm", full_name="Обмен с CRM", kind="service")
+    store.add("A1", 0, {"rate": "1", "clientId": "77"}, 0, client="top-crm")
+    store.add("A1", 1, {"rate": "2", "clientId": "78"}, 1, client="new-one", author=None)
+    found = services(data(auditor.get(f"/api/v1/{call}")))
+    names = {"top-crm": "Обмен с CRM", "new-one": "new-one"}
+    assert len(found) >= count
+    assert all(name == names[id] for id, name in found)

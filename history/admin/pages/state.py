@@ -7,7 +7,7 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from history import people, timeline
+from history import timeline
 from history.admin.pages.missing import not_found_page
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, utc
@@ -45,13 +45,11 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
         found = timeline.blame(entity, id)
     except timeline.NotFoundError as error:
         return not_found_page(request, entity, id, error)
-    services = people.authors({leaf.origin.client_id for leaf in found.leaves})
     plain: list[Line] = []
     technical: list[Line] = []
     for leaf in found.leaves:
         hidden = leaf.label is not None and leaf.label.technical
-        service = services[leaf.origin.client_id].name
-        line = _line(entity, id, leaf, found.newest.data, service)
+        line = _line(entity, id, leaf, found.newest.data)
         (technical if hidden else plain).append(line)
     head = subject(entity, id, found.newest, tab="state")
     return render(
@@ -67,7 +65,7 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
     )
 
 
-def _line(entity: Entity, id: str, leaf: Leaf, data: Json, service: str) -> Line:
+def _line(entity: Entity, id: str, leaf: Leaf, data: Json) -> Line:
     fields: Fields = fields_of(entity)
     names = steps(leaf.key_path, data, fields) or [""]
     origin = leaf.origin
@@ -77,7 +75,7 @@ def _line(entity: Entity, id: str, leaf: Leaf, data: Json, service: str) -> Line
         path=leaf.path,
         value=readable(leaf.value, fields, leaf.path),
         origin=origin,
-        who=origin.author.name if origin.author else service,
+        who=(origin.author or origin.service).name,
         utc=utc(origin.updated_at),
         url=links.timeline_of_path(entity, id, leaf.history_path),
         version_url=links.snapshot(entity, id, origin.version),

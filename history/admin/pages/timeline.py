@@ -14,7 +14,7 @@ from history.admin.pages.missing import not_found_page
 from history.admin.parts import links, recently_opened
 from history.admin.parts.cards import CardBuilder
 from history.admin.parts.completeness_note import CompletenessNote
-from history.admin.parts.filter_form import FilterForm, known_authors
+from history.admin.parts.filter_form import FilterForm, known_authors, known_services
 from history.admin.parts.paging import PAGE, pages
 from history.admin.parts.subject import Child, children, subject
 from history.admin.site.access import may_view_history
@@ -84,8 +84,7 @@ def _respond(request: HttpRequest, source: Source) -> HttpResponse:
         return not_found_page(request, source.entity, source.id, error)
     recently_opened.remember(request, source.entity, source.id)
     filtered = partial(_only_path, form.parameters())
-    cards = CardBuilder.of(
-        found.versions,
+    cards = CardBuilder(
         newest=newest.version if newest else None,
         merged=source.whole,
         path_filter=filtered,
@@ -106,7 +105,7 @@ def _respond(request: HttpRequest, source: Source) -> HttpResponse:
             "notes": notes,
             "cards": cards.build(found.versions),
             "known_authors": known_authors(found.versions),
-            "known_services": cards.services.values(),
+            "known_services": known_services(found.versions),
             "complete": CompletenessNote.of(complete_to.read(kinds)),
             "at_start": found.next_token is None and not form.applied,
         },

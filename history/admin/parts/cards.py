@@ -1,21 +1,19 @@
 """Versions as the cards of a timeline page: who, when, and a row for each change."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
 
-from history import labels, people
+from history import labels
 from history.admin.parts import links
 from history.admin.parts.field_names import Fields
 from history.admin.parts.headline import headline
 from history.admin.parts.rows import Row, row
 from history.admin.parts.values import Item, members
 from history.entities import Entity
-from history.people import Author
 from history.record import ChangeType
 from history.timeline import Absence, Version
 
@@ -57,18 +55,13 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class CardBuilder:
-    """Makes the cards of a page. services: client ids with their names. newest: the version that
-    each card offers to compare with. merged: several entities on one page. path_filter: gives the
-    address of the timeline with only the versions that changed a field."""
+    """Makes the cards of a page. newest: the version that each card offers to compare with.
+    merged: several entities on one page. path_filter: gives the address of the timeline with only
+    the versions that changed a field."""
 
-    services: Mapping[str, Author]
     newest: int | None = None
     merged: bool = False
     path_filter: Callable[[Entity, str, str], str] | None = None
-
-    @classmethod
-    def of(cls, versions: Iterable[Version], **shared: Any) -> "CardBuilder":
-        return cls(people.authors({version.client_id for version in versions}), **shared)
 
     def build(self, versions: Sequence[Version]) -> list[Card]:
         """The cards, in the order of the versions."""
@@ -85,8 +78,6 @@ class CardBuilder:
     def _card(self, version: Version, anchor: str) -> Card:
         entity, id, number = version.entity, version.id, version.version
         plain, technical = self._rows(version)
-        service = self.services.get(version.client_id)
-        service_name = service.name if service else version.client_id
         newest = None if self.merged else self.newest
         return Card(
             version=version,
@@ -94,9 +85,9 @@ class CardBuilder:
             kind=KINDS[version.type],
             what=kind_text(version.type),
             utc=utc(version.updated_at),
-            who=version.author.name if version.author else service_name,
+            who=(version.author or version.service).name,
             known=version.author is None or version.author.kind != "unknown",
-            service=service_name if version.author else "",
+            service=version.service.name if version.author else "",
             count_text=_count(version, len(plain), len(technical)),
             rows=plain[:OPEN_ROWS],
             more_rows=plain[OPEN_ROWS:],

@@ -108,5 +108,14 @@ class FilterForm(forms.Form):
 
 def known_authors(versions: Iterable[Version]) -> list[Author]:
     """The people of these versions by name, for the list of suggestions."""
-    found = {version.author.login: version.author for version in versions if version.author}
+    return _by_name(version.author for version in versions)
+
+
+def known_services(versions: Iterable[Version]) -> list[Author]:
+    """The services of these versions by name, for the list of suggestions."""
+    return _by_name(version.service for version in versions)
+
+
+def _by_name(authors: Iterable[Author | None]) -> list[Author]:
+    found = {author.login: author for author in authors if author}
     return sorted(found.values(), key=lambda author: author.name)

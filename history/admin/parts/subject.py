@@ -7,7 +7,6 @@ from typing import Literal
 
 from django.utils.translation import gettext as _
 
-from history import people
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, title, utc
 from history.admin.parts.field_names import Fields
@@ -86,9 +85,7 @@ def subject(entity: Entity, id: str, newest: Version | None, *, tab: TabName = "
 
 def changed_by(version: Version) -> str:
     """The name of the person, or of the service where there was no person."""
-    if version.author:
-        return version.author.name
-    return people.authors([version.client_id])[version.client_id].name
+    return (version.author or version.service).name
 
 
 def _compare_from(newest: Version | None) -> int:
