@@ -93,6 +93,8 @@ def test_an_empty_ledger_says_so(db: None, client: Client) -> None:
 
 @pytest.mark.parametrize("address", ["/admin/completeness/", "/admin/ingest/quarantined/"])
 def test_nothing_inline(kept: Quarantined, client: Client, address: str) -> None:
-    body = login(client, "admin").get(address).content.decode()
+    page = login(client, "admin").get(address)
+    assert page.status_code == 200
+    body = page.content.decode()
     assert "<style" not in body
     assert " style=" not in body

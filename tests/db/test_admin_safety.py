@@ -71,12 +71,15 @@ def test_hostile_content_stays_text(store: Store, support: Client) -> None:
         support.get("/admin/history/", {"q": f"{identity} {EVIL}"}),
         support.get("/admin/"),
     ]
+    shown = 0
     for page in pages:
         assert page.status_code == 200
         body = page.content.decode()
+        shown += "&lt;script&gt;alert" in body
         assert "<script>alert" not in body
         assert "<img src=x" not in body
         assert "A<b>" not in body
+    assert shown >= 6
 
 
 @pytest.mark.parametrize(
@@ -116,7 +119,10 @@ def everything(documents: Store, client: Client) -> list[tuple[str, HttpResponse
         "/admin/password_change/",
         *SCREENS,
     ]
-    return [(one, client.get(one, follow=True)) for one in addresses]
+    pages = [(one, client.get(one, follow=True)) for one in addresses]
+    # The last one is the page about an entity that is not there.
+    assert [page.status_code for _, page in pages] == [*[200] * (len(pages) - 1), 404]
+    return pages
 
 
 def test_no_page_needs_more_than_the_policy_allows(
@@ -136,6 +142,7 @@ def test_no_page_needs_more_than_the_policy_allows(
 
 
 def test_every_page_is_labelled(everything: list[tuple[str, HttpResponse]]) -> None:
+    fields = 0
     for address, page in everything:
         body = page.content.decode()
         assert '<html lang="ru"' in body, address
@@ -146,6 +153,8 @@ def test_every_page_is_labelled(everything: list[tuple[str, HttpResponse]]) -> N
                 continue
             own = re.search(r'\bid="([^"]*)"', field)
             assert "aria-label" in field or (own and own[1] in named), (address, field)
+            fields += 1
+    assert fields > 20
 
 
 def test_russian_unless_switched(documents: Store, support: Client) -> None:

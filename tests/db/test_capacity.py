@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,5 +86,14 @@ def test_without_rows_and_figures_the_command_fails() -> None:
 def test_the_server_and_its_disk_are_asked() -> None:
     server = measured.server(connection)
     assert server.checkpoint_s >= 30
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_database_size(current_database()), current_setting('data_directory')"
+        )
+        ours, folder = cursor.fetchone() or (0, "")
     disk = measured.disk(connection)
-    assert disk is None or disk > 0
+    if Path(folder).is_dir():
+        assert disk is not None
+        assert ours < disk <= shutil.disk_usage(folder).total + ours
+    else:
+        assert disk is None

@@ -80,14 +80,19 @@ def test_compose_sets_only_settings_that_exist() -> None:
 
 
 def test_compose_mounts_only_what_is_there() -> None:
-    for service in load("compose.yaml")["services"].values():
-        for mount in service.get("volumes", []):
-            source = mount.split(":")[0]
-            assert not source.startswith(".") or (DOCKER / source).is_dir()
+    mounts = [
+        mount.split(":")[0]
+        for service in load("compose.yaml")["services"].values()
+        for mount in service.get("volumes", [])
+    ]
+    folders = [mount for mount in mounts if mount.startswith(".")]
+    assert folders
+    assert [folder for folder in folders if not (DOCKER / folder).is_dir()] == []
 
 
 def test_the_image_is_made_of_what_is_there_and_runs_as_nobody_special() -> None:
     text = (DOCKER / "Dockerfile").read_text()
-    for line in re.findall(r"^COPY (?!--from)(\S+) ", text, re.MULTILINE):
-        assert (DOCKER.parent / line).exists()
+    copied = re.findall(r"^COPY (?!--from)(\S+) ", text, re.MULTILINE)
+    assert copied
+    assert [path for path in copied if not (DOCKER.parent / path).exists()] == []
     assert text.index("USER annals") < text.index("CMD ")

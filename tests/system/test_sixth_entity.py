@@ -89,7 +89,9 @@ def test_one_declaration_and_one_migration(
              "ANNALS_ALLOWED_HOSTS": "testserver"},
     )  # fmt: skip
     assert asked.returncode == 0, asked.stderr
-    for line in asked.stdout.splitlines():
+    answers = asked.stdout.splitlines()
+    assert len(answers) == 2
+    for line in answers:
         status, answer = json.loads(line)
         assert status == 200, answer
         assert [each["version"] for each in answer["data"]["history"]] == [2, 1, 0]

@@ -56,8 +56,9 @@ def test_the_newest_timestamp_of_a_partition() -> None:
 
 
 def test_rows_are_a_limit() -> None:
-    batch = filled(*(sized(500, n) for n in range(3)), limits=Limits(3, 1 << 30))
-    assert not batch.takes(sized(500, 3))
+    limits = Limits(3, 1 << 30)
+    assert filled(*(sized(500, n) for n in range(2)), limits=limits).takes(sized(500, 2))
+    assert not filled(*(sized(500, n) for n in range(3)), limits=limits).takes(sized(500, 3))
 
 
 def test_bytes_are_a_limit_headers_counted() -> None:
