@@ -16,6 +16,7 @@ from history.archive.write import Progress, count
 from history.canonical import Connection, Digest, columns, digest
 from history.days import State
 from history.entities import Entity
+from history.seals import late
 
 KEY = ("id", "updated_at", "version")
 
@@ -65,6 +66,7 @@ def _restore(
     with connection.transaction():
         days.create_detached(connection, place._replace(child=place.new), day, days.RESTORED)
         _fill(connection, store, entity, place.new, wanted, progress)
+        late.forget_repeats(connection, entity, day, place.new, wanted.digest)
         merge = _Merge(connection, entity)
         if days.locate(connection, table, day).state is not State.ABSENT:
             merge(place)  # before any lock: later only rows that arrive meanwhile are left

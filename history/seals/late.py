@@ -114,6 +114,33 @@ def digests(connection: Connection, entity: Entity, day: date, source: sql.Compo
     return Found(rows, rest, late)
 
 
+def forget_repeats(
+    connection: Connection, entity: Entity, day: date, archived: sql.Composable, digest: str
+) -> None:
+    """Delete what is noted of late rows that are archived, before a restored day gets these rows
+    again: a row that was sealed, dropped with its day and delivered once more is not late.
+
+    archived: a table with the archived rows. digest: of these rows; if they are not the sealed
+    rows, nothing is deleted.
+    """
+    newest = connection.execute(
+        'SELECT digest FROM day_seal WHERE "table" = %s AND day = %s ORDER BY id DESC LIMIT 1',
+        [entity.table, day],
+    ).fetchone()
+    if newest is None or newest[0] != digest:
+        return
+    noted = sql.SQL('"table" = {} AND day = {} AND NOT sealed').format(
+        sql.Literal(entity.table), sql.Literal(day)
+    )
+    connection.execute(
+        sql.SQL(
+            "DELETE FROM late_row WHERE {noted} AND row_hash IN (SELECT sha256({encoded})"
+            " FROM {archived} WHERE (id, version) IN ("
+            "SELECT known.row_id, known.version FROM late_row AS known WHERE {noted}))"
+        ).format(noted=noted, encoded=encoded(entity), archived=archived)
+    )
+
+
 def forget(connection: Connection) -> None:
     """Delete what is noted of days that are neither in the table nor in the archive any more."""
     connection.execute(
