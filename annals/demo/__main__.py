@@ -9,8 +9,8 @@ from pathlib import Path
 from annals import env
 from annals.demo import check
 from annals.demo.client import Client, ClientError
+from annals.demo.port import Port, hold
 from annals.demo.supervisor import DemoError, StopAskedError, Supervisor, print_step
-from annals.embedded import process
 from annals.embedded.process import EmbeddedError
 
 MANAGE = str(Path(__file__).resolve().parent.parent.parent / "manage.py")
@@ -51,14 +51,16 @@ def environment() -> None:
     os.environ["ANNALS_DEMO"] = "true"
 
 
-def free_port(asked: int | None) -> int:
+def hold_port(asked: int | None) -> Port:
     """The asked port, or the first free one. Raises DemoError if there is none."""
     if asked is not None:
-        if process.free_ports([asked]) != [asked]:
+        port = hold(asked)
+        if port is None:
             raise DemoError(f"Port {asked} is in use. Without --port the demo finds a free port.")
-        return asked
-    for port in range(FIRST_PORT, FIRST_PORT + PORTS):
-        if process.free_ports([port]) == [port]:
+        return port
+    for number in range(FIRST_PORT, FIRST_PORT + PORTS):
+        port = hold(number)
+        if port is not None:
             return port
     raise DemoError(f"No port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1} is free: use --port.")
 
@@ -76,12 +78,12 @@ def prepare(demo: Supervisor) -> None:
     print_step("Tables", "one partition per day, from the start of retention to some days ahead")
 
 
-def serve(demo: Supervisor, port: int, simulate: bool) -> None:
+def serve(demo: Supervisor, port: Port, simulate: bool) -> None:
     """Start the consumer, the web and the simulator, and print the addresses. Returns only by an
     exception."""
     demo.start("consume", MANAGE, "consume")
     demo.web(port)
-    address = f"http://localhost:{port}"
+    address = f"http://localhost:{port.number}"
     print_step("Logs", str(demo.logs))
     print_step("Screens", f"{address}/admin/")
     print_step("API", f"{address}/api/docs/")
@@ -89,22 +91,32 @@ def serve(demo: Supervisor, port: int, simulate: bool) -> None:
     if simulate:
         identifier = showcase(demo, address)
         demo.start("simulate", MANAGE, "simulate", *CONTINUOUS_LOAD)
-        print_step("Look at", f"{address}/admin/history/product-instance/{identifier}/")
+        if identifier is None:
+            print_step("Look at", "nothing yet: the first applications are still being stored")
+        else:
+            print_step("Look at", f"{address}/admin/history/product-instance/{identifier}/")
     print_step("", "Ctrl-C stops everything. Stored data is kept for the next start.")
     demo.wait(lambda: False)
 
 
-def showcase(demo: Supervisor, address: str) -> str:
-    """The id of an application with many versions and children that is stored already."""
-    note = demo.home / "showcase"
-    if not note.exists():
-        load = demo.run("first-load", MANAGE, "simulate", *FIRST_LOAD)
-        note.write_text(load.answer()["showcase"])
-    found = note.read_text()
+def showcase(demo: Supervisor, address: str) -> str | None:
+    """The id of an application with many versions and children that is stored; None if it is not
+    stored within SHOWCASE_TIMEOUT_S.
+
+    A file keeps the id for the next start. It may be wrong by then: the broker loses what was not
+    stored when the demo stopped, and retention removes old applications.
+    """
     client = Client(address, LOGINS[0], LOGINS[0])
+    file = demo.home / "showcase"
+    if file.exists() and stored(client, file.read_text()):
+        return file.read_text()
+    identifier: str = demo.run("first-load", MANAGE, "simulate", *FIRST_LOAD).answer()["showcase"]
     deadline = time.monotonic() + SHOWCASE_TIMEOUT_S
-    demo.wait(lambda: stored(client, found) or time.monotonic() > deadline)
-    return found
+    demo.wait(lambda: stored(client, identifier) or time.monotonic() > deadline)
+    if not stored(client, identifier):
+        return None
+    file.write_text(identifier)
+    return identifier
 
 
 def stored(client: Client, identifier: str) -> bool:
@@ -123,7 +135,7 @@ def main(given: list[str]) -> int:
         if options.check:
             return check.run(MANAGE, prepare, began)
         with Supervisor(home) as demo:
-            port = free_port(options.port)
+            port = hold_port(options.port)
             prepare(demo)
             serve(demo, port, simulate=not options.no_simulate)
     except StopAskedError:

@@ -9,6 +9,7 @@ from typing import Any
 
 from annals.demo import json_patch, produced
 from annals.demo.client import Client, ClientError
+from annals.demo.port import hold
 from annals.demo.produced import Produced
 from annals.demo.supervisor import Supervisor, print_step
 from annals.embedded import process
@@ -53,9 +54,11 @@ def _check(demo: Supervisor, manage: str) -> None:
         f"{len(expected.documents):,} documents, {expected.repeated} repeats, {expected.bad} bad",
     )
     _consumed(demo, manage, expected)
-    (port,) = process.free_ports([None])
+    port = hold(0)
+    if port is None:
+        raise CheckError("no port is free")
     demo.web(port)
-    client = Client(f"http://{process.HOST}:{port}", "support", "support")
+    client = Client(f"http://{process.HOST}:{port.number}", "support", "support")
     _served(client, expected)
     page = client.screen(f"/admin/history/product-instance/{showcase}/")
     _same("the application's screen", showcase in page and "support" in page, True)

@@ -2,11 +2,12 @@
 
 import fcntl
 import os
+import shutil
 import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -14,10 +15,14 @@ from typing import Any, Self
 
 from annals import embedded
 from annals.demo.child_process import ChildProcess
+from annals.demo.port import Port
 from annals.embedded import process
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_S = 0.1
+CHECK_S = 1.0
+# Two files of PostgreSQL's write-ahead log.
+MIN_FREE_BYTES = 32 << 20
 
 
 class StopAskedError(Exception):
@@ -41,6 +46,8 @@ class Supervisor:
         self.logs = home / "logs"
         self.children: list[ChildProcess] = []
         self.asked: int | None = None
+        self._servers: dict[str, embedded.Postgres | embedded.Broker] = {}
+        self._check_due = 0.0
         self._undo = ExitStack()
 
     def __enter__(self) -> Self:
@@ -73,11 +80,11 @@ class Supervisor:
         this process and its children."""
         postgres = embedded.database_server(self.home)
         broker = embedded.broker_server(self.home)
-        self._undo.callback(postgres.stop)
-        postgres.start()
-        self.checkpoint()
-        self._undo.callback(broker.stop)
-        broker.start()
+        for name, server in (("PostgreSQL", postgres), ("The broker", broker)):
+            self._undo.callback(server.stop)
+            self.checkpoint()
+            server.start()
+            self._servers[name] = server
         self.checkpoint()
         os.environ["DATABASE_URL"] = postgres.url()
         os.environ["KAFKA_BOOTSTRAP_SERVERS"] = broker.bootstrap_servers()
@@ -89,9 +96,9 @@ class Supervisor:
         """Call `callback` at the end, before everything that was started earlier is stopped."""
         self._undo.callback(callback)
 
-    def start(self, name: str, *arguments: str) -> ChildProcess:
+    def start(self, name: str, *arguments: str, pass_fds: Sequence[int] = ()) -> ChildProcess:
         """Start a Python process. If it ends without `stop`, the demo ends too."""
-        child = ChildProcess(name, arguments, self.logs / f"{name}.log")
+        child = ChildProcess(name, arguments, self.logs / f"{name}.log", pass_fds)
         self.children.append(child)
         self._undo.callback(child.stop)
         return child
@@ -113,13 +120,31 @@ class Supervisor:
             raise DemoError(_ended(child))
 
     def checkpoint(self, but: ChildProcess | None = None) -> None:
-        """Raises StopAskedError after a signal, DemoError if a process other than `but` has
-        ended."""
+        """Raises StopAskedError after a signal, DemoError if a process other than `but` or a server
+        has ended, or if the disk is full."""
         if self.asked is not None:
             raise StopAskedError
         for child in self.children:
             if child is not but and child.returncode is not None:
                 raise DemoError(_ended(child))
+        if time.monotonic() >= self._check_due:
+            self._check_due = time.monotonic() + CHECK_S
+            self._check_disk()
+            for name, server in self._servers.items():
+                if server.pid() is None:
+                    raise DemoError(
+                        f"{name} ended:\n{process.tail(server.log)}\n(all of it: {server.log})"
+                    )
+
+    def _check_disk(self) -> None:
+        """End before the servers fail: what PostgreSQL still has to write fits."""
+        free = shutil.disk_usage(self.home).free
+        if free < MIN_FREE_BYTES:
+            raise DemoError(
+                f"The disk with {self.home} is full: {free >> 20} MB are free, and the demo needs "
+                f"{MIN_FREE_BYTES >> 20} MB. Free some space and start it again; stored data is "
+                "kept."
+            )
 
     def wait(self, condition: Callable[[], bool], but: ChildProcess | None = None) -> None:
         """Return once the condition holds; raises what `checkpoint` raises."""
@@ -129,12 +154,14 @@ class Supervisor:
                 return
             time.sleep(POLL_S)
 
-    def web(self, port: int) -> ChildProcess:
-        """Start the web server on the loopback address; returns when it is ready."""
-        bind = f"{process.HOST}:{port}"
-        command = ("--config", "python:annals.server", "--bind", bind, "annals.wsgi")
-        child = self.start("web", "-m", "gunicorn", *command)
-        self.wait(lambda: answers(f"http://{bind}/readyz"))
+    def web(self, port: Port) -> ChildProcess:
+        """Start the web server on a port that is held; returns when it is ready."""
+        files = [each.fileno() for each in port.sockets]
+        binds = [f"--bind=fd://{file}" for file in files]
+        command = ("--config", "python:annals.server", *binds, "annals.wsgi")
+        child = self.start("web", "-m", "gunicorn", *command, pass_fds=files)
+        port.close()
+        self.wait(lambda: answers(f"http://{process.HOST}:{port.number}/readyz"))
         return child
 
 
@@ -153,6 +180,5 @@ def answers(url: str) -> bool:
 
 
 def _ended(child: ChildProcess) -> str:
-    return (
-        f"{child.name} ended with {child.returncode}:\n{child.log_end()}\n(all of it: {child.log})"
-    )
+    output = child.output_end()
+    return f"{child.name} ended with {child.returncode}:\n{output}\n(all of it: {child.log})"

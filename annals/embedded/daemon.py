@@ -76,7 +76,8 @@ class Daemon(ABC):
 
     def running(self) -> bool:
         """Whether the server runs and accepts connections."""
-        return self.pid() is not None and all(map(process.accepts, self.ports().values()))
+        pid = self.pid()
+        return pid is not None and process.listens(pid, self.ports().values())
 
     def pid(self) -> int | None:
         """The process id of the running server, whoever started it; None if it does not run."""
@@ -123,7 +124,7 @@ class Daemon(ABC):
         draft.replace(self.state)
 
         def ready() -> bool:
-            return all(map(process.accepts, ports))
+            return process.listens(pid, ports)
 
         process.wait(lambda: ready() or not process.alive(pid, self.marker), timeout)
         if process.alive(pid, self.marker) and ready():

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -130,13 +130,15 @@ def _bind(held: ExitStack, wanted: int | None) -> int:
     raise EmbeddedError(f"no free TCP port on {HOST}")
 
 
-def accepts(port: int) -> bool:
-    """Whether a program accepts TCP connections on the loopback `port`."""
+def listens(pid: int, ports: Iterable[int]) -> bool:
+    """Whether the process listens on all of these TCP ports. To connect would not tell: another
+    program may have taken a port."""
     try:
-        with socket.create_connection((HOST, port), timeout=1):
-            return True
-    except OSError:
+        connections = psutil.Process(pid).net_connections("tcp")
+    except psutil.Error:
         return False
+    listening = {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}
+    return listening.issuperset(ports)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +17,7 @@ import psutil
 import pytest
 
 from annals.demo.client import Client
+from annals.demo.port import LOOPBACK
 from annals.embedded import process
 
 DEMO = Path(__file__).resolve().parents[2] / "scripts" / "demo"
@@ -65,8 +67,8 @@ class Demo:
             self.text += line
         return self.process.wait(PATIENCE_S), self.text
 
-    def part(self, name: str) -> psutil.Process:
-        """The process of a part, by a word of its command line."""
+    def child(self, name: str) -> psutil.Process:
+        """A process of the demo, by a word of its command line."""
         found = [each for each in processes(self.home) if name in each.cmdline()]
         return min(found, key=lambda each: each.create_time())
 
@@ -141,17 +143,17 @@ def test_it_starts_serves_and_leaves_nothing_behind_twice(home: Path) -> None:
     assert processes(home) == []
 
 
-def test_the_end_of_one_part_is_the_end_of_all(home: Path) -> None:
+def test_the_end_of_one_process_is_the_end_of_all(home: Path) -> None:
     demo = Demo(home, "--port", str(free_port()), "--no-simulate")
     demo.until(READY)
-    demo.part("consume").kill()
+    demo.child("consume").kill()
     code, text = demo.end()
     assert code == 1
     assert "consume ended with -9" in text
     assert processes(home) == []
 
 
-def test_a_killed_supervisor_takes_its_parts_along_and_the_next_takes_over(home: Path) -> None:
+def test_a_killed_supervisor_ends_its_processes_and_the_next_uses_its_servers(home: Path) -> None:
     demo = Demo(home, "--port", str(free_port()), "--no-simulate")
     demo.until(READY)
     assert not all(is_server(each) for each in processes(home))
@@ -199,6 +201,58 @@ def test_one_demo_in_a_home_and_one_owner_of_a_port(home: Path) -> None:
     assert (code, f"Port {port} is in use" in text) == (1, True)
     demo.process.send_signal(signal.SIGINT)
     assert demo.end()[0] == 0
+
+
+def test_the_port_is_the_demos_own_before_its_web_starts(home: Path) -> None:
+    port = free_port()
+    demo = Demo(home, "--port", str(port), "--no-simulate")
+    demo.until("Annals  ")
+    for family, host in LOOPBACK:
+        with socket.socket(family) as other, pytest.raises(OSError, match="in use"):
+            other.bind((host, port))
+    demo.until(READY)
+    demo.process.send_signal(signal.SIGINT)
+    assert demo.end()[0] == 0
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", port))
+
+
+def test_an_application_that_was_never_stored_is_not_shown(home: Path) -> None:
+    home.mkdir()
+    (home / "showcase").write_text("lost-with-the-broker")
+    demo = Demo(home, "--port", str(free_port()))
+    text = demo.until(READY)
+    link = re.search(r"http\S+/admin/history/product-instance/(\w+)/", text)
+    assert link, text
+    client = Client(address(text), "support", "support")
+    assert list(client.timeline("product-instance", link[1], 50))
+    assert (home / "showcase").read_text() == link[1]
+    demo.process.send_signal(signal.SIGINT)
+    assert demo.end()[0] == 0
+
+
+def test_the_reason_is_shown_although_the_log_file_could_not_be_written(home: Path) -> None:
+    (home / "logs").mkdir(parents=True)
+    (home / "logs" / "consume.log").symlink_to("/dev/full")
+    demo = Demo(home, "--port", str(free_port()), "--no-simulate")
+    demo.until(READY)
+    consumer = demo.child("consume")
+    wait(lambda: bool(consumer.net_connections("tcp")))
+    consumer.terminate()
+    code, text = demo.end()
+    assert code == 1
+    assert re.search(r"consume ended with 0:\n(.*\n)*stopped: \d+ read", text), text
+
+
+def test_the_end_of_a_server_is_the_end_of_all(home: Path) -> None:
+    demo = Demo(home, "--port", str(free_port()), "--no-simulate")
+    demo.until(READY)
+    demo.child("broker").kill()
+    code, text = demo.end()
+    assert code == 1
+    assert "The broker ended" in text
+    assert processes(home) == []
 
 
 def test_the_check_passes_and_leaves_nothing(home: Path) -> None:

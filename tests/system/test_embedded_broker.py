@@ -1,5 +1,6 @@
 """The embedded broker: a real one, found again by its file."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from annals.embedded import broker as module
+from annals.embedded import process
 from annals.embedded.broker import Broker
 from annals.embedded.process import EmbeddedError
 
@@ -67,6 +69,20 @@ def test_a_file_that_names_somebody_elses_process_is_stale(broker: Broker) -> No
         assert broker.start() is True
         assert other.poll() is None
         other.kill()
+
+
+def test_a_port_that_another_program_took_is_not_taken_for_its_own(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.stop()
+    with socket.create_server((process.HOST, 0)) as other:
+        taken = other.getsockname()[1]
+        found = iter([[taken]])  # free when it was asked for, and then taken
+        free_ports = process.free_ports
+        monkeypatch.setattr(process, "free_ports", lambda asked: next(found, free_ports(asked)))
+        assert broker.start() is True
+        assert broker.port() != taken
+        assert broker.running()
 
 
 def test_a_program_that_lost_its_executable_bit_is_copied(
