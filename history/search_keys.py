@@ -14,6 +14,7 @@ import msgspec
 
 from history.entities import BY_NAME, ENTITIES
 from history.json_pointer import PointerLookup
+from history.nul_text import QUOTE, from_store
 from history.record import Record
 from history.window import EPOCH, MICROSECONDS_PER_DAY
 
@@ -95,16 +96,17 @@ def _values(record: Record) -> Values:
     lookup = _LOOKUPS[record.entity]
     if lookup is None or len(record.data) <= len(b"null"):
         return []
+    data = record.data if record.data[0] != QUOTE else from_store(bytes(record.data))
     try:
-        return lookup(record.data)
+        return lookup(data)
     except UNREADABLE:
-        return [_alone(pointer, record) for _, pointer in BY_NAME[record.entity].search]
+        return [_alone(pointer, data) for _, pointer in BY_NAME[record.entity].search]
 
 
-def _alone(pointer: str, record: Record) -> object:
+def _alone(pointer: str, data: bytes | memoryview) -> object:
     """One value alone, used when another one is not of the expected type."""
     try:
-        (value,) = _lookup((pointer,))(record.data)
+        (value,) = _lookup((pointer,))(data)
     except UNREADABLE:
         return None
     found: object = value

@@ -98,8 +98,6 @@ HOSTILE: dict[str, tuple[str, bytes | None]] = {
     "text as data": ("bad_data", value(data="{}")),
     "array as data": ("bad_data", value(data=[])),
     "NUL in id": ("text_not_storable", value(id="a\0")),
-    "NUL in a value": ("text_not_storable", with_data(rb'{"a":"\u0000"}')),
-    "NUL in a name": ("text_not_storable", with_data(rb'{"\u0000":1}')),
     "lone surrogate": ("not_json", with_data(rb'{"a":"\ud800"}')),
     "wrong surrogate pair": ("not_json", with_data(rb'{"a":"\ud800\ud800"}')),
     "no UTF-8 in data": ("text_not_storable", with_data(b'{"a":"\xff"}')),
@@ -108,13 +106,18 @@ HOSTILE: dict[str, tuple[str, bytes | None]] = {
     "9,000 x 1e131071": ("too_large", with_data(b'{"a":[' + b"1e131071," * 9_000 + b"0]}")),
     "501 deep": ("nested_too_deep", with_data(nested(501))),
     "100,000 deep": ("nested_too_deep", with_data(nested(100_000))),
-    "1 MB and bad": ("text_not_storable", with_data(b'{"a":"' + b"x" * BIG + rb'\u0000"}')),
+    "NUL and a lone surrogate": ("not_json", with_data(rb'{"a":"\u0000\ud800"}')),
+    "1 MB and bad": ("number_out_of_range", with_data(b'{"a":"' + b"x" * BIG + b'","b":1e400000}')),
 }
 
 # Good, though they look bad.
 STRANGE: dict[str, bytes] = {
     "1 MB": with_data(b'{"a":"' + b"x" * BIG + b'"}', id="1 MB"),
     "5 MB": with_data(b'{"a":"' + b"x" * 5 * BIG + b'"}', id="5 MB"),
+    "NUL in a value": with_data(rb'{"a":"\u0000"}', id="NUL in a value"),
+    "NUL in a name": with_data(rb'{"\u0000":1}', id="NUL in a name"),
+    "1 MB and NUL": with_data(b'{"a":"' + b"x" * BIG + rb'\u0000"}', id="1 MB and NUL"),
+    "500 deep and NUL": with_data(nested(500).replace(b"[]", rb'["\u0000"]'), id="500 and NUL"),
     "500 deep": with_data(nested(500), id="500 deep"),
     "an exact number": with_data(b'{"a":12345678901234567890.10}', id="exact"),
     "a small number": with_data(b'{"a":1e-16000}', id="small"),

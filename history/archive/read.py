@@ -16,6 +16,7 @@ from history.archive.store import ArchiveError, Store
 from history.canonical import columns
 from history.entities import Entity
 from history.models import ArchivedDay
+from history.nul_text import from_store
 
 READERS = 8
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -94,5 +95,5 @@ def _version(entity: Entity, row: parquet.Row) -> ArchivedVersion:
     named: dict[str, Any] = dict(zip(columns(entity), row, strict=True))
     named.setdefault("product_instance_id", None)
     named["updated_at"] = EPOCH + timedelta(microseconds=named["updated_at"])
-    named["data"] = named["data"].encode()
+    named["data"] = from_store(named["data"].encode())
     return ArchivedVersion(**named)

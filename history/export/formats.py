@@ -13,6 +13,7 @@ from psycopg import sql
 from history.archive.parquet import Row, Writer
 from history.canonical import Connection, columns, fields
 from history.entities import Entity
+from history.nul_text import from_store, line_from_store
 from history.record import ChangeType
 
 # rows done since the last call
@@ -61,7 +62,7 @@ class JsonLines:
         write, rows = self._sink.write, 0
         with connection.cursor() as cursor, cursor.copy(query) as copy:
             for line in copy:
-                write(line)
+                write(line_from_store(line))
                 rows += 1
                 if rows % TICK_ROWS == 0:
                     tick(TICK_ROWS)
@@ -69,7 +70,7 @@ class JsonLines:
         return rows
 
     def add(self, row: Row) -> None:
-        values = dict(zip(self._names, row, strict=True))
+        values = dict(zip(self._names, _document(row), strict=True))
         parts = [f'"{NAMES.get(name, name)}":{_json(name, values[name])}' for name in self._order]
         self._sink.write(f"{{{','.join(parts)}}}\n".encode())
 
@@ -88,7 +89,7 @@ class Parquet:
         return _rows(connection, self._entity, source, self.add, tick)
 
     def add(self, row: Row) -> None:
-        self._writer.add(row)
+        self._writer.add(_document(row))
 
     def close(self) -> None:
         self._writer.close()
@@ -112,7 +113,7 @@ class Avro:
         return _rows(connection, self._entity, source, self.add, tick)
 
     def add(self, row: Row) -> None:
-        self._writer.write(dict(zip(self._names, row, strict=True)))
+        self._writer.write(dict(zip(self._names, _document(row), strict=True)))
 
     def close(self) -> None:
         self._writer.flush()
@@ -144,6 +145,12 @@ def _rows(
                 tick(TICK_ROWS)
     tick(rows % TICK_ROWS)
     return rows
+
+
+def _document(row: Row) -> Row:
+    """The row with the text of the document instead of the text of the stored JSONB."""
+    *rest, data = row
+    return row if data[:1] == "{" else (*rest, from_store(data.encode()).decode())
 
 
 def _line(entity: Entity) -> sql.SQL:

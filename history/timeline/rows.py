@@ -20,6 +20,7 @@ from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int4
 
 from history.entities import ENTITIES, Entity
+from history.nul_text import from_store
 from history.record import MAX_VERSION
 from history.timeline.query import Filters, Order, Sort
 
@@ -56,12 +57,12 @@ class Row(NamedTuple):
 
 
 class _RawJson(Loader):
-    """jsonb as the bytes of its text: numbers keep their digits, nothing is decoded twice."""
+    """jsonb as the bytes of the document's text: numbers keep their digits."""
 
     format = Format.BINARY
 
     def load(self, data: Buffer) -> bytes:
-        return bytes(data)[1:]  # the first byte is the version of jsonb's wire format
+        return from_store(bytes(data)[1:])  # the first byte is the version of jsonb's wire format
 
 
 @contextmanager

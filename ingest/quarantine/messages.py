@@ -10,6 +10,7 @@ from typing import Any
 from psycopg.rows import namedtuple_row
 
 from ingest.source.message import Message
+from ingest.store import headers
 from ingest.store.ledger import Connection
 from ingest.store.rejects import FIRST_PAUSE_SECONDS
 
@@ -100,14 +101,14 @@ def count_in_ledger(connection: Connection, place: Place, offsets: Iterable[int]
 
 def postpone(connection: Connection, locked: LockedMessage, reason: str, detail: str) -> str:
     """Record why the message is still bad, and when to retry. Returns the new status."""
-    attempts = locked.attempts + 1
+    attempts, text = locked.attempts + 1, headers.storable_text(detail)
     status = "failed" if attempts >= MAX_ATTEMPTS else "retrying"
     pause = min(FIRST_PAUSE_SECONDS * 2**attempts, LONGEST_PAUSE_SECONDS)
     connection.execute(
         "UPDATE ingest_quarantine SET status = %s, attempts = %s, reason = %s, detail = %s,"
         " next_attempt = CASE WHEN %s = 'failed' THEN NULL"
         " ELSE now() + make_interval(secs => %s) END WHERE id = %s",
-        (status, attempts, reason, detail, status, pause, locked.id),
+        (status, attempts, reason, text, status, pause, locked.id),
     )
     return status
 
@@ -139,7 +140,7 @@ def _where(selection: Selection) -> tuple[str, list[Any]]:
 
 
 def _locked_message(row: Any) -> LockedMessage:
-    headers = tuple((name, None if v is None else bytes.fromhex(v)) for name, v in row.headers)
+    given = headers.from_json(row.headers)
     stamp = -1 if row.timestamp is None else int(row.timestamp.timestamp() * 1000)
-    message = Message(row.topic, row.partition, row.offset, stamp, row.key, row.value, headers)
+    message = Message(row.topic, row.partition, row.offset, stamp, row.key, row.value, given)
     return LockedMessage(row.id, row.topic_id, row.reason, row.attempts, message)

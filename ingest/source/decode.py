@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from history.entities import BY_TOPIC
+from history.nul_text import may_have_nul, to_store
 from history.record import (
     ChangeType,
     Record,
@@ -166,8 +167,8 @@ def _envelope(value: bytes, shape: Shape | None) -> Envelope:
         raise Rejected(Reason.TOO_DEEP, f"nested deeper than {MAX_NESTING} levels") from None
 
 
-def _snapshot(raw: Raw | UnsetType, kind: int, message: bytes) -> memoryview:
-    """The snapshot as a view into the message: nothing is copied."""
+def _snapshot(raw: Raw | UnsetType, kind: int, message: bytes) -> bytes | memoryview:
+    """The snapshot as a view into the message: nothing is copied, unless it has a NUL character."""
     if raw is not UNSET:
         data = memoryview(raw)
         if data[0] == _BRACE:
@@ -175,7 +176,7 @@ def _snapshot(raw: Raw | UnsetType, kind: int, message: bytes) -> memoryview:
                 raise Rejected(Reason.TOO_DEEP, f"nested deeper than {MAX_NESTING} levels")
             if len(data) > _SMALL_BYTES:
                 _check_exponents(data)
-            return data
+            return to_store(bytes(data)) if may_have_nul(message) else data
         if kind == ChangeType.DELETE and bytes(data) == b"null":
             return data
     raise Rejected(Reason.BAD_DATA, "data is not an object (null is allowed for DELETE only)")

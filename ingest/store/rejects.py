@@ -10,6 +10,7 @@ from psycopg.types.json import Jsonb
 from history import clock
 from ingest.source.guess_day import guess_day
 from ingest.source.message import Message, TopicPartition
+from ingest.store import headers
 from ingest.store.batch import Progress, Reject
 from ingest.store.ledger import Claim, Connection
 
@@ -62,10 +63,10 @@ def add(
                     message.timestamp,
                     message.key,
                     message.value,
-                    Jsonb([[name, None if v is None else v.hex()] for name, v in message.headers]),
+                    Jsonb(headers.to_json(message.headers)),
                     _day(message),
                     str(reject.reason),
-                    reject.detail,
+                    headers.storable_text(reject.detail),
                     FIRST_PAUSE_SECONDS,
                 )
                 for reject in rejects

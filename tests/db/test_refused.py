@@ -78,7 +78,7 @@ def test_no_other_error_costs_a_message(ingested: Ingested, name: str) -> None:
 
 
 def test_an_outage_while_a_bad_row_is_looked_for_quarantines_nothing(ingested: Ingested) -> None:
-    batch = ingested.batch(value(id="z", data={"a": "\0"}), *BODIES)
+    batch = ingested.batch(with_data(b'{"a":1e400000}', id="z"), *BODIES)
     with (
         refusing("product_instance_aud", "author", errors.DiskFull.sqlstate),
         pytest.raises(errors.DiskFull),

@@ -39,8 +39,7 @@ from tests.messages import (
 )
 
 # What only PostgreSQL finds, in the snapshot.
-LATER = {"NUL in a value", "NUL in a name", "no UTF-8 in data", "1e400000", "1e-400000",
-         "1 MB and bad"}  # fmt: skip
+LATER = {"no UTF-8 in data", "1e400000", "1e-400000", "1 MB and bad"}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 

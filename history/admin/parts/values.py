@@ -140,7 +140,7 @@ def _text(value: str, fields: Fields, path: str) -> Value:
         return Value("text", amounts.date(moment), exact)
     if len(value) > LONG_TEXT or value.count("\n") > 3:
         return Value("long", value, folded=True)
-    return Value("text", value)
+    return Value("text", value, exact if "\0" in value else "")
 
 
 def _number(value: int | Decimal, fields: Fields, path: str) -> Value:

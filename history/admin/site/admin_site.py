@@ -33,6 +33,19 @@ class Screen:
     view: View
 
 
+def _with_visible_nul(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """Show a NUL character of a document as ␀: HTML cannot contain one."""
+
+    @wraps(view)
+    def shown(*args: Any, **kwargs: Any) -> HttpResponse:
+        response = view(*args, **kwargs)
+        if b"\0" in response.content:
+            response.content = response.content.replace(b"\0", "\N{SYMBOL FOR NULL}".encode())
+        return response
+
+    return shown
+
+
 class AnnalsSite(admin.AdminSite):
     """Django's admin with the history screens in front.
 
@@ -71,7 +84,7 @@ class AnnalsSite(admin.AdminSite):
         ]
         views += [path(one.address, one.view, name=one.name) for one in self.screens]
         for view in views:
-            view.callback = self.admin_view(view.callback)
+            view.callback = self.admin_view(_with_visible_nul(view.callback))
         switch = path("language/", require_POST(set_language), name="language")
         return [switch, *views, *super().get_urls()]
 

@@ -19,6 +19,7 @@ from ingest.models import Ledger, Quarantined
 from ingest.quarantine import messages
 from ingest.quarantine.messages import UNSETTLED, Selection
 from ingest.quarantine.retry import by_ids, retry
+from ingest.store import headers
 from ingest.store.connect import connect
 from ingest.store.window import current
 
@@ -129,10 +130,9 @@ class Command(BaseCommand):
         for name in SHOWN:
             self.stdout.write(f"{name.replace('_', ' ')}: {getattr(row, name)}")
         self.stdout.write(f"key: {_readable(row.key)}")
-        for name, text in row.headers:
-            self.stdout.write(
-                f"header {name}: {_readable(None if text is None else bytes.fromhex(text))}"
-            )
+        for name, content in headers.from_json(row.headers):
+            raw = name.encode("utf-8", "surrogateescape")
+            self.stdout.write(f"header {_readable(raw)}: {_readable(content)}")
         self.stdout.write(f"value ({len(value or b'')} bytes): {_readable(value)}")
 
     def _retry(self, options: dict[str, Any]) -> None:

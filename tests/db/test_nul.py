@@ -1,0 +1,162 @@
+"""A document with NUL characters is stored, and comes out of every door as it came in."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import connection
+from django.test import Client
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+
+from annals import env
+from history import days
+from history.archive import parquet
+from history.archive.archiver import Archiver
+from history.archive.restore import restore
+from history.archive.store import Store
+from history.entities import ROOT
+from history.exactjson import dumps, loads
+from history.nul_text import from_store, to_store
+from history.partitions.maintain import maintain
+from history.partitions.plan import Policy
+from history.window import Window
+from tests.db.ingested import Ingested, counts, faults, ids, ingested, quarantined, query
+from tests.db.partitioned import raw, tables, transactional_db
+from tests.messages import with_data
+from tests.unit.test_nul_text import DOCUMENTS
+
+__all__ = ["ingested", "tables", "transactional_db"]
+
+NUL = {"a": "x\0y", "b\0": ["\0", {"c": 1}], "number": "17", "q": '"\\u0000', "s": "\u2400"}
+BASE = "/api/v1/history/product-instance/A1"
+
+
+def test_it_is_stored_and_repeated_and_told_apart(ingested: Ingested) -> None:
+    text = dumps(NUL)
+    turned = json.dumps(dict(reversed(NUL.items())), indent=1).encode()
+    other = dumps({**NUL, "a": "xy\0"})
+    ingested.write(with_data(text, id="n"), with_data(b"{}", id="o"))
+    ingested.write(with_data(turned, id="n"), with_data(other, id="n"))
+    assert ids() == ["n", "o"]
+    assert [held["reason"] for held in quarantined()] == ["divergent_duplicate"]
+    expected = {"next_offset": 4, "read": 4, "stored": 2, "repeated": 1}
+    assert counts() == {**expected, "quarantined": 1}
+    assert [row["value"] for row in query("SELECT value FROM search_key")] == ["17"]
+    assert faults() == []
+
+
+@pytest.mark.django_db
+@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(document=DOCUMENTS)
+def test_postgresql_gives_back_what_it_was_given(document: dict[str, object]) -> None:
+    text = dumps({**document, "\0": 0})
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT %s::jsonb::text", [to_store(text).decode()])
+        [(stored,)] = cursor.fetchall()
+    assert loads(from_store(stored.encode())) == loads(text)
+
+
+NOW = datetime.now(UTC)
+OLD = NOW - timedelta(days=5)
+
+
+@pytest.fixture
+def archived_too(tables: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Versions 0 and 1 of A1: NUL in both, five days apart; and an archive."""
+    with raw() as plain:
+        for version, (moment, data) in enumerate(((OLD, NUL), (NOW, {**NUL, "a": "\0"}))):
+            days.create(plain, ROOT.table, moment.date())
+            plain.execute(
+                f"INSERT INTO {ROOT.table} (id, version, data, updated_at, client_id, type)"
+                " VALUES ('A1', %s, %s, %s, 'crm', 1)",
+                [version, to_store(dumps(data)).decode(), moment],
+            )
+    given = {"ANNALS_DEMO": "true", "ANNALS_ARCHIVE_URL": str(tmp_path / "archive")}
+    monkeypatch.setattr(settings, "ANNALS", env.read(given))
+    return tmp_path
+
+
+@pytest.fixture
+def auditor(client: Client, archived_too: Path) -> Client:
+    client.force_login(User.objects.get(username="auditor"))
+    return client
+
+
+def data(client: Client, address: str) -> Any:
+    answer = client.get(address)
+    assert answer.status_code == 200, answer.content
+    return json.loads(answer.content)["data"]
+
+
+def test_the_api_answers_with_it(auditor: Client) -> None:
+    newest, oldest = data(auditor, BASE)["history"]
+    assert oldest["entity"] == NUL
+    assert newest["entity"] == {**NUL, "a": "\0"}
+    assert newest["diff"] == [{"op": "replace", "path": "/a", "value": "\0"}]
+    assert data(auditor, f"{BASE}/versions/0")["entity"] == NUL
+    assert data(auditor, f"{BASE}/at?time={OLD:%Y-%m-%dT23:59:59Z}")["entity"] == NUL
+    assert b"x\\u0000y" in auditor.get(f"{BASE}/versions/0").content
+    assert data(auditor, f"{BASE}/fields?path=/b%00/0")["values"][0]["value"] == "\0"
+
+
+def test_the_screens_show_it(auditor: Client) -> None:
+    auditor.force_login(User.objects.get(username="support"))
+    for page in ("", "versions/0/", "state/", "compare/?from=0&to=1"):
+        answer = auditor.get(f"/admin/history/product-instance/A1/{page}")
+        assert answer.status_code == 200
+        assert b"\0" not in answer.content
+        shown = answer.content.decode()
+        assert "␀" in shown or "\\u0000" in shown
+    assert "x␀y" in auditor.get("/admin/history/product-instance/A1/").content.decode()
+    download = auditor.get("/admin/history/product-instance/A1/versions/0/?download=1")
+    assert json.loads(download.content) == NUL
+
+
+def test_the_archive_keeps_it_and_gives_it_back(auditor: Client, archived_too: Path) -> None:
+    before = data(auditor, BASE)["history"]
+    store = Store(str(archived_too / "archive"))
+    policy = Policy(Window.at(NOW, 3, 1), NOW.date(), None, 0)
+    assert maintain(policy, archiver=Archiver(store)).broken == []
+    assert len(data(auditor, BASE)["history"]) == 1
+    after = data(auditor, f"{BASE}?archive=true")["history"]
+    assert [each["entity"] for each in after] == [each["entity"] for each in before]
+    with raw() as plain:
+        restore(plain, store, ROOT, OLD.date())
+    assert [each["entity"] for each in data(auditor, BASE)["history"]] == [
+        each["entity"] for each in before
+    ]
+
+
+@pytest.mark.parametrize("archived", [False, True])
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "avro"])
+def test_exports_contain_it(archived_too: Path, kind: str, archived: bool) -> None:
+    if archived:
+        policy = Policy(Window.at(NOW, 3, 1), NOW.date(), None, 0)
+        maintain(policy, archiver=Archiver(Store(str(archived_too / "archive"))))
+    out = archived_too / "out"
+    until = OLD + timedelta(days=1)
+    call_command(
+        *("export", "--entity", "product-instance", "--format", kind, "--output", str(out)),
+        *("--from", f"{OLD:%Y-%m-%d}", "--to", f"{until:%Y-%m-%d}"),
+        stderr=StringIO(),
+    )
+    [file] = [each for each in out.rglob(f"*.{kind}") if each.is_file()]
+    with file.open("rb") as stream:
+        if kind == "jsonl":
+            found = json.loads(stream.read())["data"]
+        elif kind == "avro":
+            found = json.loads(next(fastavro.reader(stream))["data"])  # type: ignore[index,arg-type]
+        else:
+            [row] = parquet.rows(stream)
+            found = json.loads(row[-1])
+    assert found == NUL
