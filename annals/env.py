@@ -12,6 +12,16 @@ from msgspec import Meta
 
 EXACT = {"DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS"}
 KAFKA_PREFIX = "ANNALS_KAFKA_"
+# librdkafka settings that belong to the consumer, each with what another value would break.
+OURS_IN_KAFKA = {
+    "isolation.level": "Annals reads committed messages only; aborted ones are no versions",
+    "partition.assignment.strategy": "the consumer's hand-over needs the eager strategies; "
+    "an incremental one would let two consumers read a partition",
+    "group.id": "use ANNALS_CONSUMER_GROUP",
+    "enable.auto.commit": "offsets are committed after their rows",
+    "enable.auto.offset.store": "offsets are committed after their rows",
+    "auto.offset.reset": "the ledger says where reading goes on",
+}
 
 
 class SettingError(ValueError):
@@ -247,11 +257,18 @@ def read(environ: Mapping[str, str]) -> Settings:
 def kafka(environ: Mapping[str, str], file: Path | None = None) -> dict[str, str]:
     """librdkafka settings from the properties file, overridden by ANNALS_KAFKA_* variables:
     ANNALS_KAFKA_SASL_MECHANISM is sasl.mechanism. Raises SettingError."""
-    return _properties(file) | {
+    found = _properties(file) | {
         name.removeprefix(KAFKA_PREFIX).lower().replace("_", "."): value
         for name, value in environ.items()
         if name.startswith(KAFKA_PREFIX) and value
     }
+    for name, why in OURS_IN_KAFKA.items():
+        if name in found:
+            raise SettingError(
+                f"{name} cannot be set for Kafka ({KAFKA_PREFIX}"
+                f"{name.upper().replace('.', '_')} or ANNALS_LIBRDKAFKA_FILE): {why}."
+            )
+    return found
 
 
 def _properties(file: Path | None) -> dict[str, str]:

@@ -20,6 +20,7 @@ def checked_settings(arguments: Sequence[str] = ()) -> env.Settings:
     """The settings, fit for this command line. Exits with 1 and a message if one is wrong."""
     try:
         settings = env.read(os.environ)
+        env.kafka(os.environ, settings.librdkafka_file)
         _refuse_open_demo(settings, arguments)
         if settings.trusted_proxies:
             from annals.access import address

@@ -1,5 +1,6 @@
 """Settings: right values are typed, wrong ones stop the start with a sentence that names them."""
 
+import re
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -97,3 +98,20 @@ def test_the_start_stops_with_the_sentence(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(SystemExit) as caught:
         start.prepare(["migrate"])
     assert str(caught.value).startswith("annals: ANNALS_RETENTION_DAYS is wrong: ")
+
+
+@pytest.mark.parametrize("name", sorted(env.OURS_IN_KAFKA))
+def test_what_the_ledger_depends_on_cannot_be_set(name: str, tmp_path: Path) -> None:
+    variable = "ANNALS_KAFKA_" + name.upper().replace(".", "_")
+    with pytest.raises(env.SettingError, match=f"^{re.escape(name)} cannot be set .*{variable}"):
+        env.kafka({variable: "cooperative-sticky"})
+    file = tmp_path / "librdkafka.properties"
+    file.write_text(f"{name}=read_uncommitted\n")
+    with pytest.raises(env.SettingError, match=f"^{re.escape(name)} cannot be set "):
+        env.kafka({}, file)
+
+
+def test_such_a_setting_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANNALS_KAFKA_ISOLATION_LEVEL", "read_uncommitted")
+    with pytest.raises(SystemExit, match=r"annals: isolation\.level cannot be set"):
+        start.checked_settings()
