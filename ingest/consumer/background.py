@@ -1,4 +1,4 @@
-"""What the consumer does on the side: notes lag, looks after halted partitions and topic ids."""
+"""The consumer's periodic work: records lag, checks halted partitions and topic ids."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ import psycopg
 from history.window import Window
 from ingest import metrics
 from ingest.consumer.breaker import Tolerance
-from ingest.consumer.positions import Held, Positions
+from ingest.consumer.positions import ClaimedPartition, Positions
 from ingest.source.decode import Decode, Expired, Rejected, decode
-from ingest.source.kafka import Place, Source, Unreachable
-from ingest.source.message import Message
+from ingest.source.kafka import Source, Unreachable
+from ingest.source.message import KafkaPartition, Message
 from ingest.store import ledger
-from ingest.store.ledger import Claim, Connection
+from ingest.store.claim import Claim
+from ingest.store.ledger import Connection
 
 logger = logging.getLogger(__name__)
 
 BEAT_SECONDS = 5.0
-PEEK_MESSAGES = 20
+SAMPLE_MESSAGES = 20
 
-Peek = Callable[[Place, int, int], list[Message]]
-Ends = Callable[[list[Place]], dict[Place, int]]
+Peek = Callable[[KafkaPartition, int, int], list[Message]]
+Ends = Callable[[list[KafkaPartition]], dict[KafkaPartition, int]]
 
 
-def cause_gone(
+def sample_is_good(
     messages: list[Message], window: Window, tolerance: Tolerance, decode: Decode = decode
 ) -> bool:
-    """Whether these messages are good enough to go on: some there, and fewer bad than tolerated."""
+    """Whether reading may go on after this sample: it is not empty, and its share of bad messages
+    is below the tolerated ratio."""
     bad = 0
     for message in messages:
         try:
@@ -47,8 +49,8 @@ def cause_gone(
 
 
 class Probe:
-    """Finds out whether a halted partition may go on: somebody said so, or what comes next or
-    what came last is good again."""
+    """Finds out whether a halted partition may be read again: because `quarantine resume` said so,
+    or because the next or the newest messages are good again."""
 
     def __init__(
         self,
@@ -64,98 +66,105 @@ class Probe:
         self._tolerance = tolerance
         self._decode = decode
 
-    def __call__(self, place: Place, claim: Claim, expected: int, window: Window) -> int | None:
-        """The offset before which bad messages are accepted; None: not yet.
+    def __call__(
+        self, partition: KafkaPartition, claim: Claim, expected: int, window: Window
+    ) -> int | None:
+        """The offset before which bad messages go to quarantine whatever the limits say; None:
+        the partition stays halted.
 
-        Where what comes next is good no bad ones are accepted beyond the limits: they may come
-        again. Where only what came last is good, the bad ones before it are.
+        If the next messages are good, this is `expected`: the limits hold from there on. If only
+        the newest are good, it is the end of the partition.
         """
         try:
-            end = self._ends([place]).get(place, expected)
+            end = self._ends([partition]).get(partition, expected)
             with self._connect() as connection:
-                # A paused partition is not fetched, so nobody else knows how far it reaches.
+                # A paused partition is not fetched: only this look knows its end.
                 ledger.heartbeat(connection, {claim: end})
                 allowed = ledger.resume_until(connection, claim)
             if allowed > expected:
                 return allowed
-            if self._good(place, expected, window):
+            if self._good(partition, expected, window):
                 return expected
-            if self._good(place, max(expected, end - PEEK_MESSAGES), window):
+            if self._good(partition, max(expected, end - SAMPLE_MESSAGES), window):
                 return end
         except (Unreachable, psycopg.Error) as error:
-            logger.warning("%s[%d] stays halted: %s", *place, error)
+            logger.warning("%s[%d] stays halted: %s", *partition, error)
         return None
 
-    def _good(self, place: Place, start: int, window: Window) -> bool:
-        messages = self._peek(place, start, PEEK_MESSAGES)
-        return cause_gone(messages, window, self._tolerance, self._decode)
+    def _good(self, partition: KafkaPartition, start: int, window: Window) -> bool:
+        messages = self._peek(partition, start, SAMPLE_MESSAGES)
+        return sample_is_good(messages, window, self._tolerance, self._decode)
 
 
 class Background:
-    """Called from the consumer's loop; never waits. `note` runs a job on the database's thread."""
+    """Called in every turn of the consumer's loop; never waits. record: runs a job on the
+    database's thread."""
 
     def __init__(
         self,
         probe: Probe,
-        note: Callable[[Callable[[Connection], object]], object],
+        record: Callable[[Callable[[Connection], object]], object],
     ) -> None:
         self._probe = probe
-        self._note = note
-        self._probes: dict[Place, Future[int | None]] = {}
+        self._record = record
+        self._probes: dict[KafkaPartition, Future[int | None]] = {}
         self._waiting: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        # A daemon: a look may wait for brokers that are gone, and the end must not wait for it.
-        Thread(target=self._look, name="probe", daemon=True).start()
+        # A daemon thread: a probe may wait for brokers that are away, and the end must not.
+        Thread(target=self._run_probes, name="probe", daemon=True).start()
         self._due = 0.0
 
     def turn(self, source: Source, positions: Positions, window: Window) -> str | None:
-        """One look, every few seconds. Returns why everything must be claimed anew, or None."""
-        if time.monotonic() < self._due or not positions.held:
+        """Work that is due every BEAT_SECONDS. Returns why to claim everything anew, or None."""
+        if time.monotonic() < self._due or not positions.claimed:
             return None
         self._due = time.monotonic() + BEAT_SECONDS
-        highs = {place: source.high_watermark(place) for place in positions.held}
-        metrics.lag({p: high - positions.held[p].expected for p, high in highs.items() if high})
+        claimed = positions.claimed
+        highs = {partition: source.high_watermark(partition) for partition in claimed}
+        metrics.lag({each: high - claimed[each].expected for each, high in highs.items() if high})
         metrics.halted(positions.halted())
-        watermarks = {positions.held[place].claim: high for place, high in highs.items()}
-        self._note(partial(ledger.heartbeat, watermarks=watermarks))
-        if self._look_after_halted(positions, window):
-            return "a halted partition goes on"
-        if self._topic_made_again(source, positions):
-            return "a topic was made again"
+        watermarks = {claimed[partition].claim: high for partition, high in highs.items()}
+        self._record(partial(ledger.heartbeat, watermarks=watermarks))
+        if self._probe_halted(positions, window):
+            return "a halted partition is read again"
+        if self._topic_recreated(source, positions):
+            return "a topic was deleted and created again"
         return None
 
-    def halt(self, held: Held, why: str) -> None:
-        """Write down that a partition's reading has stopped."""
-        self._note(partial(ledger.halt, claims=[held.claim], why=why))
+    def halt(self, claimed: ClaimedPartition, why: str) -> None:
+        """Record that reading of a partition has stopped."""
+        self._record(partial(ledger.halt, claims=[claimed.claim], why=why))
 
-    def _look(self) -> None:
+    def _run_probes(self) -> None:
         while True:
             self._waiting.get()()
 
-    def _look_after_halted(self, positions: Positions, window: Window) -> bool:
-        released = False
-        for place, held in positions.halted().items():
-            future = self._probes.get(place)
+    def _probe_halted(self, positions: Positions, window: Window) -> bool:
+        """Start probes, and take the results of those that are done. True: a partition resumes."""
+        resumed = False
+        for partition, claimed in positions.halted().items():
+            future = self._probes.get(partition)
             if future is not None and future.done():
-                del self._probes[place]
+                del self._probes[partition]
                 until = future.result()
                 if until is not None:
                     logger.warning(
-                        "%s[%d] goes on; bad messages before %d are quarantined", *place, until
+                        "%s[%d] is read again; bad messages before %d are quarantined",
+                        *(*partition, until),
                     )
-                    self._note(partial(ledger.resume, held=held.claim, until=until))
-                    released = True
+                    self._record(partial(ledger.resume, held=claimed.claim, until=until))
+                    resumed = True
             elif future is None:
-                self._probes[place] = self._soon(
-                    partial(self._probe, place, held.claim, held.expected, window)
+                self._probes[partition] = self._submit(
+                    partial(self._probe, partition, claimed.claim, claimed.expected, window)
                 )
-        return released
+        return resumed
 
-    def _soon(self, look: Callable[[], int | None]) -> Future[int | None]:
+    def _submit(self, probe: Callable[[], int | None]) -> Future[int | None]:
         future: Future[int | None] = Future()
 
         def run() -> None:
             try:
-                future.set_result(look())
+                future.set_result(probe())
             except BaseException as error:
                 future.set_exception(error)
 
@@ -163,9 +172,9 @@ class Background:
         return future
 
     @staticmethod
-    def _topic_made_again(source: Source, positions: Positions) -> bool:
-        ids = source.ask_topic_ids({topic for topic, _ in positions.held})
+    def _topic_recreated(source: Source, positions: Positions) -> bool:
+        ids = source.ask_topic_ids({topic for topic, _ in positions.claimed})
         return any(
-            ids.get(topic, held.claim.source.broker_id) != held.claim.source.broker_id
-            for (topic, _), held in positions.held.items()
+            ids.get(topic, claimed.claim.source.broker_id) != claimed.claim.source.broker_id
+            for (topic, _), claimed in positions.claimed.items()
         )

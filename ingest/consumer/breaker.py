@@ -1,6 +1,5 @@
-"""When too much is bad, reading a topic partition stops: quarantine is not a drain.
-
-Policy is frozen, state is one window a partition; nothing here knows of time or of Kafka.
+"""Decides when a topic partition has too many bad messages and its reading must stop: a wrong
+release upstream must not move the whole topic to quarantine. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How much may be bad: `consecutive` in a row, or `ratio` of the last `window` messages."""
+    """The limits: `consecutive` bad messages in a row, or `ratio` of the last `window` messages."""
 
     consecutive: int
     ratio: float
@@ -36,15 +35,10 @@ class Breaker:
             self._bad -= self._recent.popleft()
 
     def tripped(self) -> str | None:
-        """Why reading must stop; None while it may go on."""
+        """Why reading must stop; None if it may continue."""
         if self._row >= self.tolerance.consecutive:
             return f"{self._row} bad messages in a row"
         full = len(self._recent) >= self.tolerance.window
         if full and self._bad >= self.tolerance.ratio * self.tolerance.window:
             return f"{self._bad} of the last {self.tolerance.window} messages are bad"
         return None
-
-    def reset(self) -> None:
-        """Forget everything, as after the cause is gone."""
-        self._recent.clear()
-        self._bad = self._row = 0

@@ -1,4 +1,4 @@
-"""A bounded memory of what was done lately, so that it need not be done again."""
+"""A cache of bounded size, of the business keys that were stored last."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Value = TypeVar("Value")
 
 
 class BoundedCache(Generic[Value]):
-    """Remembers what it was told last about at least `size` names, and at most twice as many."""
+    """Keeps the values of at least the last `size` names, and at most twice as many."""
 
     def __init__(self, size: int = 30_000) -> None:
         self._size = size
@@ -17,12 +17,12 @@ class BoundedCache(Generic[Value]):
         self._old: dict[str, Value] = {}
 
     def get(self, name: str) -> Value | None:
-        """What was told about a name; None where it is not remembered."""
+        """The last value of a name; None if it is not in the cache."""
         found = self._new.get(name)
         return self._old.get(name) if found is None else found
 
-    def update(self, told: Mapping[str, Value]) -> None:
-        """Remember these."""
-        self._new.update(told)
+    def update(self, values: Mapping[str, Value]) -> None:
+        """Set the values of these names."""
+        self._new.update(values)
         if len(self._new) >= self._size:
             self._old, self._new = self._new, {}

@@ -1,7 +1,8 @@
-"""The consumer's loop: polls and decodes on one thread while another writes.
+"""The consumer's loop: one thread polls and decodes, another writes to the database.
 
-There is no linger time. While the database works on one batch the next one fills, and it goes the
-moment the first is done: quiet means batches of one, busy means full ones.
+There is no linger time. While the database writes one batch the next one fills, and it is launched
+as soon as the first is written: batches of one message when traffic is low, full ones when it is
+high. What to do is decided in state_machine.py; here it is done.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TypeVar
 
-from history.search_keys import Fingerprint
 from history.window import Window
 from ingest import metrics
 from ingest.consumer.background import Background, Probe
 from ingest.consumer.breaker import Tolerance
-from ingest.consumer.key_cache import BoundedCache
-from ingest.consumer.positions import Held, Positions, place_of
+from ingest.consumer.positions import ClaimedPartition
+from ingest.consumer.state_machine import StateMachine, Verdict
 from ingest.consumer.totals import Meter, Totals
 from ingest.source.decode import Decode, decode
-from ingest.source.kafka import Place, Source, Unreachable
-from ingest.source.message import Message, TopicPartition
-from ingest.store.batch import Batch, Gap, Limits
+from ingest.source.kafka import Source, Unreachable
+from ingest.source.message import KafkaPartition, Message, TopicPartition
+from ingest.store.batch import Limits
+from ingest.store.claim import Claim
 from ingest.store.ledger import Connection, Fenced
 from ingest.store.retrying import Abandoned, RetryingWriter
 from ingest.store.transaction import Written
@@ -33,37 +34,29 @@ from ingest.store.transaction import Written
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-# Messages taken from Kafka at a time: few enough that two copies of them are no burden.
-AT_ONCE = 500
-# And after so many of them a look whether the database is free.
-LOOK_EVERY = 20
-WHILE_WRITING_SECONDS = 0.002
-WHILE_IDLE_SECONDS = 0.2
-# How long to wait for the writer before reading is paused.
-PATIENCE_SECONDS = 0.5
-# How long a fenced consumer listens for the rebalance that explains it before it claims anew.
-AFTER_FENCED_SECONDS = 3.0
+# Messages in one poll: few enough that holding them twice needs little memory.
+POLL_MESSAGES = 500
+# After this many of them the loop checks whether the batch in flight is written.
+CHECK_EVERY_MESSAGES = 20
+POLL_WHILE_WRITING_SECONDS = 0.002
+POLL_WHILE_IDLE_SECONDS = 0.2
+# A full batch waits this long for the one in flight before reading is paused.
+PAUSE_AFTER_SECONDS = 0.5
+# When partitions are revoked, or at the end, a batch gets this long to be written.
 HAND_OVER_SECONDS = 2.0
+CLAIM_AFTER_UNREACHABLE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a consumer is told. window gives the days to keep at the moment it is called;
-    until_idle: return after so many seconds without a message."""
+    """How a consumer works. window: called for the days to keep now. until_idle: return after
+    this many seconds without a message."""
 
     limits: Limits
     tolerance: Tolerance
     window: Callable[[], Window]
     until_idle: float | None = None
     decode: Decode = decode
-
-
-@dataclass(frozen=True, slots=True)
-class _Flight:
-    """The batch that is being written."""
-
-    batch: Batch
-    written: Future[Written]
 
 
 class Consumer:
@@ -73,7 +66,7 @@ class Consumer:
         self,
         policy: Policy,
         open_source: Callable[
-            [Callable[[list[Place]], None], Callable[[], None], Callable[[], None]], Source
+            [Callable[[list[KafkaPartition]], None], Callable[[], None], Callable[[], None]], Source
         ],
         writer: RetryingWriter,
         probe: Probe,
@@ -81,263 +74,248 @@ class Consumer:
         self._policy = policy
         self._writer = writer
         self._database = ThreadPoolExecutor(1, "database")
-        self._background = Background(probe, self._note)
-        self._positions = Positions()
-        self._known: BoundedCache[Fingerprint] = BoundedCache()
-        self._filling = self._new_batch()
-        self._flight: _Flight | None = None
+        self._written: Future[Written] | None = None
+        self._background = Background(probe, self._record)
+        self._machine = StateMachine(policy.limits, policy.tolerance, policy.decode)
+        self._positions = self._machine.positions
         self._window = policy.window()
-        self._last_message = time.monotonic()
         self._stop = Event()
         self._meter = Meter()
         self._source = open_source(self._on_assigned, self._on_revoked, self._on_lost)
 
     def stop(self) -> None:
-        """Finish what is in hand, and return from run(). Safe in a signal handler."""
+        """Write what was read, and return from run(). Safe in a signal handler."""
         self._stop.set()
 
     def run(self) -> Totals:
-        """Consume until told to stop. Outages of broker or database only make it wait."""
+        """Consume until stopped. During outages of broker or database it waits."""
         try:
             while not self._stop.is_set() and not self._idle_long_enough():
                 self._turn()
             self._meter.totals.halted = [
-                f"{place[0]}[{place[1]}]" for place in self._positions.halted()
+                f"{topic}[{number}]" for topic, number in self._positions.halted()
             ]
             self._hand_over()
         finally:
             self._writer.abandon()
             self._source.close()
-            if self._flight is not None and not self._flight.written.done():
+            if self._written is not None and not self._written.done():
                 self._writer.cut()
             self._database.shutdown(wait=True)
             self._writer.close()
         return self._meter.totals
 
     def _turn(self) -> None:
-        """One round: note what was written, launch what is ready, read what has come."""
+        """One turn: finish the batch in flight if it is written, launch the next, read messages."""
         self._land()
         self._window = self._policy.window()
         # Also while batch follows batch: one topic's backlog must not keep another halted.
         why = self._background.turn(self._source, self._positions, self._window)
         if why is not None:
-            self._start_again(why)
-        if self._flight is None and self._filling.messages:
+            self._claim_anew(why)
+        if self._machine.launch_due:
             self._launch()
-        if self._flight is None and self._positions.claim_due:
+        if self._machine.claim_due(time.monotonic()):
             self._claim()
-        timeout = WHILE_IDLE_SECONDS if self._flight is None else WHILE_WRITING_SECONDS
-        messages = self._source.poll(AT_ONCE, timeout)
+        timeout = POLL_WHILE_IDLE_SECONDS if self._written is None else POLL_WHILE_WRITING_SECONDS
+        messages = self._source.poll(POLL_MESSAGES, timeout)
+        if messages:
+            self._meter.begin()
+            self._take_all(messages)
+
+    def _take_all(self, messages: list[Message]) -> None:
+        """Take these messages, or leave the rest: the claim that follows reads them again."""
+        machine, window = self._machine, self._window
         generation = self._positions.generation
         for number, message in enumerate(messages):
-            if number % LOOK_EVERY == 0:
+            if number % CHECK_EVERY_MESSAGES == 0:
                 self._land()
-            if self._positions.generation != generation or not self._take(message):
-                return  # the rest will be read again
+            if self._positions.generation != generation:
+                return
+            verdict = machine.take(message, window)
+            if verdict is not None and not self._act(verdict, message):
+                return
 
-    def _take(self, message: Message) -> bool:
-        """Put one message into a batch, waiting for the writer where both batches are full. False:
-        it was not taken, and what came after it must not be either, or there would be a gap."""
-        place = (message.topic, message.partition)
-        held = self._positions.held.get(place)
-        if held is None or held.halted is not None:
-            return True
-        if message.offset < held.expected:
-            self._positions.went_back.add(place)
-            self._start_again(f"{place[0]}[{place[1]}] went back to offset {message.offset}")
-            return False
-        self._meter.begin()
-        while not self._filling.takes(message):
-            if not self._make_room():
+    def _act(self, verdict: Verdict | None, message: Message) -> bool:
+        """Do what a verdict wants, until the message is taken. False: it is left."""
+        where = f"{message.topic}[{message.partition}]"
+        while verdict is not None:
+            low = None
+            if verdict is Verdict.HALTED:
+                self._halt(self._positions.claimed[message.topic, message.partition])
+                return True
+            if verdict is Verdict.UNEXPECTED:
+                self._claim_anew(f"{where} delivered offset {message.offset}, which is not next")
                 return False
-        gaps = () if message.offset == held.expected else self._gaps(place, held, message.offset)
-        source = held.claim.source
-        reject = self._filling.add(message, source, held.expected, self._window, gaps)
-        held.expected, held.fresh = message.offset + 1, False
-        self._judge(place, held, message.offset, bad=reject is not None)
+            if verdict is Verdict.GAP:
+                low = self._low_watermark(message)
+            elif not self._make_room():
+                return False
+            verdict = self._machine.take(message, self._window, low)
         return True
 
-    def _judge(self, place: Place, held: Held, offset: int, bad: bool) -> None:
-        """Stop reading a partition that brings too much that is bad."""
-        if offset < held.claim.resume_until:
-            return
-        held.breaker.note(bad)
-        why = held.breaker.tripped() if bad else None
-        if why is not None and held.halted is None:
-            logger.error("%s[%d] is halted at offset %d: %s", *place, held.expected, why)
-            held.halted = why
-            self._source.pause([place])
-            self._background.halt(held, why)
-
-    def _gaps(self, place: Place, held: Held, offset: int) -> tuple[Gap, ...]:
-        """What lies between the expected offset and the one that came."""
-        start = held.expected
+    def _low_watermark(self, message: Message) -> int:
+        """The first offset of the message's partition at the broker, as far as is known."""
+        partition = (message.topic, message.partition)
+        claimed = self._positions.claimed[partition]
         try:
-            low, _ = self._source.watermarks(place)
+            low, _ = self._source.watermarks(partition)
         except Unreachable:
-            low = offset if held.fresh else start
-        there_from = min(max(low, start), offset)
-        if there_from > start:
+            return claimed.expected if claimed.read else message.offset
+        if low > claimed.expected:
             logger.error(
                 "%s[%d]: the broker deleted offsets %d to %d before they were read",
-                *(*place, start, there_from - 1),
+                *(*partition, claimed.expected, min(low, message.offset) - 1),
             )
-        gaps = (Gap(start, there_from, True), Gap(there_from, offset, False))
-        return tuple(gap for gap in gaps if gap.end > gap.start)
+        return low
+
+    def _halt(self, claimed: ClaimedPartition) -> None:
+        """Stop reading a partition that has too many bad messages."""
+        topic, number = claimed.claim.source.kafka
+        why = claimed.halted or ""
+        logger.error("%s[%d] is halted at offset %d: %s", topic, number, claimed.expected, why)
+        self._source.pause([(topic, number)])
+        self._background.halt(claimed, why)
 
     def _launch(self) -> None:
-        """Give the filled batch to the database's thread, and begin another."""
-        batch = self._filling
-        batch.arrange()
-        self._known.update(batch.fingerprints)
-        self._filling = self._new_batch()
-        self._last_message = time.monotonic()
-        held = [self._positions.held[place_of(source)] for source in batch.progress]
-        claims = {each.claim.source: each.claim for each in held}
-        high = {source: self._source.high_watermark(place_of(source)) for source in claims}
+        """Give the filled batch to the database's thread."""
+        flight = self._machine.launch(time.monotonic())
+        high = {source: self._source.high_watermark(source.kafka) for source in flight.claims}
         self._writer.proceed()
-        written = self._database.submit(self._writer.write, batch, claims, high)
-        self._flight = _Flight(batch, written)
+        self._written = self._database.submit(self._writer.write, flight.batch, flight.claims, high)
 
     def _land(self) -> None:
-        """Take note of a written batch, if one is, once the next is on its way."""
-        flight = self._flight
-        if flight is None or not flight.written.done():
+        """Finish the batch in flight if it is written; the next one is launched first."""
+        future = self._written
+        if future is None or not future.done():
             return
-        self._flight = None
+        self._written = None
         try:
-            written = flight.written.result()
+            written = future.result()
         except Fenced:
-            self._start_again("another consumer moved the ledger", AFTER_FENCED_SECONDS)
+            self._machine.fenced(time.monotonic())
+            self._stop_reading("another consumer moved the ledger")
             return
         except Abandoned:
+            self._machine.abandoned(time.monotonic())
             return
-        if self._filling.messages:
+        flight = self._machine.landed()
+        if self._machine.launch_due:
             self._launch()
         self._meter.batch_written(flight.batch, written)
-        for reject in written.rejects:
-            place = (reject.message.topic, reject.message.partition)
-            if (held := self._positions.held.get(place)) is not None:
-                self._judge(place, held, reject.message.offset, bad=True)
-        ends = {place_of(source): done.next for source, done in flight.batch.progress.items()}
-        self._source.commit(ends)
+        for claimed in self._machine.judge(written.rejects):
+            self._halt(claimed)
+        self._source.commit(self._machine.ends(flight))
         flight.batch.clear()
 
     def _make_room(self) -> bool:
-        """Wait until the filling batch can go. False: what is held has changed meanwhile.
+        """Wait until the filling batch can go. False: the claims changed, or the end has come.
 
-        Where that takes long, reading is paused and polling goes on: the group keeps its member.
+        After a while reading is paused and polling goes on: the consumer stays in the group.
         """
-        if self._flight is None:
+        if self._machine.launch_due:
             self._launch()
             return True
-        self._filling.arrange()
+        self._machine.arrange()
         generation = self._positions.generation
-        if not _done(self._flight.written, PATIENCE_SECONDS):
-            self._wait_paused(self._flight.written)
+        if self._written is not None and not _done(self._written, PAUSE_AFTER_SECONDS):
+            self._wait_paused(self._written)
         self._land()
         return self._positions.generation == generation and not self._stop.is_set()
 
     def _wait_paused(self, written: Future[Written]) -> None:
-        generation = self._positions.generation
-        places = self._positions.reading()
-        self._source.pause(places)
+        self._source.pause(self._machine.pause())
         metrics.PAUSED.set(1)
-        while not _done(written, 0) and not self._stop.is_set():
-            if self._source.poll(1, WHILE_IDLE_SECONDS):
-                # A paused partition delivers nothing; should it, the ledger knows what was lost.
-                self._start_again("a message came while paused")
-            if self._positions.generation != generation:
-                break
-        else:
-            self._source.resume(places)
+        while self._machine.paused and not _done(written, 0) and not self._stop.is_set():
+            for message in self._source.poll(1, POLL_WHILE_IDLE_SECONDS):
+                # Paused partitions deliver nothing. If one does, the ledger knows where to go on.
+                self._act(self._machine.take(message, self._window), message)
+        self._source.resume(self._machine.resume())
         metrics.PAUSED.set(0)
 
     def _claim(self) -> None:
-        """Ask the ledger from where to read each assigned partition, and start there."""
-        places = self._positions.assigned or []
-        went_back = self._positions.went_back
+        """Ask the ledger from which offset to read each assigned partition, and start there."""
         generation = self._positions.generation
         try:
-            ids = self._source.topic_ids({topic for topic, _ in places})
-            marks = {place: self._source.watermarks(place) for place in places if place[0] in ids}
+            wanted = self._claimable()
         except Unreachable as error:
             logger.warning("waiting for Kafka: %s", error)
-            self._positions.let_go(1.0)
+            self._machine.release(time.monotonic() + CLAIM_AFTER_UNREACHABLE_SECONDS)
             return
-        wanted = {
-            TopicPartition(topic, ids[topic], n): (low, end if (topic, n) in went_back else None)
-            for (topic, n), (low, end) in marks.items()
-        }
         self._writer.proceed()
-        claims = self._database.submit(self._writer.claim, wanted)
-        while not _done(claims, WHILE_WRITING_SECONDS):
-            self._source.poll(1, WHILE_WRITING_SECONDS)  # nothing is read now: only callbacks run
+        claims: Future[list[Claim]] = self._database.submit(self._writer.claim, wanted)
+        while not _done(claims, POLL_WHILE_WRITING_SECONDS):
+            self._source.poll(1, POLL_WHILE_WRITING_SECONDS)  # reads nothing: runs the callbacks
             if self._positions.generation != generation or self._stop.is_set():
                 self._writer.abandon()
         if self._positions.generation != generation or self._stop.is_set():
             return
-        self._positions.hold(claims.result(), self._policy.tolerance)
-        # What was launched before may have come to nothing, and its keys with it.
-        self._known = BoundedCache()
-        self._filling = self._new_batch()
+        self._machine.grant(claims.result(), time.monotonic())
         self._source.start(self._positions.expected())
         self._source.pause(self._positions.halted())
-        self._last_message = time.monotonic()
-        metrics.PARTITIONS.set(len(self._positions.held))
-        logger.info("reading %d partitions", len(self._positions.held))
+        metrics.PARTITIONS.set(len(self._positions.claimed))
+        logger.info("reading %d partitions", len(self._positions.claimed))
 
-    def _on_assigned(self, places: list[Place]) -> None:
-        self._filling = self._new_batch()
-        self._positions.assign(places)
+    def _claimable(self) -> dict[TopicPartition, tuple[int, int | None]]:
+        """The assigned partitions that exist, as RetryingWriter.claim() wants them. Raises
+        Unreachable."""
+        partitions = self._positions.assigned or []
+        ids = self._source.topic_ids({topic for topic, _ in partitions})
+        marks = {each: self._source.watermarks(each) for each in partitions if each[0] in ids}
+        return {
+            TopicPartition(topic, ids[topic], number): (
+                low,
+                end if (topic, number) in self._positions.suspects else None,
+            )
+            for (topic, number), (low, end) in marks.items()
+        }
+
+    def _on_assigned(self, partitions: list[KafkaPartition]) -> None:
+        self._machine.assign(partitions, time.monotonic())
 
     def _on_revoked(self) -> None:
-        """Still ours: write and commit what is in hand, unless the database is away."""
+        """Still ours: write and commit what was read, unless the database is not available."""
         self._hand_over()
-        self._filling = self._new_batch()
-        self._positions.revoke()
+        self._machine.revoke()
 
     def _on_lost(self) -> None:
-        """Not ours any more: what is in hand would be refused."""
+        """Not ours any more: the database would refuse what was read."""
         self._writer.abandon()
-        self._filling = self._new_batch()
-        self._positions.revoke()
+        self._machine.revoke()
 
     def _hand_over(self) -> None:
-        """Write what is in hand within HAND_OVER_SECONDS, or leave it to whoever reads it next."""
+        """Write what was read within HAND_OVER_SECONDS. Otherwise the next consumer reads it
+        again."""
         until = time.monotonic() + HAND_OVER_SECONDS
         for _ in range(2):
-            if self._flight is not None:
-                if not _done(self._flight.written, max(0.0, until - time.monotonic())):
+            if self._written is not None:
+                if not _done(self._written, max(0.0, until - time.monotonic())):
                     self._writer.abandon()
                     break
                 self._land()
-            if self._filling.messages:
+            if self._machine.launch_due:
                 self._launch()
 
-    def _start_again(self, why: str, after: float = 0.0) -> None:
-        """Drop what is in hand and claim anew; the ledger knows where to go on."""
-        logger.warning("starting again from the ledger: %s", why)
+    def _claim_anew(self, why: str) -> None:
+        """Forget what is not written and claim again: the ledger knows where to go on."""
+        self._machine.release(time.monotonic())
+        self._stop_reading(why)
+
+    def _stop_reading(self, why: str) -> None:
+        logger.warning("claiming all partitions anew: %s", why)
         self._writer.abandon()
-        self._filling = self._new_batch()
         self._source.start({})
-        self._positions.let_go(after)
 
-    def _new_batch(self) -> Batch:
-        return Batch(self._policy.limits, self._policy.decode, self._known)
-
-    def _note(self, job: Callable[[Connection], object]) -> None:
+    def _record(self, job: Callable[[Connection], object]) -> None:
         self._database.submit(self._writer.note, job)
 
     def _idle_long_enough(self) -> bool:
-        limit = self._policy.until_idle
-        if limit is None or self._flight is not None or self._filling.messages:
-            return False
-        return self._positions.settled and time.monotonic() - self._last_message >= limit
+        limit, since = self._policy.until_idle, self._machine.idle_since()
+        return limit is not None and since is not None and time.monotonic() - since >= limit
 
 
 def _done(future: Future[T], seconds: float) -> bool:
-    """Whether a future is done, waiting up to so many seconds for it."""
+    """Whether a future is done, waiting up to this many seconds for it."""
     try:
         future.exception(seconds)
     except TimeoutError:

@@ -1,51 +1,54 @@
-"""Which partitions are ours, and which offset comes next in each."""
+"""The partitions that the group assigned, those that the ledger let us claim, and the offset that
+comes next in each. Pure: the time is passed in, in seconds."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ingest.consumer.breaker import Breaker, Tolerance
-from ingest.source.kafka import Place
-from ingest.source.message import TopicPartition
-from ingest.store.ledger import Claim
+from ingest.source.message import KafkaPartition
+from ingest.store.claim import Claim
 
 
 @dataclass(slots=True)
-class Held:
-    """A partition that we may write. fresh: nothing was read since it was claimed; halted: why
-    its reading has stopped."""
+class ClaimedPartition:
+    """A partition that we may write. expected: its next offset. read: a message was taken since
+    the claim. halted: why its reading has stopped."""
 
     claim: Claim
     expected: int
     breaker: Breaker
-    fresh: bool = True
+    read: bool = False
     halted: str | None = None
 
 
 @dataclass(slots=True)
 class Positions:
-    """The state of the group membership. generation changes whenever what is held changes."""
+    """First the group assigns partitions, then the ledger lets us claim them.
 
-    held: dict[Place, Held] = field(default_factory=dict)
-    assigned: list[Place] | None = None
+    assigned: None before the group has assigned any, and after it has revoked them. claim_at: when
+    to claim; None if that is done or there is nothing to claim. generation: changes whenever
+    `claimed` changes. suspects: partitions whose log may have been truncated.
+    """
+
+    claimed: dict[KafkaPartition, ClaimedPartition] = field(default_factory=dict)
+    assigned: list[KafkaPartition] | None = None
     claim_at: float | None = None
     generation: int = 0
-    # Where an offset came again that had been read: the log may have been cut.
-    went_back: set[Place] = field(default_factory=set)
+    suspects: set[KafkaPartition] = field(default_factory=set)
 
-    def assign(self, places: list[Place]) -> None:
-        """The group gave us these; they are held once claimed."""
-        self.held = {}
-        self.assigned = places
-        self.claim_at = time.monotonic()
+    def assign(self, partitions: list[KafkaPartition], now: float) -> None:
+        """The group assigned these. They are due to be claimed."""
+        self.claimed = {}
+        self.assigned = partitions
+        self.claim_at = now
         self.generation += 1
 
-    def hold(self, claims: Iterable[Claim], tolerance: Tolerance) -> None:
-        """The ledger gave us these."""
-        self.held = {
-            place_of(claim.source): Held(
+    def grant(self, claims: Iterable[Claim], tolerance: Tolerance) -> None:
+        """The ledger granted these claims."""
+        self.claimed = {
+            claim.source.kafka: ClaimedPartition(
                 claim,
                 claim.next_offset,
                 Breaker(tolerance),
@@ -54,42 +57,36 @@ class Positions:
             for claim in claims
         }
         self.claim_at = None
-        self.went_back = set()
+        self.suspects = set()
         self.generation += 1
 
     def revoke(self) -> None:
-        """The group took everything."""
-        self.held, self.assigned, self.claim_at = {}, None, None
+        """The group took everything away."""
+        self.claimed, self.assigned, self.claim_at = {}, None, None
         self.generation += 1
 
-    def let_go(self, seconds: float) -> None:
-        """Hold nothing, and claim what is assigned again in so many seconds."""
-        self.held = {}
-        self.claim_at = None if self.assigned is None else time.monotonic() + seconds
+    def release(self, claim_at: float) -> None:
+        """Give up all claims, and claim what is assigned anew at this time."""
+        self.claimed = {}
+        self.claim_at = None if self.assigned is None else claim_at
         self.generation += 1
 
-    @property
-    def claim_due(self) -> bool:
-        return self.claim_at is not None and time.monotonic() >= self.claim_at
+    def claim_due(self, now: float) -> bool:
+        return self.claim_at is not None and now >= self.claim_at
 
     @property
     def settled(self) -> bool:
-        """Whether the group has told us what is ours, and the ledger from where to read it."""
+        """All that the group assigned is claimed."""
         return self.assigned is not None and self.claim_at is None
 
-    def reading(self) -> list[Place]:
-        """The partitions that are not halted."""
-        return [place for place, held in self.held.items() if held.halted is None]
+    def reading(self) -> list[KafkaPartition]:
+        """The claimed partitions that are not halted."""
+        return [name for name, each in self.claimed.items() if each.halted is None]
 
-    def halted(self) -> dict[Place, Held]:
-        """The partitions that are."""
-        return {place: held for place, held in self.held.items() if held.halted is not None}
+    def halted(self) -> dict[KafkaPartition, ClaimedPartition]:
+        """The claimed partitions that are halted."""
+        return {name: each for name, each in self.claimed.items() if each.halted is not None}
 
-    def expected(self) -> dict[Place, int]:
-        """The next offset of each partition."""
-        return {place: held.expected for place, held in self.held.items()}
-
-
-def place_of(source: TopicPartition) -> Place:
-    """Topic and number of a partition, whatever the topic's id."""
-    return source.topic, source.partition
+    def expected(self) -> dict[KafkaPartition, int]:
+        """The next offset of each claimed partition."""
+        return {name: each.expected for name, each in self.claimed.items()}

@@ -1,4 +1,4 @@
-"""What a run of the consumer has done: in its totals, and as Prometheus metrics."""
+"""Counts what a run of the consumer did: in its totals, and as Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ingest.store.transaction import Written
 
 @dataclass(slots=True)
 class Totals:
-    """What one run did, in messages. active_seconds and cpu_seconds: from the first message read
-    to the last one written, of the clock and of this process. halted: the partitions that were
-    not read to their end because they bring too much that is bad."""
+    """The counts of one run, in messages. active_seconds, cpu_seconds: wall clock and CPU time of
+    this process from the first message read to the last batch written. halted: the partitions that
+    were not read to their end because too many messages are bad."""
 
     read: int = 0
     stored: int = 0
@@ -29,14 +29,14 @@ class Totals:
 
 
 class Meter:
-    """Fills in the totals, and Prometheus' metrics with them."""
+    """Updates the totals and the metrics."""
 
     def __init__(self) -> None:
         self.totals = Totals()
         self._began: tuple[float, float] | None = None
 
     def begin(self) -> None:
-        """The first message was read, or one after it."""
+        """Messages were read. The first call starts the clocks."""
         if self._began is None:
             self._began = (time.monotonic(), time.process_time())
 

@@ -1,6 +1,6 @@
-"""One message into a record, or into a named reason why not. Pure: no input or output.
+"""Decodes one message into a record, or into the reason why it is bad. Pure.
 
-The snapshot is never parsed here beyond a check of its syntax: it stays the bytes that came.
+The snapshot is not parsed, only its syntax is checked: it stays the bytes that came.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Reason(StrEnum):
 
 
 class Rejected(Exception):
-    """The message breaks the contract. detail: a sentence without contents of the document."""
+    """The message breaks the contract. detail: a sentence without content of the document."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(detail)
@@ -82,20 +82,20 @@ _TIME = re.compile(
 _BRACE = ord("{")
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - compared with naive UTC
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
-# What nearly every time looks like: 2025-07-03T11:42:48 or 2025-07-03T11:42:48.510186035. At most
-# so long, with these separators, fromisoformat() alone tells right from wrong.
+# Nearly all times are 2025-07-03T11:42:48 or 2025-07-03T11:42:48.510186035. Up to this length and
+# with these separators, fromisoformat() accepts exactly the right ones.
 LONGEST_PLAIN = 29
 
 
-# Decoding with the declarations of envelopes already given.
+# decode() with the declared envelopes bound.
 Decode = Callable[[Message, Window], Record]
 
 
 def decode(message: Message, window: Window, shapes: Shapes = CONTRACT) -> Record:
-    """The record that a message carries. shapes: topics whose envelopes are not the contract's.
+    """The record of a message. shapes: the envelopes of topics that differ from the contract.
 
-    Raises Rejected with the first rule that the message breaks, and Expired where it breaks none
-    but is older than the window. Never raises anything else, whatever the bytes.
+    Raises Rejected with the first rule that the message breaks, and Expired if it breaks none but
+    is older than the window. Raises nothing else, whatever the bytes.
     """
     entity = BY_TOPIC.get(message.topic)
     if entity is None:
@@ -136,9 +136,9 @@ def decode(message: Message, window: Window, shapes: Shapes = CONTRACT) -> Recor
 
 
 def moment(text: str) -> int:
-    """Microseconds since the epoch of an ISO 8601 time, UTC where it names no offset.
+    """Microseconds since the epoch of an ISO 8601 time; UTC if it has no offset.
 
-    Digits beyond the sixth of a second's fraction are cut off. Raises Rejected.
+    A fraction of a second is truncated to six digits. Raises Rejected.
     """
     plain = (
         len(text) <= LONGEST_PLAIN
@@ -151,7 +151,7 @@ def moment(text: str) -> int:
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError as error:
-        raise Rejected(Reason.BAD_TIME, f"updatedAt is no real time: {error}") from None
+        raise Rejected(Reason.BAD_TIME, f"updatedAt is not a valid time: {error}") from None
     since = parsed - (_EPOCH if parsed.tzinfo is None else _EPOCH_UTC)
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
@@ -168,7 +168,7 @@ def _envelope(value: bytes, shape: Shape | None) -> Envelope:
 
 
 def _snapshot(raw: Raw | UnsetType, kind: int, message: bytes) -> bytes | memoryview:
-    """The snapshot as a view into the message: nothing is copied, unless it has a NUL character."""
+    """The snapshot as a view of the message, without a copy unless it has a NUL character."""
     if raw is not UNSET:
         data = memoryview(raw)
         if data[0] == _BRACE:
@@ -183,7 +183,7 @@ def _snapshot(raw: Raw | UnsetType, kind: int, message: bytes) -> bytes | memory
 
 
 def _may_be_deep(message: bytes) -> bool:
-    """False only where there are not brackets enough. Cheap: this is asked of every message."""
+    """False if there are too few brackets. Cheap: it is called for every message."""
     if len(message) <= 2 * MAX_NESTING:
         return False
     return len(message) - len(message.translate(None, b"{[")) > MAX_NESTING

@@ -1,4 +1,4 @@
-"""What surrounds a snapshot in a message: the contract's fields, or others by declaration. Pure."""
+"""The envelope of a snapshot: the contract's fields, or declared ones. Pure."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ _TYPES = get_type_hints(Envelope, include_extras=True)
 
 
 class ShapeError(ValueError):
-    """A declaration of envelopes that cannot be used."""
+    """A declaration of envelopes is wrong."""
 
 
 class Shape:
-    """Where the fields of one topic's envelopes are.
+    """The positions of the fields in one topic's envelopes.
 
-    places: the contract's field names, each with a field name or a JSON pointer; fields that are
-    not named are where the contract has them. The empty pointer is the whole message.
+    places: the contract's field names, each with a field name or a JSON pointer. Fields that are
+    not listed are where the contract has them. The empty pointer is the whole message.
     """
 
     def __init__(self, places: Mapping[str, str]) -> None:
         unknown = sorted(set(places) - set(_FIELDS))
         if unknown:
-            raise ShapeError(f"{unknown[0]!r} is no field of the envelope: {', '.join(_FIELDS)}")
+            raise ShapeError(f"{unknown[0]!r} is not a field of the envelope: {', '.join(_FIELDS)}")
         self._pointers = {name: _pointer(places.get(name, name)) for name in _FIELDS}
         self._names = [_FIELDS[name].name for name in _FIELDS]
         wanted = [
@@ -62,7 +62,7 @@ class Shape:
     def read(self, value: bytes) -> Envelope:
         """The envelope of one message.
 
-        Raises msgspec.ValidationError naming what is missing or wrong, msgspec.DecodeError,
+        Raises msgspec.ValidationError that names the missing or wrong field, msgspec.DecodeError,
         RecursionError.
         """
         found = zip(self._names, self._lookup(value), strict=True)
@@ -79,7 +79,7 @@ CONTRACT: Shapes = {}
 
 
 def shapes(text: bytes) -> Shapes:
-    """Declarations from JSON text: topics, each with its fields' places. Raises ShapeError."""
+    """Declarations from JSON text: topics, each with the places of fields. Raises ShapeError."""
     try:
         declared = msgspec.json.decode(text, type=dict[str, dict[str, str]])
     except msgspec.MsgspecError as error:
@@ -91,7 +91,7 @@ def shapes(text: bytes) -> Shapes:
 
 
 def _pointer(place: str) -> str:
-    """A plain field name as a pointer."""
+    """A field name as a pointer; a pointer stays as it is."""
     if not place or place.startswith("/"):
         return place
     return "/" + place.replace("~", "~0").replace("/", "~1")

@@ -6,28 +6,36 @@ import msgspec
 
 CUT = "#"
 
+# Topic and number of a partition, whatever the topic's id.
+KafkaPartition = tuple[str, int]
+
 
 class TopicPartition(msgspec.Struct, frozen=True, order=True):
     """One partition of a topic as it exists now. topic_id tells it from an earlier topic of the
-    same name; empty where the broker does not know topic ids."""
+    same name; empty if the broker has no topic ids."""
 
     topic: str
     topic_id: str
     partition: int
 
     @property
+    def kafka(self) -> KafkaPartition:
+        """The partition as Kafka names it."""
+        return self.topic, self.partition
+
+    @property
     def broker_id(self) -> str:
-        """The id as the broker knows it, without our count of the times its log was cut."""
+        """The topic's id at the broker: without our count of truncations."""
         return self.topic_id.partition(CUT)[0]
 
     def after_cut(self) -> TopicPartition:
-        """The same partition once its log was cut back: its offsets begin to count anew."""
+        """The same partition after its log was truncated: its offsets count anew."""
         cuts = int(self.topic_id.partition(CUT)[2] or 1)
         return TopicPartition(self.topic, f"{self.broker_id}{CUT}{cuts + 1}", self.partition)
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """One message, byte for byte. timestamp: milliseconds since the epoch, or -1 if unknown."""
+    """One message, byte for byte. timestamp: milliseconds since the epoch; -1: not known."""
 
     topic: str
     partition: int

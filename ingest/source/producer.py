@@ -1,4 +1,4 @@
-"""Produces to Kafka as a careful service does: idempotent, acknowledged by all, compressed."""
+"""Produces to Kafka: idempotent, acknowledged by all replicas, compressed."""
 
 from collections.abc import Iterable, Mapping
 from time import monotonic
@@ -28,7 +28,7 @@ class ProducerError(Exception):
 class Producer:
     """Sends without waiting; counts what the broker confirmed and what it refused.
 
-    settings: librdkafka's, with `bootstrap.servers`; they win over those made here.
+    settings: librdkafka's, with `bootstrap.servers`. They override the defaults here.
     """
 
     def __init__(self, settings: Mapping[str, str | int | float | bool]) -> None:
@@ -40,7 +40,7 @@ class Producer:
         self.first_error: str | None = None
 
     def send(self, topic: str, key: bytes, value: bytes) -> None:
-        """Hand a message over; waits only while the local queue is full."""
+        """Queue a message. Waits only while the local queue is full."""
         while True:
             try:
                 self._client.produce(topic, value, key, on_delivery=self._confirm)
@@ -51,17 +51,17 @@ class Producer:
         self._client.poll(0)
 
     def wait(self, seconds: float) -> None:
-        """Let time pass while confirmations are taken in."""
+        """Wait, and process confirmations meanwhile."""
         until = monotonic() + seconds
         while (left := until - monotonic()) > 0:
             self._client.poll(left)
 
     def flush(self, seconds: float = 60.0) -> int:
-        """Wait for the confirmations that are missing; gives how many still are."""
+        """Wait for outstanding confirmations. Returns how many are still missing."""
         return self._client.flush(seconds)
 
     def create_topics(self, names: Iterable[str], partitions: int) -> list[str]:
-        """Make those of the topics that are missing, with the broker's replication; gives them.
+        """Create the missing topics, with the broker's replication factor, and return them.
 
         Raises ProducerError.
         """
@@ -78,9 +78,9 @@ class Producer:
             try:
                 future.result(_TIMEOUT)
             except KafkaException as error:
-                # Somebody else may make the same topic at this moment.
+                # Another client may create the same topic at this moment.
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise ProducerError(f"topics not made: {error.args[0].str()}") from None
+                    raise ProducerError(f"topics not created: {error.args[0].str()}") from None
         return missing
 
     def _confirm(self, error: KafkaError | None, _: Message) -> None:

@@ -1,4 +1,4 @@
-"""A log that repeats itself, thinned out."""
+"""Throttles a log that repeats itself."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _NUMBERS = re.compile(r"\d+")
 
 
 class ThrottledLog(logging.Filter):
-    """Lets a message through once in a while; messages that differ in numbers only are the same."""
+    """Passes a message once in EVERY_SECONDS; messages that differ only in numbers are the same."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._said: dict[str, float] = {}
+        self._passed: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = _NUMBERS.sub("#", record.getMessage())
         now = time.monotonic()
-        if now - self._said.get(text, -EVERY_SECONDS) < EVERY_SECONDS:
+        if now - self._passed.get(text, -EVERY_SECONDS) < EVERY_SECONDS:
             return False
-        if len(self._said) >= 1_000:
-            self._said.clear()
-        self._said[text] = now
+        if len(self._passed) >= 1_000:
+            self._passed.clear()
+        self._passed[text] = now
         return True

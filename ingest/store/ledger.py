@@ -14,6 +14,7 @@ import psycopg
 
 from ingest.source.message import CUT, TopicPartition
 from ingest.store.batch import Gap
+from ingest.store.claim import Claim
 
 logger = logging.getLogger(__name__)
 
@@ -22,20 +23,6 @@ Connection = psycopg.Connection[tuple[object, ...]]
 
 class Fenced(Exception):
     """Another consumer has claimed or advanced one of these partitions since."""
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The right to write one partition from next_offset on. resume_until: bad messages before
-    this offset go to quarantine whatever the limits are. reread_until: the quarantine has messages
-    from next_offset up to here, because the partition is read again; 0 if it has none."""
-
-    source: TopicPartition
-    epoch: int
-    next_offset: int
-    resume_until: int
-    halted: bool
-    reread_until: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from ingest.source.guess_day import guess_day
 from ingest.source.message import Message, TopicPartition
 from ingest.store import headers
 from ingest.store.batch import Progress, Reject
-from ingest.store.ledger import Claim, Connection
+from ingest.store.claim import Claim
+from ingest.store.ledger import Connection
 
 FIRST_PAUSE_SECONDS = 60
 

@@ -155,7 +155,7 @@ def test_no_group_of_another_broker_is_forgotten(
     consumer = Consumer({**apache.client(), "group.id": group})
     consumer.commit(offsets=[committed], asynchronous=False)
     consumer.close()
-    monkeypatch.setattr(kafka, "PATIENCE_SESSIONS", 0)
+    monkeypatch.setattr(kafka, "STUCK_AFTER_SESSIONS", 0)
     source = kafka.Source(
         *(apache.bootstrap_servers(), group, ["missing"], {}),
         *(lambda _: None, lambda: None, lambda: None),

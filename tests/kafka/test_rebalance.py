@@ -83,7 +83,7 @@ def test_frozen_between_the_rows_of_a_write(
             running.freeze()
 
     other = taken_over(consumers, database, feed, freeze)
-    assert "frozen" in other.said()
+    assert "froze during a write" in other.said()
 
 
 def taken_over(

@@ -1,10 +1,10 @@
-"""Whether what was seen of a halted partition is good enough to go on."""
+"""Whether a sample of a halted partition is good enough to read on."""
 
 from __future__ import annotations
 
 import pytest
 
-from ingest.consumer.background import cause_gone
+from ingest.consumer.background import sample_is_good
 from ingest.consumer.breaker import Tolerance
 from tests.messages import EXPIRED, WINDOW, message, value
 
@@ -25,4 +25,4 @@ def test_fewer_bad_than_tolerated_and_some_there(pattern: str, gone: bool) -> No
     """Good (.), bad (x) and expired (e) messages; half may be bad, but not quite."""
     bodies = {".": value(), "x": b"bad", "e": EXPIRED}
     messages = [message(bodies[each], offset) for offset, each in enumerate(pattern)]
-    assert cause_gone(messages, WINDOW, Tolerance(100, 0.5, 1_000)) is gone
+    assert sample_is_good(messages, WINDOW, Tolerance(100, 0.5, 1_000)) is gone

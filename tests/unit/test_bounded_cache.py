@@ -1,11 +1,11 @@
-"""A memory that is bounded."""
+"""A cache of bounded size."""
 
 from __future__ import annotations
 
 from ingest.consumer.key_cache import BoundedCache
 
 
-def test_it_remembers_the_last_so_many_and_at_most_twice_as_many() -> None:
+def test_it_keeps_the_last_names_and_at_most_twice_as_many() -> None:
     memory: BoundedCache[int] = BoundedCache(10)
     for number in range(100):
         memory.update({str(number): number})
@@ -14,8 +14,8 @@ def test_it_remembers_the_last_so_many_and_at_most_twice_as_many() -> None:
     assert memory.get("0") is None
 
 
-def test_what_was_told_last_counts() -> None:
+def test_the_last_value_counts() -> None:
     memory: BoundedCache[int] = BoundedCache(2)
-    for told in ({"a": 1, "b": 1}, {"a": 2}):
-        memory.update(told)
+    for values in ({"a": 1, "b": 1}, {"a": 2}):
+        memory.update(values)
     assert (memory.get("a"), memory.get("b")) == (2, 1)

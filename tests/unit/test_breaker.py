@@ -35,16 +35,6 @@ def test_the_window_slides() -> None:
     assert after("." * 100 + "x.x.x.x.x") == "5 of the last 10 messages are bad"
 
 
-def test_reset_forgets() -> None:
-    breaker = Breaker(TOLERANCE)
-    for _ in range(5):
-        breaker.note(True)
-    breaker.reset()
-    assert breaker.tripped() is None
-    breaker.note(True)
-    assert breaker.tripped() is None
-
-
 @given(st.lists(st.booleans(), max_size=60), st.integers(1, 8), st.integers(1, 20))
 def test_it_says_what_counting_says(bad: list[bool], consecutive: int, window: int) -> None:
     breaker = Breaker(Tolerance(consecutive, 0.4, window))

@@ -97,7 +97,7 @@ def test_what_breaks_a_rule_is_named(changed: dict[str, Any], told: str) -> None
     [
         (b"[]", "Expected `object`"),
         (b'{"no-such-topic":{}}', "no entity is declared for topic 'no-such-topic'"),
-        (json.dumps({TOPIC: {"version_no": "v"}}).encode(), "'version_no' is no field"),
+        (json.dumps({TOPIC: {"version_no": "v"}}).encode(), "'version_no' is not a field"),
     ],
 )
 def test_a_wrong_declaration_is_refused(text: bytes, told: str) -> None:

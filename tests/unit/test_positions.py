@@ -1,82 +1,81 @@
-"""What is held between the group's word and the ledger's."""
+"""The partitions of a consumer between the group's assignment and the ledger's claims."""
 
 from __future__ import annotations
 
 from ingest.consumer.breaker import Tolerance
-from ingest.consumer.positions import Positions, place_of
+from ingest.consumer.positions import Positions
 from ingest.source.message import TopicPartition
-from ingest.store.ledger import Claim
+from ingest.store.claim import Claim
 
 TOLERANCE = Tolerance(5, 0.5, 10)
 ONE, TWO = TopicPartition("a", "id", 0), TopicPartition("a", "id", 1)
 
 
-def held(*halted: TopicPartition) -> Positions:
+def claimed(*halted: TopicPartition) -> Positions:
     positions = Positions()
-    positions.assign([place_of(ONE), place_of(TWO)])
+    positions.assign([ONE.kafka, TWO.kafka], 0)
     claims = [Claim(each, 1, 10 + each.partition, 0, each in halted) for each in (ONE, TWO)]
-    positions.hold(claims, TOLERANCE)
+    positions.grant(claims, TOLERANCE)
     return positions
 
 
-def test_nothing_is_settled_before_the_group_has_spoken() -> None:
+def test_nothing_is_settled_before_the_group_has_assigned() -> None:
     positions = Positions()
     assert not positions.settled
-    assert not positions.claim_due
+    assert not positions.claim_due(1e9)
 
 
-def test_what_is_assigned_is_claimed_at_once_and_then_settled() -> None:
+def test_what_is_assigned_is_due_at_once_and_settled_once_claimed() -> None:
     positions = Positions()
-    positions.assign([place_of(ONE)])
-    assert positions.claim_due
+    positions.assign([ONE.kafka], 5)
+    assert positions.claim_due(5)
     assert not positions.settled
-    positions.hold([Claim(ONE, 1, 10, 0, False)], TOLERANCE)
-    assert not positions.claim_due
+    positions.grant([Claim(ONE, 1, 10, 0, False)], TOLERANCE)
+    assert not positions.claim_due(1e9)
     assert positions.settled
-    assert positions.expected() == {place_of(ONE): 10}
+    assert positions.expected() == {ONE.kafka: 10}
 
 
 def test_no_partitions_are_settled_too() -> None:
     positions = Positions()
-    positions.assign([])
-    positions.hold([], TOLERANCE)
+    positions.assign([], 0)
+    positions.grant([], TOLERANCE)
     assert positions.settled
 
 
-def test_a_partition_that_was_halted_is_held_but_not_read() -> None:
-    positions = held(TWO)
-    assert positions.reading() == [place_of(ONE)]
-    assert [*positions.halted()] == [place_of(TWO)]
-    assert positions.expected() == {place_of(ONE): 10, place_of(TWO): 11}
+def test_a_partition_that_was_halted_is_claimed_but_not_read() -> None:
+    positions = claimed(TWO)
+    assert positions.reading() == [ONE.kafka]
+    assert [*positions.halted()] == [TWO.kafka]
+    assert positions.expected() == {ONE.kafka: 10, TWO.kafka: 11}
 
 
-def test_what_was_let_go_is_claimed_again_after_a_while() -> None:
-    positions = held()
-    positions.let_go(60)
-    assert positions.held == {}
-    assert not positions.claim_due
+def test_what_was_released_is_due_at_its_time() -> None:
+    positions = claimed()
+    positions.release(60)
+    assert positions.claimed == {}
+    assert not positions.claim_due(59)
     assert not positions.settled
-    positions.let_go(0)
-    assert positions.claim_due
+    assert positions.claim_due(60)
 
 
-def test_what_was_revoked_is_not_claimed_again() -> None:
-    positions = held()
+def test_what_was_revoked_is_not_due() -> None:
+    positions = claimed()
     positions.revoke()
-    assert positions.held == {}
-    positions.let_go(0)
-    assert not positions.claim_due
+    assert positions.claimed == {}
+    positions.release(0)
+    assert not positions.claim_due(1e9)
 
 
-def test_every_change_of_what_is_held_is_another_generation() -> None:
+def test_every_change_of_the_claims_is_another_generation() -> None:
     positions = Positions()
-    seen = {positions.generation}
+    generations = {positions.generation}
     for change in (
-        lambda: positions.assign([place_of(ONE)]),
-        lambda: positions.hold([], TOLERANCE),
-        lambda: positions.let_go(0),
+        lambda: positions.assign([ONE.kafka], 0),
+        lambda: positions.grant([], TOLERANCE),
+        lambda: positions.release(0),
         positions.revoke,
     ):
         change()
-        assert positions.generation not in seen
-        seen.add(positions.generation)
+        assert positions.generation not in generations
+        generations.add(positions.generation)

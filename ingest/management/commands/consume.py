@@ -1,4 +1,4 @@
-"""`manage.py consume`: the way of messages from Kafka into the tables."""
+"""`manage.py consume`: reads messages from Kafka and stores them."""
 
 from __future__ import annotations
 
@@ -34,36 +34,37 @@ from ingest.store.window import current
 
 logger = logging.getLogger(__name__)
 
-# The thread that writes wakes up thousands of times a second, for moments. At Python's default of
-# 5 ms the one that decodes would let it wait, and the database with it.
-SWITCH_SECONDS = 0.0002
-# Messages make no cycles: looking for them every 700 objects, as Python does, finds nothing.
-GARBAGE_EVERY = 50_000
+# The writing thread wakes up thousands of times a second for a moment. With Python's default of
+# 5 ms it would wait for the decoding thread, and the database would wait for it.
+SWITCH_INTERVAL_SECONDS = 0.0002
+# Messages form no reference cycles: Python's collections, every 700 objects, would find nothing.
+GARBAGE_COLLECTION_OBJECTS = 50_000
 
 
 class Command(BaseCommand):
-    help = "Consume the topics and store every version; stops cleanly on SIGTERM and Ctrl-C."
+    help = "Read the topics and store every version. Stops cleanly on SIGTERM and Ctrl-C."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add("--topics", type=_topics, default=tuple(BY_TOPIC),
-            help="comma-separated; default: all, live and migration")  # fmt: skip
+            help="comma-separated topics (default: all, live and migration)")  # fmt: skip
         add("--group", default=settings.ANNALS.consumer_group,
             help="consumer group (default: %(default)s)")  # fmt: skip
         add("--until-idle", type=float, metavar="SECONDS",
-            help="exit once nothing came for so long and all is committed")  # fmt: skip
-        add("--json", action="store_true", help="a summary line on stdout at the end")
+            help="exit after this many seconds without a message, with everything stored "
+            "(default: run until stopped)")  # fmt: skip
+        add("--json", action="store_true", help="print a summary as one line of JSON at the end")
         add("--metrics-port", type=int,
-            help="serve Prometheus metrics on this port (default: do not)")  # fmt: skip
+            help="serve Prometheus metrics on this port (default: none)")  # fmt: skip
 
     def handle(self, **options: Any) -> None:
         if options["metrics_port"] is not None:
             start_http_server(options["metrics_port"])
         consumer = build(options["topics"], options["group"], options["until_idle"])
-        sys.setswitchinterval(SWITCH_SECONDS)
-        gc.freeze()  # what stands now stays: no need to look through it again and again
-        gc.set_threshold(GARBAGE_EVERY)
+        sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+        gc.freeze()  # what exists now stays: no collection needs to examine it
+        gc.set_threshold(GARBAGE_COLLECTION_OBJECTS)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: consumer.stop())
         began = time.monotonic()
@@ -72,7 +73,7 @@ class Command(BaseCommand):
         summary = {**asdict(totals), "seconds": seconds, "peak_mb": _peak_mb()}
         if totals.halted:
             logger.warning(
-                "halted and not read to the end: %s; see `quarantine list`",
+                "halted, not read to the end: %s; see `manage.py quarantine list`",
                 ", ".join(totals.halted),
             )
         if options["json"]:
@@ -85,7 +86,7 @@ class Command(BaseCommand):
 
 
 def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Consumer:
-    """A consumer as the settings say."""
+    """A consumer with the settings of this process."""
     annals = settings.ANNALS
     tolerance = Tolerance(annals.max_bad_in_a_row, annals.max_bad_ratio, annals.bad_window_messages)
     policy = Policy(
@@ -111,7 +112,7 @@ def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Cons
 
 
 def decoding() -> Decode:
-    """Decoding as ANNALS_ENVELOPES_FILE declares it."""
+    """decode(), with the envelopes that ANNALS_ENVELOPES_FILE declares."""
     path = settings.ANNALS.envelopes_file
     if path is None:
         return decode
@@ -123,7 +124,7 @@ def decoding() -> Decode:
 
 
 def brokers() -> tuple[str, dict[str, str]]:
-    """Where Kafka is, and the librdkafka settings given by the environment."""
+    """The bootstrap servers, and the librdkafka settings from the environment."""
     given = dict(settings.KAFKA)
     bootstrap = given.pop("bootstrap.servers", None)
     if not bootstrap:
@@ -132,8 +133,8 @@ def brokers() -> tuple[str, dict[str, str]]:
 
 
 def _peak_mb() -> int:
-    """The most memory that this process has had resident. Not ru_maxrss: on Linux that counts
-    what the parent had when it started us."""
+    """The peak of this process's resident memory. Not ru_maxrss: on Linux that includes the
+    parent's memory at the start."""
     status = Path("/proc/self/status")
     if status.exists():
         lines = status.read_text().splitlines()

@@ -1,0 +1,491 @@
+"""The consumer's decisions, explored at random: two consumers share three partitions and a ledger.
+
+The model plays Kafka, the group, the ledger and the database. It compares what each batch holds
+with the log, offset by offset.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from ingest.consumer.breaker import Tolerance
+from ingest.consumer.state_machine import CLAIM_AFTER_FENCED_SECONDS, StateMachine, Verdict
+from ingest.source.message import KafkaPartition, Message, TopicPartition
+from ingest.store.batch import GIANT_BYTES, Batch, Limits
+from ingest.store.claim import Claim
+from tests.messages import CHILD, TOPIC, WINDOW, message, value
+
+TOLERANCE = Tolerance(consecutive=3, ratio=0.7, window=8)
+LIMITS = Limits(rows=5, bytes=300_000)
+PARTITIONS: list[KafkaPartition] = [(TOPIC, 0), (TOPIC, 1), (CHILD, 0)]
+BODIES = {
+    "good": value(productInstanceId="a"),
+    "bad": b"bad",
+    "expired": value(productInstanceId="a", updatedAt="0001-01-01T00:00:00"),
+    "giant": value(productInstanceId="a", data={"text": "x" * GIANT_BYTES}),
+}
+HOLE = "hole"  # an offset without a message, as a transaction's marker has
+KINDS = st.sampled_from(["good", "good", "bad", "bad", "expired", "giant", HOLE])
+
+
+@dataclass
+class Entry:
+    """The ledger's row of one partition."""
+
+    epoch: int = 0
+    next: int = 0
+    resume_until: int = 0
+    halted: bool = False
+    read: int = 0
+
+
+@dataclass
+class Member:
+    """A consumer with the client that Kafka gave it. at: the offset that each partition is read
+    from; paused: those that are not delivered; bad: how many bad messages were taken in a row."""
+
+    machine: StateMachine = field(default_factory=lambda: StateMachine(LIMITS, TOLERANCE))
+    at: dict[KafkaPartition, int] = field(default_factory=dict)
+    paused: set[KafkaPartition] = field(default_factory=set)
+    bad: Counter[KafkaPartition] = field(default_factory=Counter)
+    written: int = 0
+
+    def stop_reading(self) -> None:
+        self.at, self.paused = {}, set()
+
+
+NUMBERS = st.integers(0, 1)
+
+
+def in_flight(member: Member) -> bool:
+    return member.machine.flight is not None
+
+
+def can_pause(member: Member) -> bool:
+    return in_flight(member) and bool(member.at) and not member.machine.paused
+
+
+def can_claim(member: Member) -> bool:
+    return member.machine.positions.claim_at is not None and not in_flight(member)
+
+
+def is_paused(member: Member) -> bool:
+    return bool(member.machine.paused)
+
+
+def can_launch(member: Member) -> bool:
+    return member.machine.launch_due
+
+
+def where(condition: Callable[[Member], bool]) -> Any:
+    """A precondition of a rule: it holds for a member."""
+    return precondition(lambda self: any(map(condition, self.members)))
+
+
+class Consumers(RuleBasedStateMachine):
+    """Rules are what may happen next. A rule asserts what must hold about what it did."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.now = 0.0
+        self.log: dict[KafkaPartition, list[str]] = {each: [] for each in PARTITIONS}
+        self.low = dict.fromkeys(PARTITIONS, 0)
+        self.ledger = {each: Entry() for each in PARTITIONS}
+        self.members = [Member(), Member()]
+        self.disturb((0, 1, 0), "lost", claimed=True)
+        for partition in PARTITIONS:
+            self.produce(partition, ["good", "bad", "good"])
+
+    # Kafka
+
+    @rule(partition=st.sampled_from(PARTITIONS), kinds=st.lists(KINDS, min_size=1, max_size=8))
+    def produce(self, partition: KafkaPartition, kinds: list[str]) -> None:
+        self.log[partition] += kinds
+
+    @rule(partition=st.sampled_from(PARTITIONS))
+    def a_wrong_release(self, partition: KafkaPartition) -> None:
+        self.log[partition] += ["bad"] * TOLERANCE.window + ["good"]
+
+    @rule(partition=st.sampled_from(PARTITIONS), share=st.sampled_from([0.1, 0.5, 1]))
+    def delete_records(self, partition: KafkaPartition, share: float) -> None:
+        """The broker deletes the oldest of what is still unread."""
+        start = max(self.low[partition], self.ledger[partition].next)
+        self.low[partition] = start + int((len(self.log[partition]) - start) * share * share)
+
+    # The group
+
+    @rule(
+        owners=st.tuples(*(NUMBERS for _ in PARTITIONS)),
+        how=st.sampled_from(["handed over", "lost", "assigned anew", "revoked", "claimed anew"]),
+        claimed=st.booleans(),
+    )
+    def disturb(self, owners: tuple[int, ...], how: str, claimed: bool) -> None:
+        """The group revokes and assigns partitions, or a consumer starts again by itself."""
+        for number, member in enumerate(self.members):
+            mine = [each for each, owner in zip(PARTITIONS, owners, strict=True) if owner == number]
+            if how == "handed over":
+                self.hand_over(member)
+            if how in ("handed over", "lost", "revoked"):
+                member.machine.revoke()
+                assert not member.machine.claim_due(self.now)
+            elif how == "claimed anew":
+                member.machine.release(self.now)
+            member.stop_reading()
+            if how in ("handed over", "lost", "assigned anew"):
+                member.machine.assign(mine, self.now)
+            assert member.machine.positions.claimed == {}
+        for member in self.members:
+            if claimed:
+                self.claim_one(member)
+
+    @where(can_claim)
+    @rule(number=NUMBERS, seconds=st.floats(0, 5))
+    def claim(self, number: int, seconds: float) -> None:
+        self.now += seconds
+        self.claim_one(self.one(can_claim, number))
+
+    def claim_one(self, member: Member) -> None:
+        if not member.machine.claim_due(self.now):
+            return
+        assert member.machine.flight is None
+        claims = []
+        for partition in member.machine.positions.assigned or []:
+            entry = self.ledger[partition]
+            entry.epoch += 1
+            claims.append(
+                Claim(source(partition), entry.epoch, entry.next, entry.resume_until, entry.halted)
+            )
+        member.machine.grant(claims, self.now)
+        positions = member.machine.positions
+        assert positions.expected() == {each.source.kafka: each.next_offset for each in claims}
+        assert set(positions.halted()) == {each.source.kafka for each in claims if each.halted}
+        member.at = positions.expected()
+        member.paused = set(positions.halted())
+        member.bad.clear()
+
+    # Messages
+
+    @rule(number=NUMBERS, order=st.permutations(PARTITIONS), count=st.integers(1, 12))
+    def read(self, number: int, order: list[KafkaPartition], count: int) -> None:
+        member = self.members[number]
+        for partition, offset in self.deliverable(member, order)[:count]:
+            if not self.offer(member, partition, offset):
+                return
+
+    @rule(number=NUMBERS, kinds=st.lists(KINDS, min_size=1, max_size=9))
+    def produce_and_read(self, number: int, kinds: list[str]) -> None:
+        for place, kind in enumerate(kinds):
+            self.log[PARTITIONS[place % len(PARTITIONS)]].append(kind)
+        self.read(number, PARTITIONS, len(kinds))
+
+    def deliverable(
+        self, member: Member, order: list[KafkaPartition]
+    ) -> list[tuple[KafkaPartition, int]]:
+        """What Kafka would deliver next, one partition after the other."""
+        return [
+            (partition, offset)
+            for partition in order
+            if partition in member.at and partition not in member.paused
+            for offset in range(member.at[partition], len(self.log[partition]))
+            if self.log[partition][offset] != HOLE and offset >= self.low[partition]
+        ]
+
+    def offer(self, member: Member, partition: KafkaPartition, offset: int) -> bool:
+        """Offer one message until it is taken. False: it is left, and is delivered again."""
+        machine = member.machine
+        taken = self.message(partition, offset)
+        before = machine.positions.claimed[partition].expected
+        if machine.positions.claimed[partition].halted:  # by an earlier message of the same poll
+            assert machine.take(taken, WINDOW) is None
+            assert machine.positions.claimed[partition].expected == before
+            return True
+        verdict = machine.take(taken, WINDOW)
+        if verdict is Verdict.FULL:
+            if not machine.launch_due:
+                assert machine.flight is not None
+                return False
+            self.launch_one(member)
+            verdict = machine.take(taken, WINDOW)
+        if verdict is Verdict.GAP:
+            assert offset > before
+            verdict = machine.take(taken, WINDOW, self.low[partition])
+        assert verdict in (None, Verdict.HALTED)
+        claimed = machine.positions.claimed[partition]
+        assert claimed.expected == offset + 1
+        member.at[partition] = offset + 1
+        if offset >= claimed.claim.resume_until:
+            bad = self.log[partition][offset] == "bad"
+            member.bad[partition] = member.bad[partition] + 1 if bad else 0
+        if verdict is Verdict.HALTED:
+            self.halt(member, partition)
+        return True
+
+    def halt(self, member: Member, partition: KafkaPartition) -> None:
+        claimed = member.machine.positions.claimed[partition]
+        assert claimed.halted
+        assert claimed.expected > claimed.claim.resume_until
+        assert member.bad[partition]
+        member.paused.add(partition)
+        entry = self.ledger[partition]
+        if entry.epoch == claimed.claim.epoch:
+            entry.halted = True
+
+    @rule(number=NUMBERS, partition=st.sampled_from(PARTITIONS), back=st.integers(0, 2))
+    def deliver_what_is_not_due(self, number: int, partition: KafkaPartition, back: int) -> None:
+        """A client that delivers what it must not: nothing of it is taken."""
+        machine = self.members[number].machine
+        claimed = machine.positions.claimed.get(partition)
+        messages = machine._filling.messages
+        offset = max(0, claimed.expected - back) if claimed else back
+        stray = message(BODIES["good"], offset, *partition)
+        if claimed is None or claimed.halted:
+            assert machine.take(stray, WINDOW, 0) is None
+        elif offset < claimed.expected or machine.paused:
+            assert machine.take(stray, WINDOW, 0) is Verdict.UNEXPECTED
+            assert machine._filling.messages == messages
+            self.start_again(self.members[number])
+        assert machine._filling.messages <= messages
+
+    @where(can_pause)
+    @rule(number=NUMBERS)
+    def pause(self, number: int) -> None:
+        member = self.one(can_pause, number)
+        paused = member.machine.pause()
+        assert not set(paused) & set(member.machine.positions.halted())
+        member.paused.update(paused)
+
+    @where(is_paused)
+    @rule(number=NUMBERS)
+    def resume(self, number: int) -> None:
+        member = self.one(is_paused, number)
+        member.paused.difference_update(member.machine.resume())
+
+    # The database
+
+    @where(can_launch)
+    @rule(number=NUMBERS)
+    def launch(self, number: int) -> None:
+        self.launch_one(self.one(can_launch, number))
+
+    @where(in_flight)
+    @rule(number=NUMBERS, how=st.sampled_from(["answered", "answered", "unanswered", "abandoned"]))
+    def write(self, number: int, how: str) -> None:
+        """The database writes the batch in flight, or refuses it. Without an answer the consumer
+        does not know that it was written."""
+        member = self.one(in_flight, number)
+        if how != "abandoned":
+            self.write_one(member, how == "answered")
+            return
+        member.machine.abandoned(self.now)
+        if not member.machine.positions.claimed:
+            member.stop_reading()
+
+    def write_one(self, member: Member, answered: bool = True) -> None:
+        machine = member.machine
+        flight = machine.flight
+        assert flight is not None
+        if not self.current(flight.claims.values(), flight.batch):
+            assert machine.flight is flight
+            machine.fenced(self.now)
+            member.stop_reading()
+            assert machine.flight is None
+            assert machine.positions.claimed == {}
+            assert not machine.claim_due(self.now + CLAIM_AFTER_FENCED_SECONDS / 2)
+            return
+        for at, progress in flight.batch.progress.items():
+            self.commit(at.kafka, flight.batch, progress.start, progress.next)
+        if not answered:
+            machine.abandoned(self.now)
+            if not machine.positions.claimed:
+                member.stop_reading()
+            return
+        assert machine.landed() is flight
+        member.written += flight.batch.messages
+        ends = machine.ends(flight)
+        for at, progress in flight.batch.progress.items():
+            mine = machine.positions.claimed.get(at.kafka)
+            ours = mine is not None and mine.claim == flight.claims[at]
+            assert ends.get(at.kafka) == (progress.next if ours else None)
+
+    @precondition(lambda self: any(entry.halted for entry in self.ledger.values()))
+    @rule(partition=st.sampled_from(PARTITIONS))
+    def resume_halted(self, partition: KafkaPartition) -> None:
+        """Somebody lets a halted partition go on, and its consumer claims anew."""
+        entry = self.ledger[partition]
+        if entry.halted:
+            entry.halted, entry.resume_until = False, len(self.log[partition])
+            for member in self.members:
+                if partition in member.machine.positions.halted():
+                    self.start_again(member)
+
+    # What must always hold
+
+    @invariant()
+    def only_what_is_written_is_counted(self) -> None:
+        counted = sum(member.written for member in self.members)
+        assert counted <= sum(entry.read for entry in self.ledger.values())
+
+    @invariant()
+    def a_batch_holds_only_what_is_claimed(self) -> None:
+        for member in self.members:
+            claims = {each.claim.source for each in member.machine.positions.claimed.values()}
+            assert set(member.machine._filling.progress) <= claims
+            assert member.machine._filling.messages <= LIMITS.rows
+
+    @invariant()
+    def no_offset_is_skipped_on_the_way(self) -> None:
+        """From the ledger through the batch in flight and the filling one, without a hole."""
+        for member in self.members:
+            machine = member.machine
+            for partition, claimed in machine.positions.claimed.items():
+                entry = self.ledger[partition]
+                if claimed.claim.epoch != entry.epoch:
+                    continue  # fenced, and does not know it yet
+                at = entry.next
+                flight = machine.flight
+                if flight is not None and claimed.claim.source in flight.batch.progress:
+                    progress = flight.batch.progress[claimed.claim.source]
+                    assert progress.start == at
+                    at = progress.next
+                if claimed.claim.source in machine._filling.progress:
+                    progress = machine._filling.progress[claimed.claim.source]
+                    assert progress.start == at
+                    at = progress.next
+                assert claimed.expected == at
+                if claimed.halted is None and partition in member.at:
+                    assert member.at[partition] == at
+
+    @invariant()
+    def a_partition_with_too_many_bad_messages_is_halted(self) -> None:
+        for member in self.members:
+            for partition, claimed in member.machine.positions.claimed.items():
+                few = member.bad[partition] < TOLERANCE.consecutive
+                assert few or claimed.halted
+
+    @invariant()
+    def a_halted_partition_is_not_read(self) -> None:
+        for member in self.members:
+            assert set(member.machine.positions.halted()) <= member.paused | (
+                set(PARTITIONS) - set(member.at)
+            )
+
+    def teardown(self) -> None:
+        """Left alone, one consumer reads all that is left, each offset once."""
+        if not hasattr(self, "members"):
+            return
+        for partition in PARTITIONS:
+            entry = self.ledger[partition]
+            entry.halted, entry.resume_until = False, len(self.log[partition])
+        self.disturb((0,) * len(PARTITIONS), "lost", claimed=True)
+        for _ in range(200):
+            self.now += CLAIM_AFTER_FENCED_SECONDS
+            member = self.members[0]
+            member.paused.difference_update(member.machine.resume())
+            self.hand_over(member)
+            self.claim_one(member)
+            self.read(0, PARTITIONS, 50)
+        for partition in PARTITIONS:
+            start = max(self.ledger[partition].next, self.low[partition])
+            assert set(self.log[partition][start:]) <= {HOLE}
+
+    # Helpers
+
+    def one(self, condition: Callable[[Member], bool], number: int) -> Member:
+        """A member for which it holds."""
+        found = [member for member in self.members if condition(member)]
+        return found[number % len(found)]
+
+    def start_again(self, member: Member) -> None:
+        member.machine.release(self.now)
+        member.stop_reading()
+
+    def hand_over(self, member: Member) -> None:
+        for _ in range(2):
+            if in_flight(member):
+                self.write_one(member)
+            if can_launch(member):
+                self.launch_one(member)
+
+    def launch_one(self, member: Member) -> None:
+        machine = member.machine
+        claimed = machine.positions.claimed
+        flight = machine.launch(self.now)
+        assert flight.batch.messages > 0
+        assert flight.claims == {each: claimed[each.kafka].claim for each in flight.batch.progress}
+        assert not machine.launch_due
+
+    def current(self, claims: Iterable[Claim], batch: Batch) -> bool:
+        """Whether the ledger lets this batch in."""
+        return all(
+            claim.epoch == self.ledger[claim.source.kafka].epoch
+            and batch.progress[claim.source].start == self.ledger[claim.source.kafka].next
+            for claim in claims
+        )
+
+    def commit(self, partition: KafkaPartition, batch: Batch, start: int, end: int) -> None:
+        """Compare what the batch holds of a partition with the log, offset by offset."""
+        topic, number = partition
+        progress = batch.progress[source(partition)]
+        offsets = [
+            each.message.offset
+            for rows in batch.rows.values()
+            for each in rows
+            if (each.message.topic, each.message.partition) == partition
+        ]
+        offsets += [
+            each.message.offset
+            for each in batch.rejects
+            if (each.message.topic, each.message.partition) == partition
+        ]
+        gaps = [n for gap in progress.gaps for n in range(gap.start, gap.end)]
+        assert len(set(offsets)) == len(offsets)
+        kinds = Counter(self.log[topic, number][n] for n in offsets)
+        assert not kinds.keys() & {"expired", HOLE}
+        accounted = {*offsets, *gaps}
+        assert len(accounted) == len(offsets) + len(gaps)
+        rest = [n for n in range(start, end) if n not in accounted]
+        assert [self.log[partition][n] for n in rest] == ["expired"] * progress.expired
+        for gap in progress.gaps:
+            for n in range(gap.start, gap.end):
+                assert n < self.low[partition] if gap.lost else self.log[partition][n] == HOLE
+        assert progress.read == len(offsets) + progress.expired
+        entry = self.ledger[partition]
+        assert entry.next == start
+        entry.next = end
+        entry.read += progress.read
+
+    def message(self, partition: KafkaPartition, offset: int) -> Message:
+        return message(BODIES[self.log[partition][offset]], offset, *partition)
+
+
+def source(partition: KafkaPartition) -> TopicPartition:
+    topic, number = partition
+    return TopicPartition(topic, "id", number)
+
+
+def test_business_keys_of_an_abandoned_batch_are_stored_with_the_next() -> None:
+    machine = StateMachine(LIMITS, TOLERANCE)
+    at = source(PARTITIONS[0])
+    for epoch in (1, 2):
+        machine.assign([at.kafka], 0)
+        machine.grant([Claim(at, epoch, 0, 0, False)], 0)
+        assert machine.take(message(value(data={"number": "N-1"})), WINDOW) is None
+        assert machine.launch(0).batch.keys
+        machine.abandoned(0)
+
+
+TestConsumers = Consumers.TestCase
+TestConsumers.settings = settings(max_examples=200, stateful_step_count=80, deadline=None)
