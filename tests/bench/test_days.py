@@ -15,8 +15,10 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
+from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 from psycopg import sql
@@ -29,7 +31,9 @@ from history.archive.store import Store
 from history.canonical import Connection
 from history.entities import ENTITIES, ROOT
 from history.partitions.maintain import maintain
+from history.seals.scrub import Pace, scrub, waiting
 from history.seals.seal import seal
+from history.seals.verify import verify
 from tests.db import simulated
 from tests.db.partitioned import day, policy, raw, tables, transactional_db
 
@@ -86,8 +90,16 @@ def export(folder: Path, kind: str) -> None:
         call_command("export", *words, stderr=io.StringIO())
 
 
+def check(plain: Connection) -> None:
+    assert [found.fault for entity in ENTITIES for found in verify(plain, entity)] == [None] * 5
+
+
+def check_archive(store: Store) -> None:
+    assert [found.fault for found in scrub(store, waiting(), Pace())] == [None] * 5
+
+
 @pytest.mark.usefixtures("tables")
-def test_figures_of_a_day(tmp_path: Path) -> None:
+def test_figures_of_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(str(tmp_path / "archive"))
     with raw() as plain:
         rows = simulated.load(plain, OLD, APPLICATIONS)
@@ -98,6 +110,7 @@ def test_figures_of_a_day(tmp_path: Path) -> None:
             rate = timed(f"export {kind}", rows, lambda kind=kind: export(tmp_path, kind))  # type: ignore[misc]
             print(f"{'':<34}{rate / bare:8.2f} of bare COPY TO")
         timed("seal", rows, lambda: [seal(plain, entity, OLD) for entity in ENTITIES])
+        timed("verify", rows, lambda: check(plain))
         archiver = Archiver(store)
         timed("archive, read back, drop", rows, lambda: maintain(policy(), archiver=archiver))
         in_table = sum(done.table_bytes for done in archiver.archived.values())
@@ -105,6 +118,10 @@ def test_figures_of_a_day(tmp_path: Path) -> None:
         ratio = in_files / in_table
         print(f"{in_table:,} B in tables, {in_files:,} B in Parquet, ratio {ratio:.3f}")
         assert ratio <= 0.25
+        timed("verify --archive", rows, lambda: check_archive(store))
+        url = msgspec.structs.replace(settings.ANNALS, archive_url=str(tmp_path / "archive"))
+        monkeypatch.setattr(settings, "ANNALS", url)
+        timed("export jsonl from the archive", rows, lambda: export(tmp_path / "again", "jsonl"))
         wanted = archiver.archived[ROOT.table, OLD].files[0].last
         begun = time.perf_counter()
         found = read.versions(store, ROOT, wanted)
