@@ -13,9 +13,10 @@ class Entity:
     """One kind of entity: its name in topics and addresses, and its title for people.
 
     The root kind is the application itself; every other kind names its application in
-    productInstanceId. search: the business keys by which it is found, a name and a JSON pointer
-    into the snapshot each. list_keys: the fields that identify the items of a list when two
-    snapshots are compared; list_places: those for lists at given places.
+    productInstanceId. search: the business keys by which its application is found, each a name and
+    a JSON pointer into the snapshot; a name may have several pointers. list_keys: the fields that
+    identify the items of a list when two snapshots are compared; list_places: those for lists at
+    given places.
     """
 
     name: str
@@ -40,21 +41,25 @@ class Entity:
         return TOPIC_PREFIX + self.name, MIGRATION_PREFIX + self.name
 
 
+# Business keys that more than one kind of document has, in the places where it has them.
+REALTY_KEYS = (
+    ("realtyCrmId", "/realtyCrmId"),
+    ("submissionId", "/submissionId"),
+    ("submissionId", "/encumbrance/submissionId"),
+)
+CLIENT_KEYS = (("clientId", "/clientId"),)
+
 ENTITIES = (
     Entity(
         "product-instance",
         "Application",
         "Заявка",
         root=True,
-        search=(
-            ("number", "/number"),
-            ("realtyCrmId", "/realtyCrmId"),
-            ("submissionId", "/encumbrance/submissionId"),
-        ),
+        search=(("number", "/number"), *REALTY_KEYS),
     ),
-    Entity("participant-role", "Participant", "Участник", search=(("clientId", "/clientId"),)),
+    Entity("participant-role", "Participant", "Участник", search=CLIENT_KEYS),
     Entity("product-task", "Task", "Задача"),
-    Entity("realty-info", "Realty", "Недвижимость"),
+    Entity("realty-info", "Realty", "Недвижимость", search=REALTY_KEYS),
     Entity("product-car", "Car", "Автомобиль"),
 )
 

@@ -10,7 +10,7 @@ from psqlextra.types import PostgresPartitioningMethod
 
 from history.entities import ENTITIES, Entity
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
-from history.search_keys import SEARCH_VALUE_LENGTH
+from history.search_index.keys import SEARCH_VALUE_LENGTH
 
 
 def _version_model(entity: Entity) -> type[PostgresPartitionedModel]:

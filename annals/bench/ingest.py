@@ -22,7 +22,7 @@ from annals.bench.harness import Harness, bare_copy, finish, harness
 from annals.bench.load import TOPIC, Prepared, prepared, produce, simulated
 from annals.embedded.apache import Apache
 from history.record import Record
-from history.search_keys import Fingerprint, NewKeys
+from history.search_index.keys import Fingerprint, NewKeys
 from history.window import Window
 from ingest.consumer.key_cache import BoundedCache
 from ingest.source.decode import decode

@@ -154,14 +154,15 @@ def field_value(value: FieldValue, output: Output) -> Answer:
 
 
 def found(entity: Found, output: Output) -> Answer:
-    """An entity that the search found, with its newest version."""
+    """An entity with the id, or an application with the business key."""
     return {
         "kind": entity.entity.name,
         "id": entity.id,
         "productInstanceId": entity.application,
         "foundBy": entity.key,
+        "foundIn": [{"kind": each.entity.name, "id": each.id} for each in entity.carriers],
         "version": entity.version,
-        "type": entity.type.name,
+        "type": entity.type.name if entity.type is not None else None,
         "updatedAt": output.moment(entity.updated_at),
     }
 

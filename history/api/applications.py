@@ -7,7 +7,7 @@ from history.api import answers, describe, examples
 from history.api.answers import Answer
 from history.api.call import Call, Question
 from history.entities import CHILDREN
-from history.search_keys import SEARCH_VALUE_LENGTH
+from history.search_index.keys import SEARCH_VALUE_LENGTH
 from history.timeline import ApplicationQuery, BadParameterError, Sort
 
 
@@ -71,7 +71,7 @@ class ApplicationAt(Call):
 
 @describe.call(
     "search",
-    "Entities by id, or by a business key that any of their versions had.",
+    "Entities by id; applications by a business key of theirs or of a child.",
     describe.QUERY,
     *describe.PAGES,
     describe.ZONE,
@@ -86,4 +86,4 @@ class Search(Call):
         text = question.parameters.required("q", SEARCH_VALUE_LENGTH)
         results = timeline.search(text, question.page_size(), question.page_token())
         found = [answers.found(each, question.output) for each in results.found]
-        return answers.paged({"results": found}, results.next_token)
+        return answers.paged({"results": found, "limited": results.limited}, results.next_token)

@@ -215,12 +215,23 @@ COMPONENTS: dict[str, Schema] = {
                         **PLACE,
                         "productInstanceId": TEXT,
                         "foundBy": {**TEXT, "description": "id, or the name of a business key."},
-                        "version": NUMBER,
-                        "type": TYPE,
+                        "foundIn": {
+                            **list_of(object_of(PLACE)),
+                            "description": "The documents with the business key; none for an id.",
+                        },
+                        "version": {
+                            **nullable(NUMBER),
+                            "description": "The newest; null if the store has only children.",
+                        },
+                        "type": nullable(TYPE),
                         "updatedAt": MOMENT,
                     }
                 )
             ),
+            "limited": {
+                **FLAG,
+                "description": "More documents have this key than are looked at: those seen last.",
+            },
             "completeness": ref("Completeness"),
         },
         {"nextPageToken": {"type": "string", "pattern": "^v1:"}},

@@ -101,15 +101,17 @@ APPLICATION = {
 SEARCH = {
     "results": [
         {
-            "kind": "participant-role",
-            "id": CHILD,
+            "kind": "product-instance",
+            "id": ID,
             "productInstanceId": ID,
             "foundBy": "clientId",
+            "foundIn": [{"kind": "participant-role", "id": CHILD}],
             "version": 7,
             "type": "UPDATE",
             "updatedAt": "2025-07-03T14:42:48.510186+03:00",
         }
     ],
+    "limited": False,
     "completeness": COMPLETENESS,
 }
 SUMS = {

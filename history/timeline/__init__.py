@@ -8,6 +8,7 @@ from history.timeline.applications import Application, MissingPart
 from history.timeline.applications import at as application_at
 from history.timeline.applications import timeline as application
 from history.timeline.archived import ArchiveUnavailableError
+from history.timeline.hits import Carrier
 from history.timeline.leaves import Blamed, FieldHistory, FieldValue, Leaf, Origin, blame, field
 from history.timeline.pages import newest, page
 from history.timeline.query import (
@@ -22,7 +23,7 @@ from history.timeline.query import (
     Query,
     Sort,
 )
-from history.timeline.search import Found, Results, search
+from history.timeline.search import Found, Results, documents, search, search_all
 from history.timeline.single import Comparison, at, compare, version
 from history.timeline.versions import LabelledChange, Page, Version
 
@@ -33,6 +34,7 @@ __all__ = [
     "ArchiveUnavailableError",
     "BadParameterError",
     "Blamed",
+    "Carrier",
     "Comparison",
     "FieldHistory",
     "FieldValue",
@@ -57,9 +59,11 @@ __all__ = [
     "at",
     "blame",
     "compare",
+    "documents",
     "field",
     "newest",
     "page",
     "search",
+    "search_all",
     "version",
 ]

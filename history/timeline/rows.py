@@ -259,21 +259,17 @@ def children(entity: Entity, application: str) -> list[str]:
 
 
 _NEWEST = """
-    SELECT newest.* FROM unnest(%s::varchar[]) AS wanted(id)
+    SELECT wanted.id, newest.version, newest.updated_at FROM unnest(%s::varchar[]) AS wanted(id)
     CROSS JOIN LATERAL (
-        SELECT version, updated_at FROM {table} WHERE id = wanted.id
+        SELECT version, updated_at FROM {table} WHERE id = wanted.id AND updated_at <= %s
         ORDER BY version DESC, updated_at DESC LIMIT 1
-    ) AS key
-    CROSS JOIN LATERAL (
-        SELECT {columns} FROM {table}
-        WHERE id = wanted.id AND updated_at = key.updated_at AND version = key.version LIMIT 1
     ) AS newest
 """
 
 
-def newest(entity: Entity, ids: Collection[str]) -> dict[str, Row]:
-    """The version with the highest number of each of these entities that the store has."""
+def newest_keys(entity: Entity, ids: Collection[str], until: datetime) -> dict[str, Key]:
+    """The highest key of each of these entities that the store has, up to a moment, included."""
     if not ids:
         return {}
-    found = map(Row._make, fetch(_compose(_NEWEST, entity), [list(ids)]))
-    return {row.id: row for row in found}
+    found = fetch(_compose(_NEWEST, entity), [list(ids), until])
+    return {id: Key(version, moment) for id, version, moment in found}

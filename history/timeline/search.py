@@ -1,100 +1,134 @@
-"""Finding entities by their id or by a business key that any of their versions had."""
+"""Search by id, or by a business key that any version of a document had."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from psycopg.types.numeric import Int4
-
-from history.entities import BY_NAME, ENTITIES, Entity
+from history import clock
+from history.entities import ENTITIES, Entity
+from history.exactjson import Json
 from history.record import ChangeType
-from history.search_keys import SEARCH_VALUE_LENGTH
-from history.timeline import paging, rows, token
+from history.search_index.keys import SEARCH_VALUE_LENGTH
+from history.timeline import hits, paging, rows, token
+from history.timeline.hits import Carrier, Hit, Position
 from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError
-from history.timeline.rows import Row
-
-ID = "id"
+from history.timeline.rows import LAST, Key, Row
+from history.timeline.versions import parse
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An entity that fits. key: by which business key it was found, or `id`. application: the id
-    of its application, its own for an application. The rest is of its newest version."""
+    """An entity with the id, or an application with the business key.
+
+    key: name of the business key, or hits.ID. carriers: the documents with the key; none for an id.
+    application: id of its application, its own for an application. version, type, data: of its
+    newest version; None for an application of which the store has only children. updated_at: of
+    that version, or of the newest one of the carriers.
+    """
 
     entity: Entity
     id: str
     application: str
     key: str
-    version: int
-    type: ChangeType
+    carriers: tuple[Carrier, ...]
+    version: int | None
+    type: ChangeType | None
     updated_at: datetime
+    data: Json
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """By id first, then by key name, kind and id. next_token: None at the end."""
+    """Entities with the id first, in the order of ENTITIES; then applications with the key, newest
+    change first. Each is there once. next_token: None at the end. limited: more documents have the
+    key than hits.MAX_DOCUMENTS, and only those seen last were looked at."""
 
     found: tuple[Found, ...]
     next_token: str | None
-
-
-_KEYS = """
-    SELECT name, entity, id FROM search_key
-    WHERE value = %s AND (name, entity, id) > (%s, %s, %s) ORDER BY name, entity, id LIMIT %s
-"""
+    limited: bool
 
 
 def search(text: str, size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None) -> Results:
-    """All entities with this id, in any of the kinds, or with a business key of this value, letter
-    for letter. One query for each kind and one for the keys. Raises BadParameterError."""
+    """A page of what has this id, or this value of a business key, letter for letter.
+
+    All pages have the order of the moment of the first one. A fixed number of queries. Raises
+    BadParameterError.
+    """
     paging.check_size(size)
-    text = text.strip()
-    if not text or len(text) > SEARCH_VALUE_LENGTH or "\0" in text:
+    if not searchable(text):
         raise BadParameterError("q", f"must have 1 to {SEARCH_VALUE_LENGTH} characters")
     binding = ("search", text)
-    after = ("", "", "")
+    until, after = LAST.updated_at, None
     if page_token is not None:
-        name, kind, id = token.read(binding, page_token)
-        after = (name, kind, id)
-    hits = rows.fetch(_KEYS, [text, *after, Int4(size + 1)])
-    shown, more = hits[:size], len(hits) > size
-    by_id = page_token is None and paging.storable(text)
-    newest = _newest(shown, text if by_id else None)
-    found = [_found(ID, entity, newest, text) for entity in ENTITIES] if by_id else []
-    found += [_found(name, BY_NAME[kind], newest, id) for name, kind, id in shown]
-    return Results(
-        found=tuple(each for each in found if each is not None),
-        next_token=token.issue(binding, shown[-1]) if more else None,
-    )
+        until, *place = token.read(binding, page_token)
+        after = Position(*place)
+    found = hits.find([text], until)[text]
+    rest = [hit for hit in found.hits if after is None or hit.position > after]
+    shown, following = rest[:size], None
+    if len(rest) > size:
+        moment = until if after else max(clock.now(), *(hit.updated_at for hit in rest))
+        following = token.issue(binding, (moment, *shown[-1].position))
+    return Results(_present(_load(shown)), following, found.limited)
 
 
-def _newest(hits: Sequence[tuple[str, ...]], id: str | None) -> dict[tuple[Entity, str], Row]:
-    """The newest row of every entity that a hit names, and of those of any kind with this id."""
-    read = {}
+def search_all(texts: Sequence[str], size: int = DEFAULT_PAGE_SIZE) -> dict[str, Results]:
+    """The first results of each of these texts, without tokens. As many queries as for one."""
+    found = hits.find([text for text in texts if searchable(text)], LAST.updated_at)
+    loaded = iter(_load([hit for text in found for hit in found[text].hits[:size]]))
+    shown = {
+        text: Results(_present([next(loaded) for _ in each.hits[:size]]), None, each.limited)
+        for text, each in found.items()
+    }
+    return {text: shown.get(text, Results((), None, limited=False)) for text in texts}
+
+
+def documents(carriers: Collection[Carrier]) -> dict[Carrier, Json]:
+    """The newest snapshots of these documents, without those that the store does not have."""
+    keys = hits.newest(carriers, LAST.updated_at)
+    found: dict[Carrier, Json] = {}
     for entity in ENTITIES:
-        ids = {hit_id for _, kind, hit_id in hits if kind == entity.name}
-        if id is not None:
-            ids.add(id)
-        for row in rows.newest(entity, ids).values():
-            read[entity, row.id] = row
-    return read
+        wanted = [(carrier.id, key) for carrier, key in keys.items() if carrier.entity is entity]
+        for (id, _), row in rows.bodies(entity, wanted).items():
+            found[Carrier(entity, id)] = parse(row.data)
+    return found
 
 
-def _found(
-    key: str, entity: Entity, newest: dict[tuple[Entity, str], Row], id: str
-) -> Found | None:
-    """None where retention has removed the entity and its key still stands."""
-    row = newest.get((entity, id))
-    if row is None:
+def searchable(text: str) -> bool:
+    """Whether this text can be an id or a business key."""
+    return 0 < len(text) <= SEARCH_VALUE_LENGTH and "\0" not in text
+
+
+def _present(found: Iterable[Found | None]) -> tuple[Found, ...]:
+    return tuple(each for each in found if each is not None)
+
+
+def _load(wanted: Sequence[Hit]) -> list[Found | None]:
+    """The hits with their newest versions, one query for each kind; None for one that retention
+    has just removed."""
+    read: dict[tuple[Entity, str, Key], Row] = {}
+    for entity in ENTITIES:
+        keys = {(hit.id, hit.newest) for hit in wanted if hit.entity is entity and hit.newest}
+        for (id, key), row in rows.bodies(entity, keys).items():
+            read[entity, id, key] = row
+    return [
+        _found(hit, read.get((hit.entity, hit.id, hit.newest)) if hit.newest else None)
+        for hit in wanted
+    ]
+
+
+def _found(hit: Hit, row: Row | None) -> Found | None:
+    if row is None and hit.newest is not None:
         return None
     return Found(
-        entity=entity,
-        id=id,
-        application=row.product_instance_id or id,
-        key=key,
-        version=row.version,
-        type=ChangeType(row.type),
-        updated_at=row.updated_at,
+        entity=hit.entity,
+        id=hit.id,
+        application=(row.product_instance_id if row else None) or hit.id,
+        key=hit.key,
+        carriers=hit.carriers,
+        version=row.version if row else None,
+        type=ChangeType(row.type) if row else None,
+        updated_at=hit.updated_at,
+        data=parse(row.data) if row else None,
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from history.search_keys import Fingerprint
+from history.search_index.keys import Fingerprint
 from history.window import Window
 from ingest.consumer.breaker import Tolerance
 from ingest.consumer.key_cache import BoundedCache

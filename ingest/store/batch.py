@@ -11,7 +11,7 @@ import msgspec
 
 from history.entities import BY_NAME
 from history.record import Record
-from history.search_keys import NONE_KNOWN, Fingerprint, KeyRow, KnownFingerprints, NewKeys
+from history.search_index.keys import NONE_KNOWN, Fingerprint, KeyRow, KnownFingerprints, NewKeys
 from history.window import Window, day_of
 from ingest.source.decode import Decode, Expired, Reason, Rejected, decode
 from ingest.source.message import Message, TopicPartition

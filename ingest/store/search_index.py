@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from history import search_keys
+from history.search_index import keys as search_keys
 from ingest.store.ledger import Connection
 
 

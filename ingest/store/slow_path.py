@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from psycopg import errors, sql
 
 from history.entities import Entity
-from history.search_keys import NewKeys
+from history.search_index.keys import NewKeys
 from ingest.source.decode import Reason
 from ingest.source.message import Message
 from ingest.store import deduplicate, late_rows

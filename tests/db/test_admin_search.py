@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pytest
 from django.test import Client
 
 from history.models import SearchKey
 from tests.db.screens import A1, WHOLE, documents, link, support, text
-from tests.db.store import Store
+from tests.db.store import Store, queries
 
 __all__ = ["documents", "support"]
 
@@ -24,23 +25,75 @@ def test_several_ids_are_listed(documents: Store, support: Client) -> None:
     said = text(page)
     assert "Ипотека" in said
     assert "Рожков Олег" in said
-    assert "За срок хранения с таким идентификатором или номером ничего нет" in said
+    assert "За срок хранения не найден 1: NO1" in said
     assert f'href="{WHOLE}"' in page.content.decode()
 
 
-def test_business_keys_are_searched(documents: Store, support: Client) -> None:
+def carry(value: str, id: str, application: str, name: str = "clientId") -> None:
+    SearchKey.objects.create(
+        value=value, name=name, entity="participant-role", id=id,
+        product_instance_id=application, day=datetime.now(UTC).date(),
+    )  # fmt: skip
+
+
+def test_a_clients_number_lists_applications_newest_change_first(
+    documents: Store, support: Client
+) -> None:
     for number in range(60):
-        documents.add(f"R{number}", 1, {"clientId": "77 00"}, 5, entity="participant-role")
-        SearchKey.objects.create(
-            value="77 00", name="clientId", entity="participant-role", id=f"R{number}",
-            product_instance_id="A1", day=datetime.now(UTC).date(),
-        )  # fmt: skip
+        application = f"B{number}"
+        documents.add(application, 0, {"name": "Ипотека", "status": "ISSUED"}, number)
+        role = {"fullName": f"Рожков {number}", "role": "GUARANTOR"}
+        documents.add(f"C{number}", 1, role, 5, entity="participant-role", application=application)
+        carry("77 00", f"C{number}", application)
     page = support.get("/admin/history/", {"q": "77 00"})
-    said = text(page)
-    assert said.count("найдено по") == 50
-    assert "её заявка" in said
-    rest = text(support.get(link(page.content.decode(), "next")))
-    assert rest.count("найдено по") == 10
+    said, body = text(page), page.content.decode()
+    assert said.count("найдено по: Номер клиента") == 50
+    assert body.index('href="/admin/applications/B59/"') < body.index(
+        'href="/admin/applications/B58/"'
+    )
+    assert "Поручитель Рожков 59" in said
+    assert 'href="/admin/history/participant-role/C59/"' in body
+    assert "Кредит выдан" in said or "Выдан" in said
+    rest = text(support.get(link(body, "next")))
+    assert rest.count("найдено по: Номер клиента") == 10
+
+
+def test_one_application_of_a_client_opens_at_once(documents: Store, support: Client) -> None:
+    carry("77 00", "R1", "A1")
+    carry("77 00", "R2", "A1")
+    for query in ("77 00", " 77 00\n"):
+        response = support.get("/admin/history/", {"q": query})
+        assert response.headers["Location"] == WHOLE
+
+
+def test_a_key_that_begins_with_a_blank_is_found(documents: Store, support: Client) -> None:
+    carry(" 77", "R1", "A1")
+    assert support.get("/admin/history/", {"q": " 77"}).headers["Location"] == WHOLE
+
+
+@pytest.mark.parametrize("query", ["№77-ab", "«77-AB»", "77-АВ", "77-ав."])
+def test_another_spelling_is_offered(documents: Store, support: Client, query: str) -> None:
+    """In small letters, with signs around it, with letters of the other alphabet."""
+    carry("77-AB", "R1", "A1")
+    page = support.get("/admin/history/", {"q": query})
+    assert page.status_code == 200
+    assert f"Точно {query} не найдено. Найдено в другом написании: 77-AB." in text(page)
+    assert f'href="{WHOLE}"' in page.content.decode()
+
+
+def test_forty_ids_take_as_many_queries_as_one(
+    documents: Store, support: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(40):
+        documents.add(f"B{number}", 0, {"name": f"Ипотека {number}"}, number)
+    counts = []
+    for pasted in (["B0", "none"], [f"B{number}" for number in range(40)]):
+        support.get("/admin/history/", {"q": " ".join(pasted)})
+        with queries(monkeypatch) as said:
+            page = support.get("/admin/history/", {"q": " ".join(pasted)})
+        counts.append(len(said))
+    assert counts[1] <= counts[0]
+    assert all(f'href="/admin/applications/B{n}/"' in page.content.decode() for n in range(40))
 
 
 def test_a_key_of_what_is_not_stored_finds_nothing(documents: Store, support: Client) -> None:

@@ -154,7 +154,7 @@ def test_search(auditor: Client, loan: Store) -> None:
     )  # fmt: skip
     (found,) = data(auditor.get("/api/v1/search?q=77"))["results"]
     assert (found["kind"], found["productInstanceId"], found["foundBy"]) == (
-        "participant-role", "A1", "clientId",
+        "product-instance", "A1", "clientId",
     )  # fmt: skip
     (found,) = data(auditor.get("/api/v1/search?q=A1"))["results"]
     assert (found["kind"], found["foundBy"], found["version"]) == ("product-instance", "id", 2)

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from history import clock, days, search_retention
+from history import clock, days
 from history.entities import ROOT
 from history.models import MaintainRun
+from history.search_index import retention as search_retention
 from history.window import Window
 from ingest.quarantine import messages, retention
 from ingest.quarantine.messages import Selection

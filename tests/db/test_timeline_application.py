@@ -1,4 +1,4 @@
-"""Applications with their children, and the search."""
+"""Applications with their children."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from datetime import timedelta
 import pytest
 
 from history import timeline
-from history.entities import BY_NAME, ENTITIES
-from history.models import SearchKey
+from history.entities import ENTITIES
 from history.record import ChangeType
 from history.timeline import (
     ApplicationQuery,
@@ -123,54 +122,3 @@ def test_a_child_that_moved_away_is_where_it_is(loan: Store) -> None:
     moved = timeline.application_at("B1", minute(26))
     assert moved.application is None
     assert [child.id for child in moved.children] == ["P1", "T9"]
-
-
-def index(name: str, value: str, entity: str, id: str, application: str) -> None:
-    """What ingest does for the search besides storing the row."""
-    SearchKey.objects.create(
-        value=value,
-        name=name,
-        entity=entity,
-        id=id,
-        product_instance_id=application,
-        day=T0.date(),
-    )
-
-
-def test_search_by_id_in_every_kind_and_by_business_key(loan: Store) -> None:
-    loan.add("A1", 0, {}, 3, entity="realty-info", application="A7")
-    assert [(f.entity.name, f.application, f.key) for f in timeline.search("A1").found] == [
-        ("product-instance", "A1", "id"),
-        ("realty-info", "A7", "id"),
-    ]
-    index("clientId", "777", PERSON, "P1", "A1")
-    index("submissionId", "КУВД-1", "product-instance", "A1", "A1")
-    (person,) = timeline.search(" 777 ").found
-    assert (person.id, person.application, person.key, person.version) == (
-        "P1",
-        "A1",
-        "clientId",
-        1,
-    )
-    (application,) = timeline.search("КУВД-1").found
-    assert (application.entity, application.id) == (BY_NAME["product-instance"], "A1")
-    assert timeline.search("nothing").found == ()
-    for bad in ("", "  ", "x" * 101, "a\0"):
-        with pytest.raises(BadParameterError, match="q"):
-            timeline.search(bad)
-
-
-def test_search_in_pages_and_without_what_retention_removed(store: Store) -> None:
-    for number in range(7):
-        index("clientId", "777", PERSON, f"P{number}", "A1")
-        if number != 3:
-            store.add(f"P{number}", 0, {}, number, entity=PERSON)
-    seen: list[str] = []
-    token = None
-    while True:
-        page = timeline.search("777", 2, token)
-        seen += [found.id for found in page.found]
-        token = page.next_token
-        if token is None:
-            break
-    assert seen == ["P0", "P1", "P2", "P4", "P5", "P6"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from history.exactjson import canonical, dumps, loads
 from history.nul_text import from_store, line_from_store, may_have_nul, to_store
 from history.record import Record
-from history.search_keys import NewKeys
+from history.search_index.keys import NewKeys
 from ingest.source.decode import decode
 from tests.messages import WINDOW, message, with_data
 

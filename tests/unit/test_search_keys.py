@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from history.record import Record
-from history.search_keys import (
+from history.search_index.keys import (
     NONE_KNOWN,
     Fingerprint,
     FoundKey,

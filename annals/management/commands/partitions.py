@@ -21,7 +21,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from annals.management.verifying import verify_archive, verify_tables
-from history import clock, search_retention
+from history import clock
 from history.archive.archiver import Archiver
 from history.archive.forget import forget
 from history.archive.restore import release, restore
@@ -38,6 +38,7 @@ from history.partitions.strategy import DayPartition
 from history.seals import late
 from history.seals.finished import due, seal_days
 from history.seals.seal import NotSealable, seal
+from history.search_index import retention as search_retention
 from ingest.completeness.holds import may_get_rows, unsettled
 from ingest.quarantine import retention as quarantine_retention
 

@@ -1,8 +1,10 @@
-"""The headline of a document, from the fields that usually name it."""
+"""The headline and the status of a document, from the fields that usually have them."""
 
+from history.admin.parts.field_names import Fields
 from history.exactjson import Json
 
 KEYS = ("fullName", "name", "title", "brand", "type")
+STATUS_KEYS = ("stage", "status", "state")
 MAX_LENGTH = 120
 
 
@@ -14,6 +16,16 @@ def headline(data: object) -> str:
     name = next((text for key in KEYS if (text := _words(data.get(key)))), "")
     extra = data.get("number") or (data.get("model") if "brand" in data else None)
     return " ".join(part for part in (name, _words(extra)) if part)[:MAX_LENGTH]
+
+
+def status(data: object, fields: Fields) -> str:
+    """The first of STATUS_KEYS that has a text, as the catalogue names it; empty where none has."""
+    if isinstance(data, dict):
+        for key in STATUS_KEYS:
+            value = data.get(key)
+            if isinstance(value, str) and value:
+                return fields.word(f"/{key}", value) or value
+    return ""
 
 
 def _words(value: Json) -> str:

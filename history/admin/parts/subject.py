@@ -9,15 +9,12 @@ from django.utils.translation import gettext as _
 
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, title, utc
-from history.admin.parts.field_names import Fields
-from history.admin.parts.headline import headline
+from history.admin.parts.headline import headline, status
 from history.entities import Entity
-from history.exactjson import Json
 from history.record import ChangeType
 from history.timeline import Application, Version
 
 TabName = Literal["whole", "card", "state"]
-STATUS_KEYS = ("stage", "status", "state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,7 @@ def subject(entity: Entity, id: str, newest: Version | None, *, tab: TabName = "
         id=id,
         kind=title(entity),
         title=headline(data),
-        status=_status(data, fields_of(entity)),
+        status=status(data, fields_of(entity)),
         deleted=newest is not None and newest.type is ChangeType.DELETE,
         version=newest.version if newest else None,
         updated_at=newest.updated_at if newest else None,
@@ -120,12 +117,3 @@ def _tabs(entity: Entity, id: str, current: TabName) -> list[Tab]:
     if entity.root:
         found.insert(0, Tab(_("Whole application"), links.application(id), current == "whole"))
     return found
-
-
-def _status(data: Json, fields: Fields) -> str:
-    if isinstance(data, dict):
-        for key in STATUS_KEYS:
-            value = data.get(key)
-            if isinstance(value, str) and value:
-                return fields.word(f"/{key}", value) or value
-    return ""

@@ -1,0 +1,105 @@
+"""What a search has found, as the rows of a table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from history import timeline
+from history.admin.parts import links
+from history.admin.parts.cards import fields_of, title, utc
+from history.admin.parts.headline import headline, status
+from history.entities import Entity
+from history.exactjson import Json
+from history.record import ChangeType
+from history.timeline import Carrier, Found, Results
+
+BY_ID = "id"
+MAX_CARRIERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierLink:
+    """A document that has the business key: its kind, what it is called, its timeline."""
+
+    text: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One found entity. key: label of the business key it was found by, empty for its id.
+    carriers: the children with the key. application_url: of a child, else empty."""
+
+    kind: str
+    id: str
+    title: str
+    status: str
+    key: str
+    carriers: Sequence[CarrierLink]
+    deleted: bool
+    url: str
+    application_url: str
+    updated_at: datetime
+    utc: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What one text has found. limited: there is more than the search looks at."""
+
+    query: str
+    hits: Sequence[Hit]
+    next_token: str | None
+    limited: bool
+
+
+def make_groups(found: Mapping[str, Results]) -> list[Group]:
+    """The results of each text as rows. Two queries for each kind that carries a key."""
+    wanted = {
+        carrier
+        for results in found.values()
+        for each in results.found
+        for carrier in each.carriers[:MAX_CARRIERS]
+        if not carrier.entity.root
+    }
+    documents = timeline.documents(wanted)
+    return [
+        Group(
+            text,
+            [_hit(each, documents) for each in results.found],
+            results.next_token,
+            results.limited,
+        )
+        for text, results in found.items()
+    ]
+
+
+def key_title(entity: Entity, key: str) -> str:
+    """The label of a business key: that of the field it is taken from."""
+    pointers = [pointer for name, pointer in entity.search if name == key]
+    labels = [fields_of(entity).label(pointer) for pointer in pointers]
+    return next((label for label in labels if label), key)
+
+
+def _hit(one: Found, documents: Mapping[Carrier, Json]) -> Hit:
+    child = not one.entity.root
+    return Hit(
+        kind=title(one.entity),
+        id=one.id,
+        title=headline(one.data),
+        status=status(one.data, fields_of(one.entity)),
+        key="" if one.key == BY_ID else key_title(one.carriers[0].entity, one.key),
+        carriers=[_link(each, documents[each]) for each in one.carriers if each in documents],
+        deleted=one.type is ChangeType.DELETE,
+        url=links.landing(one.entity, one.id),
+        application_url=links.application(one.application) if child else "",
+        updated_at=one.updated_at,
+        utc=utc(one.updated_at),
+    )
+
+
+def _link(carrier: Carrier, data: Json) -> CarrierLink:
+    entity, id = carrier
+    role = fields_of(entity).word("/role", str(data.get("role"))) if isinstance(data, dict) else ""
+    named = headline(data) or id
+    return CarrierLink(f"{role or title(entity)} {named}", links.timeline(entity, id))

@@ -1,0 +1,146 @@
+"""What a text finds: entities with this id, and applications with this business key."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from psycopg.types.numeric import Int4
+
+from history.entities import BY_NAME, ENTITIES, ROOT, Entity
+from history.timeline import paging, rows, token
+from history.timeline.rows import Key
+
+ID = "id"
+# Of the documents with one value, only those that were seen last are looked at.
+MAX_DOCUMENTS = 10_000
+
+
+class Carrier(NamedTuple):
+    """A document that has, or once had, a business key."""
+
+    entity: Entity
+    id: str
+
+
+class Position(NamedTuple):
+    """The place of a hit in the results. stage: 0 for an id, 1 for a key. rank: the index of the
+    kind; of a key the microseconds from the change back to the epoch, so that the newest is first.
+    """
+
+    stage: int
+    rank: int
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """An entity that a text finds. key: name of the business key, or ID. newest: key of its newest
+    version; None for an application of which the store has only children. updated_at: of that
+    version, or of the newest one of the carriers."""
+
+    entity: Entity
+    id: str
+    key: str
+    newest: Key | None
+    updated_at: datetime
+    carriers: tuple[Carrier, ...] = ()
+
+    @property
+    def position(self) -> Position:
+        if self.key == ID:
+            return Position(0, ENTITIES.index(self.entity), self.id)
+        return Position(1, -((self.updated_at - token.EPOCH) // token.MICROSECOND), self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """The hits of one text in the order of the results, each entity once. limited: not all
+    documents with the value were looked at."""
+
+    hits: tuple[Hit, ...]
+    limited: bool
+
+
+class _Document(NamedTuple):
+    """A row of the search_key table."""
+
+    value: str
+    name: str
+    carrier: Carrier
+    application: str
+
+
+def find(texts: Sequence[str], until: datetime) -> dict[str, Hits]:
+    """The hits of each text, as of a moment. The number of queries does not depend on the texts."""
+    found: dict[str, dict[Carrier, Hit]] = {text: {} for text in texts}
+    ids = [text for text in texts if paging.storable(text)]
+    for entity in ENTITIES:
+        for id, its in rows.newest_keys(entity, ids, until).items():
+            found[id][Carrier(entity, id)] = Hit(entity, id, ID, its, its.updated_at)
+    documents = _documents(texts)
+    own = rows.newest_keys(ROOT, {each.application for each in documents}, until)
+    orphans = [each.carrier for each in documents if each.application not in own]
+    changes = newest(orphans, until)
+    for (value, application), theirs in _by_application(documents).items():
+        carriers = tuple(dict.fromkeys(each.carrier for each in theirs))
+        key = own.get(application)
+        seen = [changes[carrier] for carrier in carriers if carrier in changes]
+        moments = [key.updated_at] if key else [each.updated_at for each in seen]
+        place = Carrier(ROOT, application)
+        if moments and place not in found[value]:
+            name = theirs[0].name
+            found[value][place] = Hit(ROOT, application, name, key, max(moments), carriers)
+    counts = {text: sum(each.value == text for each in documents) for text in texts}
+    return {
+        text: Hits(
+            tuple(sorted(found[text].values(), key=lambda hit: hit.position)),
+            counts[text] >= MAX_DOCUMENTS,
+        )
+        for text in texts
+    }
+
+
+_DOCUMENTS = """
+    SELECT key.* FROM unnest(%s::varchar[]) AS wanted(value)
+    CROSS JOIN LATERAL (
+        SELECT value, name, entity, id, product_instance_id FROM search_key
+        WHERE value = wanted.value ORDER BY day DESC, name, entity, id LIMIT %s
+    ) AS key
+"""
+
+
+def _documents(texts: Collection[str]) -> list[_Document]:
+    """The documents with these values, in the order of key names, ENTITIES and ids."""
+    found = rows.fetch(_DOCUMENTS, [list(texts), Int4(MAX_DOCUMENTS)]) if texts else []
+    documents = [
+        _Document(value, name, Carrier(BY_NAME[kind], id), application)
+        for value, name, kind, id, application in found
+        if kind in BY_NAME
+    ]
+    return sorted(
+        documents,
+        key=lambda each: (each.name, ENTITIES.index(each.carrier.entity), each.carrier.id),
+    )
+
+
+def _by_application(
+    documents: Iterable[_Document],
+) -> Mapping[tuple[str, str], list[_Document]]:
+    grouped: dict[tuple[str, str], list[_Document]] = {}
+    for each in documents:
+        grouped.setdefault((each.value, each.application), []).append(each)
+    return grouped
+
+
+def newest(carriers: Iterable[Carrier], until: datetime) -> dict[Carrier, Key]:
+    """The newest key of each of these, without those that the store does not have."""
+    found: dict[Carrier, Key] = {}
+    wanted = set(carriers)
+    for entity in ENTITIES:
+        ids = [carrier.id for carrier in wanted if carrier.entity is entity]
+        for id, key in rows.newest_keys(entity, ids, until).items():
+            found[Carrier(entity, id)] = key
+    return found
