@@ -14,6 +14,8 @@ TOPIC = ROOT.topics[0]
 TWIN = ROOT.topics[1]
 CHILD = BY_NAME["product-task"].topics[0]
 PARTICIPANT = BY_NAME["participant-role"].topics[0]
+# The kinds that the simulator makes; others may be declared.
+SIMULATED = ("product-instance", "participant-role", "product-task", "realty-info", "product-car")
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 WINDOW = Window.at(NOW, 90, 14)

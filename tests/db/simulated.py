@@ -14,8 +14,9 @@ from history.canonical import columns
 from history.entities import BY_NAME, ENTITIES
 from ingest.simulator.document import Message
 from ingest.simulator.stream import stream
+from tests.messages import SIMULATED
 
-TABLES = [entity.table for entity in ENTITIES]
+TABLES = [BY_NAME[name].table for name in SIMULATED]
 
 
 class Envelope(msgspec.Struct):

@@ -16,7 +16,7 @@ from django.db import connection
 from history.capacity import measured
 from history.partitions import catalog
 from tests.db import simulated
-from tests.db.partitioned import TABLES, raw, tables, transactional_db
+from tests.db.partitioned import raw, tables, transactional_db
 
 __all__ = ["tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")
@@ -36,11 +36,11 @@ def test_loads_are_those_of_complete_days() -> None:
         count = simulated.load(plain, BEFORE, applications=60)
         count += simulated.load(plain, YESTERDAY, applications=40, seed=2)
         simulated.load(plain, TODAY, applications=5, seed=3)
-    parts = catalog.read(connection, TABLES)
+    parts = catalog.read(connection, simulated.TABLES)
     found = measured.loads(connection, parts, TODAY)
     assert found is not None
     assert (found.since, found.until) == (BEFORE, YESTERDAY)
-    assert [load.table for load in found.loads] == TABLES
+    assert [load.table for load in found.loads] == simulated.TABLES
     assert sum(load.rows_per_day for load in found.loads) * 2 == pytest.approx(count)
     on_disk = sum(2 * load.rows_per_day * (load.data + load.index) for load in found.loads)
     stored = measured.stored(parts, TODAY)
@@ -54,7 +54,7 @@ def test_the_command_measures_and_reports_what_retention_changes() -> None:
         simulated.load(plain, TODAY - timedelta(days=40), applications=10)
     answer: dict[str, Any] = json.loads(capacity("--json", "--days", "90", "--disk", "1T"))
     assert answer["basis"].endswith(str(BEFORE))
-    assert set(answer["tables"]) == set(TABLES)
+    assert set(answer["tables"]) == set(simulated.TABLES)
     by_days = {each["days"]: each for each in answer["retention"]}
     assert by_days[30]["freesNow"] > 0 == by_days[60]["freesNow"]
     assert by_days[30]["difference"] < 0 == by_days[90]["difference"] < by_days[180]["difference"]

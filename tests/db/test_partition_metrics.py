@@ -67,7 +67,7 @@ def test_the_latest_run_is_told(few_days: None) -> None:
         topic_id="t",
         partition=0,
         offset=0,
-        value=f'{{"updatedAt": "{TODAY - timedelta(days=5)}T12:00:00"}}'.encode(),
+        day=TODAY - timedelta(days=5),
         first_seen=datetime.now(UTC),
     )
     assert run("maintain")[0] == 1

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from history.entities import BY_NAME, BY_TOPIC, ENTITIES, ROOT
+from history.entities import BY_NAME, BY_TOPIC, ROOT
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH, ChangeType
 from ingest.simulator.document import Message
 from ingest.simulator.people import NEWCOMERS, PEOPLE
@@ -25,6 +25,7 @@ from ingest.simulator.shape import (
 )
 from ingest.simulator.stream import MEAN_MESSAGES, count_messages, stream
 from ingest.simulator.tally import Tally
+from tests.messages import SIMULATED
 
 START = datetime(2026, 3, 29, 23, 59, 50, tzinfo=UTC)
 APPLICATIONS = 4_400
@@ -90,7 +91,7 @@ def test_a_short_run_has_the_asked_distribution_too() -> None:
 
 def test_shares(tally: Tally) -> None:
     assert tally.share(ROOT.name) == pytest.approx(ASKED_PRODUCT_SHARE, abs=0.015)
-    assert set(tally.entities) == {entity.name for entity in ENTITIES}
+    assert set(tally.entities) == set(SIMULATED)
     assert min(tally.entities.values()) > 200
     assert tally.types[ChangeType.DELETE] > 100
     assert tally.types[ChangeType.CREATE] == tally.documents
