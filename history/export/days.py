@@ -65,6 +65,7 @@ def choose(known: Known, since: date | None, until: date | None) -> Chosen:
     """The days of [since, until). since None: from the oldest day that exists. until None: without
     today, of which rows are still coming."""
     tables = {day: part for part in known.parts if (day := _day(part))}
+    foreign = [part for part in tables.values() if part.day is None and not part.restored]
     first = since or min([*tables, *known.archived], default=known.window.oldest)
     end = until or known.window.newest
     days, missing = [], list[Missing]()
@@ -72,6 +73,8 @@ def choose(known: Known, since: date | None, until: date | None) -> Chosen:
         day = first + timedelta(days=number)
         part, archived = tables.get(day), known.archived.get(day)
         why = _why_missing(known, day, part, archived)
+        if part is None and any(each.covers(day) for each in foreign):
+            why = None  # it is in the file of a longer partition that somebody else made
         if why is None and (part or archived is not None):
             name = part.name if part else partition_name(known.entity.table, day)
             days.append(Day(name, day, part, archived))

@@ -97,11 +97,15 @@ def visible(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir() if not file.name.startswith("."))
 
 
-def export(*words: str, entity: str = "product-instance") -> str:
+def export(
+    *words: str,
+    entity: str = "product-instance",
+    span: tuple[date, date] = (FIRST, LAST + timedelta(days=1)),
+) -> str:
     """What `manage.py export` writes to standard error."""
     said = io.StringIO()
-    span = ("--from", str(FIRST), "--to", str(LAST + timedelta(days=1)))
-    call_command("export", "--entity", entity, *span, *words, stderr=said, no_color=True)
+    dates = ("--from", str(span[0]), "--to", str(span[1]))
+    call_command("export", "--entity", entity, *dates, *words, stderr=said, no_color=True)
     connection.close()
     return said.getvalue()
 
@@ -362,3 +366,18 @@ def test_an_interrupted_drop_leaves_nothing_out(tmp_path: Path) -> None:
     with raw() as plain:
         plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {days.partition_name(TABLE, FIRST)}")
     assert "Exported 1 days, 4 rows" in export("--output", str(tmp_path))
+
+
+def test_a_longer_partition_is_one_file_and_none_of_its_days_is_missing(tmp_path: Path) -> None:
+    with raw() as plain:
+        plain.execute(
+            f"CREATE TABLE product_instance_aud_2020 PARTITION OF {TABLE}"
+            " FOR VALUES FROM ('2020-01-01 00:00+00') TO ('2020-02-01 00:00+00')"
+        )
+        insert(plain, datetime(2020, 1, 20, tzinfo=UTC), "old")
+    said = export("--output", str(tmp_path), span=(date(2020, 1, 1), date(2020, 2, 1)))
+    assert "Exported 1 days, 1 rows" in said
+    assert visible(tmp_path) == ["product_instance_aud_2020.jsonl"]
+    code, said = failing("--output", str(tmp_path), "--from", "2019-12-31", "--to", "2020-02-02")
+    assert code == 1
+    assert said.count("not exported") == 2
