@@ -20,7 +20,7 @@ from psqlextra.partitioning import PostgresPartitioningError
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from annals.management.verifying import verify_archive, verify_tables
+from annals.management.verifying import add_arguments, verify_archive, verify_tables
 from history import clock
 from history.archive.archiver import Archiver
 from history.archive.forget import forget
@@ -30,7 +30,6 @@ from history.canonical import Connection
 from history.days import ForeignTableError, partition_name
 from history.entities import BY_NAME, ENTITIES, Entity
 from history.error_text import describe
-from history.management.sizes import in_bytes
 from history.partitions import catalog, locks, runs, show
 from history.partitions.maintain import AlreadyRunningError, Outcome, maintain, run_lock
 from history.partitions.plan import DayPlan, Policy, plan
@@ -84,26 +83,7 @@ class Command(BaseCommand):
             help="check sealed days against their seals, or with --archive the files of the "
             "archive; exit 1: a day differs",
         )
-        checking.add_argument("day", type=date.fromisoformat, nargs="?", help="YYYY-MM-DD, UTC")
-        checking.add_argument(
-            "--archive",
-            action="store_true",
-            help="read the files of the archive and compare them with manifest, database and seal, "
-            "the day with the oldest check first",
-        )
-        checking.add_argument(
-            "--rate",
-            type=in_bytes,
-            default=0,
-            help="with --archive: bytes per second, for example 20M; 0 = as fast as possible "
-            "(default 0)",
-        )
-        checking.add_argument(
-            "--seconds",
-            type=float,
-            help="with --archive: start no further day after this time; the next run continues "
-            "(default: all days)",
-        )
+        add_arguments(checking)
         forgetting = actions.add_parser(
             "forget", help="remove a day from the archive; nothing else removes archived rows"
         )
