@@ -45,12 +45,6 @@ def chromium() -> str:
     return program
 
 
-def gettext() -> None:
-    """GNU gettext's programs."""
-    if shutil.which("xgettext") is None:
-        _missing("needs GNU gettext to collect the texts of the code (Debian: gettext)")
-
-
 def node() -> None:
     """Node.js with npm, for a certified OpenID provider."""
     if shutil.which("node") is None or shutil.which("npm") is None:
