@@ -16,9 +16,12 @@ from history.timeline import retention, rows
 
 @dataclass(frozen=True, slots=True)
 class Completeness:
-    """complete_to: everything sent up to this moment is stored; None if not known (a topic that was
-    never read). lag_messages: sent and not read yet; None if not known. halted: reading has stopped
-    because of too many bad messages. retention_start: nothing older is kept."""
+    """complete_to: everything sent up to this moment is stored; None if not known, as for a topic
+    that was never read. lag_messages: sent and not read yet; None if not known. halted: reading has
+    stopped because of too many bad messages. retention_start: nothing older is kept.
+
+    Retired topics do not count.
+    """
 
     complete_to: datetime | None
     lag_messages: int | None
@@ -34,11 +37,15 @@ class Completeness:
         return max(0.0, round((self.read_at - self.complete_to).total_seconds(), 3))
 
 
-# A topic that was created again also has rows under its old id; only the newest row counts.
+# A topic that was never read has one row with nothing known. A topic that was created again also
+# has rows under its old id; only the newest row counts.
 _LEDGER = """
-    SELECT DISTINCT ON (topic, partition)
-        high_watermark - next_offset, newest_timestamp, checked_at, halted_at IS NOT NULL
-    FROM ingest_ledger WHERE topic = ANY(%s) ORDER BY topic, partition, checked_at DESC
+    SELECT DISTINCT ON (t.topic, l.partition)
+        l.high_watermark - l.next_offset, l.newest_timestamp, l.end_known_at,
+        l.halted_at IS NOT NULL
+    FROM unnest(%s::text[]) AS t(topic) LEFT JOIN ingest_ledger l ON l.topic = t.topic
+    WHERE NOT EXISTS (SELECT FROM ingest_retired_topic r WHERE r.topic = t.topic)
+    ORDER BY t.topic, l.partition, l.checked_at DESC
 """
 
 
@@ -49,19 +56,21 @@ def read(entities: Iterable[Entity]) -> Completeness:
     known = [lag for lag, *_ in found if lag is not None]
     moments = [_complete_to(*row) for row in found]
     sure = [moment for moment in moments if moment is not None]
+    now = clock.now()
     return Completeness(
-        complete_to=min(sure) if found and len(sure) == len(moments) else None,
+        complete_to=min(sure, default=now) if len(sure) == len(moments) else None,
         lag_messages=sum(max(0, lag) for lag in known) if len(known) == len(found) else None,
         halted=any(row[-1] for row in found),
         retention_start=retention.start(),
-        read_at=clock.now(),
+        read_at=now,
     )
 
 
 def _complete_to(
-    lag: int | None, newest: datetime | None, checked_at: datetime, halted: bool
+    lag: int | None, newest: datetime | None, end_known_at: datetime | None, halted: bool
 ) -> datetime | None:
-    """At the end of a partition: the time of the check; before the end: the newest message read."""
-    if lag is not None and lag <= 0 and not halted:
-        return checked_at
-    return newest
+    """Of one partition. At its end: the moment at which this was the end. Before it: the newest
+    message read, but not beyond that moment, whatever time a producer gave to its message."""
+    if lag is not None and lag <= 0 and not halted and end_known_at is not None:
+        return end_known_at
+    return newest if newest is None or end_known_at is None else min(newest, end_known_at)

@@ -9,6 +9,8 @@ from django.utils.translation import gettext_lazy as _
 class Ledger(models.Model):
     """How far one topic partition was read, and the outcome of its messages in counts.
     quarantine_removed: those of the quarantined whose row retention has removed since.
+    high_watermark: the end offset at the broker; 0 for an empty partition, null if it was never
+    known. end_known_at: the latest moment at which this was the end.
 
     next_offset - first_offset = read + skipped + lost, and
     read = stored + repeated + expired + quarantined. Both always hold: one transaction changes all.
@@ -21,6 +23,7 @@ class Ledger(models.Model):
     first_offset = models.BigIntegerField()
     next_offset = models.BigIntegerField()
     high_watermark = models.BigIntegerField(null=True)
+    end_known_at = models.DateTimeField(null=True)
     read = models.BigIntegerField(default=0)
     stored = models.BigIntegerField(default=0)
     repeated = models.BigIntegerField(default=0)
@@ -62,6 +65,18 @@ class Gap(models.Model):
         db_table = "ingest_gap"
         verbose_name = _("offset gap")
         verbose_name_plural = _("offset gaps")
+
+
+class RetiredTopic(models.Model):
+    """A topic that is finished: nothing waits for its messages. why: the reason that was given."""
+
+    topic = models.CharField(max_length=249, primary_key=True)
+    why = models.CharField(max_length=200)
+    retired_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "ingest_retired_topic"
+        default_permissions = ()
 
 
 class Quarantined(models.Model):

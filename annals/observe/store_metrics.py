@@ -99,6 +99,7 @@ def _ledger(entries: Sequence[Entry]) -> Iterator[Metric]:
             sums[place][number] += getattr(entry, name)
         if entry.current:
             halted.add_metric(place, entry.halted_at is not None)
+        if entry.current and not entry.retired:
             seen.add_metric(place, entry.checked_at.timestamp())
             if entry.lag is not None:
                 lag.add_metric(place, entry.lag)

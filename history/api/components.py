@@ -242,6 +242,11 @@ COMPONENTS: dict[str, Schema] = {
             "ok": {**FLAG, "description": "Every sum adds up and no loss is unacknowledged."},
             "faults": list_of(TEXT),
             "totals": object_of({**SUMS, "lag": COUNT}),
+            "retired": list_of(object_of({"topic": TEXT, "why": TEXT, "at": MOMENT})),
+            "neverRead": {
+                **list_of(TEXT),
+                "description": "Topics of which nothing is known, and that are not retired.",
+            },
             "partitions": list_of(
                 object_of(
                     {

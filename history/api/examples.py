@@ -128,6 +128,14 @@ STORE = {
     "ok": True,
     "faults": [],
     "totals": {**SUMS, "lag": 0},
+    "retired": [
+        {
+            "topic": "top-storage.export.migration.product-instance",
+            "why": "the migration ended",
+            "at": "2025-06-30T09:00:00.000000+00:00",
+        }
+    ],
+    "neverRead": [],
     "partitions": [
         {
             "topic": "top-storage.export.product-instance",

@@ -47,6 +47,7 @@ def page(request: HttpRequest) -> HttpResponse:
             "lines": lines,
             "totals": totals,
             "faults": figures.faults(entries),
+            "never_read": figures.never_read(entries) if entries else [],
             "halted": [entry for entry in entries if entry.halted_at is not None],
         },
     )

@@ -10,13 +10,15 @@ from typing import Any
 from django.db.models import Count, F, IntegerField, OuterRef, Subquery, Value
 from django.db.models.functions import Coalesce
 
-from ingest.models import Ledger, Quarantined
+from history.entities import BY_TOPIC
+from ingest.models import Ledger, Quarantined, RetiredTopic
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One topic partition. current: False if the topic was deleted and created again since.
-    high_watermark: the end offset at the broker, None if not known. in_quarantine: the rows in
+    high_watermark: the end offset at the broker, 0 for an empty partition, None if not known.
+    retired: why the topic is declared finished, empty if it is not. in_quarantine: the rows in
     quarantine and those that retention removed from it, None if not counted."""
 
     topic: str
@@ -39,6 +41,7 @@ class Entry:
     checked_at: datetime
     halted_at: datetime | None
     halted_why: str
+    retired: str
 
     @property
     def lag(self) -> int | None:
@@ -58,6 +61,8 @@ class Entry:
     def state(self) -> str:
         if self.halted_at is not None:
             return f"halted: {self.halted_why}"
+        if self.retired:
+            return f"retired: {self.retired}"
         return "reading" if self.current else "topic created again since"
 
     def with_high_watermark(self, offset: int | None) -> Entry:
@@ -84,7 +89,10 @@ def entries(count_quarantine: bool = True) -> list[Entry]:
     # One statement, so that both are of one moment: a batch moves both.
     rows_there = Coalesce(Subquery(unresolved), 0) + F("quarantine_removed")
     count = rows_there if count_quarantine else Value(None, IntegerField())
-    counted = Ledger.objects.annotate(in_quarantine=count)
+    why = RetiredTopic.objects.filter(topic=OuterRef("topic")).values("why")
+    counted = Ledger.objects.annotate(
+        in_quarantine=count, retired=Coalesce(Subquery(why), Value(""))
+    )
     rows = list(counted.order_by("topic", "partition", "checked_at"))
     newest = {(row.topic, row.partition): row.topic_id for row in rows}
     return [
@@ -94,6 +102,17 @@ def entries(count_quarantine: bool = True) -> list[Entry]:
         )
         for row in rows
     ]
+
+
+def retired() -> dict[str, RetiredTopic]:
+    """The topics that are declared finished, by name."""
+    return {each.topic: each for each in RetiredTopic.objects.order_by("topic")}
+
+
+def never_read(found: Sequence[Entry]) -> list[str]:
+    """The topics without a ledger row that are not retired: messages in them would be missing."""
+    read = {entry.topic for entry in found}
+    return [topic for topic in BY_TOPIC if topic not in read and topic not in retired()]
 
 
 def faults(found: Sequence[Entry]) -> list[str]:
@@ -129,7 +148,7 @@ def faults(found: Sequence[Entry]) -> list[str]:
 
 
 def as_json(found: Sequence[Entry], broken: Sequence[str]) -> dict[str, Any]:
-    """Partitions, totals and faults as JSON values."""
+    """Partitions, totals, faults and topics that are retired or were never read, as JSON values."""
     names = ("read", "stored", "repeated", "expired", "quarantined", "skipped", "lost")
     return {
         "ok": not broken,
@@ -138,6 +157,11 @@ def as_json(found: Sequence[Entry], broken: Sequence[str]) -> dict[str, Any]:
             **{name: sum(getattr(entry, name) for entry in found) for name in names},
             "lag": sum(entry.lag or 0 for entry in found),
         },
+        "retired": [
+            {"topic": each.topic, "why": each.why, "at": _iso(each.retired_at)}
+            for each in retired().values()
+        ],
+        "neverRead": never_read(found),
         "partitions": [
             {
                 "topic": entry.topic,

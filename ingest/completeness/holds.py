@@ -9,7 +9,7 @@ from datetime import UTC, date
 from django.db import connection
 
 from history.entities import BY_TOPIC, ENTITIES
-from ingest.completeness.figures import entries
+from ingest.completeness.figures import entries, retired
 
 _QUARANTINED = """
 SELECT topic, coalesce(day, (coalesce(timestamp, first_seen) AT TIME ZONE 'UTC')::date), count(*)
@@ -40,7 +40,8 @@ def unsettled(days: Collection[tuple[str, date]]) -> dict[tuple[str, date], str]
 
 def may_get_rows(days: Collection[tuple[str, date]]) -> dict[tuple[str, date], str]:
     """The given days that may still get rows, with a reason for people: those that are unsettled,
-    and all days of a table while one of its topics was never read or its end is not known."""
+    and all days of a table while one of its topics was never read or its end is not known. Retired
+    topics do not count."""
     reasons = unsettled(days)
     unknown = _unknown_topics({table for table, _ in days})
     for place in days:
@@ -52,11 +53,13 @@ def may_get_rows(days: Collection[tuple[str, date]]) -> dict[tuple[str, date], s
 def _unknown_topics(tables: Collection[str]) -> dict[str, str]:
     """The tables with topics that may hold unread messages, and which topics these are."""
     found: dict[str, list[str]] = {}
-    ledger = entries()
+    ledger, finished = entries(), retired()
     for entity in ENTITIES:
         if entity.table not in tables:
             continue
         for topic in entity.topics:
+            if topic in finished:
+                continue
             mine = [entry for entry in ledger if entry.topic == topic]
             if not mine:
                 found.setdefault(entity.table, []).append(f"{topic} was never read")
@@ -91,7 +94,7 @@ def _unaccounted() -> list[tuple[str, date | None, str]]:
         passed = entry.read + entry.skipped + entry.lost
         if entry.read != settled or entry.next_offset - entry.first_offset != passed:
             found.append((entity.table, None, f"the ledger of {where} does not add up"))
-        if entry.lag:
+        if entry.lag and not entry.retired:
             # A migration topic carries old versions in new messages: their time says nothing.
             newest = entry.newest_timestamp if entry.topic == entity.topics[0] else None
             since = newest.astimezone(UTC).date() if newest else None

@@ -79,7 +79,7 @@ class Probe:
             end = self._ends([partition]).get(partition, expected)
             with self._connect() as connection:
                 # A paused partition is not fetched: only this look knows its end.
-                ledger.heartbeat(connection, {claim: end})
+                ledger.heartbeat(connection, {claim: end}, time.monotonic())
                 allowed = ledger.resume_until(connection, claim)
             if allowed > expected:
                 return allowed
@@ -120,13 +120,16 @@ class Background:
         self._due = time.monotonic() + BEAT_SECONDS
         claimed = positions.claimed
         highs = {partition: source.high_watermark(partition) for partition in claimed}
-        metrics.lag({each: high - claimed[each].expected for each, high in highs.items() if high})
+        metrics.lag(
+            {p: high - claimed[p].expected for p, high in highs.items() if high is not None}
+        )
         metrics.halted(positions.halted())
-        watermarks = {claimed[partition].claim: high for partition, high in highs.items()}
-        self._record(partial(ledger.heartbeat, watermarks=watermarks))
+        recreated = self._topic_recreated(source, positions)
+        ends = {claimed[partition].claim: high for partition, high in highs.items()}
+        self._record(partial(ledger.heartbeat, ends=ends, seen_at=source.reached_at))
         if self._probe_halted(positions, window):
             return "a halted partition is read again"
-        if self._topic_recreated(source, positions):
+        if recreated:
             return "a topic was deleted and created again"
         return None
 

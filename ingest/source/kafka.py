@@ -83,6 +83,9 @@ class Source:
         self._admin = AdminClient(administration, logger=client_logger)
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._ids: dict[str, Future[Any]] = {}
+        self._asked_at = 0.0
+        # The time.monotonic() after which the brokers answered; None: they did not recently.
+        self.reached_at: float | None = None
         self._paused: set[KafkaPartition] = set()
         self._group = group
         self._session_seconds = int(reading["session.timeout.ms"]) / 1000
@@ -145,10 +148,10 @@ class Source:
             raise Unreachable(str(error)) from error
         return int(low), int(high)
 
-    def high_watermark(self, partition: KafkaPartition) -> int:
-        """The end offset as of the last fetch; 0: not known yet."""
+    def high_watermark(self, partition: KafkaPartition) -> int | None:
+        """The end offset as of the last fetch, 0 for an empty partition; None: not known yet."""
         _, high = self._consumer.get_watermark_offsets(ck.TopicPartition(*partition), cached=True)
-        return max(0, int(high))
+        return int(high) if high >= 0 else None
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """The id of each topic that exists; empty if the broker has no ids. Raises Unreachable."""
@@ -162,7 +165,8 @@ class Source:
             known = self._answers(self._ids, 0)
         except Unreachable:
             known = {}
-        self._ids = self._ask(topics)
+        self.reached_at = self._asked_at if known else None
+        self._ids, self._asked_at = self._ask(topics), time.monotonic()
         return known
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ expected offset may advance it. A consumer that lost its partition therefore wri
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -39,7 +40,7 @@ class Advance:
     expired: int
     quarantined: int
     newest_timestamp: int
-    high_watermark: int
+    high_watermark: int | None
     gaps: Sequence[Gap] = ()
 
 
@@ -109,7 +110,9 @@ UPDATE ingest_ledger l SET
     next_offset = v.next, read = l.read + v.read, stored = l.stored + v.stored,
     repeated = l.repeated + v.repeated, expired = l.expired + v.expired,
     quarantined = l.quarantined + v.quarantined, skipped = l.skipped + v.skipped,
-    lost = l.lost + v.lost, high_watermark = greatest(v.high, v.next),
+    lost = l.lost + v.lost,
+    high_watermark = CASE WHEN coalesce(v.high, l.high_watermark) IS NOT NULL
+        THEN greatest(l.high_watermark, v.high, v.next) END,
     newest_timestamp = CASE WHEN v.stamp < 0 THEN l.newest_timestamp
         ELSE greatest(l.newest_timestamp, to_timestamp(v.stamp / 1000.0)) END,
     updated_at = now(), checked_at = now()
@@ -173,15 +176,27 @@ def stands_at(connection: Connection, ends: Mapping[Claim, int]) -> bool:
     return True
 
 
-def heartbeat(connection: Connection, watermarks: Mapping[Claim, int]) -> None:
-    """Record each partition's high watermark (0: not known) and the time, so that the lag of an
-    idle partition is known and known to be fresh."""
+def heartbeat(
+    connection: Connection, ends: Mapping[Claim, int | None], seen_at: float | None
+) -> None:
+    """Record that a consumer holds these partitions, and each one's end offset (None: not known),
+    so that the lag of an idle partition is known and known to be fresh.
+
+    seen_at: the time.monotonic() at which the brokers answered for certain; None: they do not.
+    """
+    age = None if seen_at is None else max(0.0, time.monotonic() - seen_at)
     with connection.cursor() as cursor:
         cursor.executemany(
             "UPDATE ingest_ledger SET checked_at = now(),"
-            " high_watermark = greatest(high_watermark, nullif(%s, 0))"
-            " WHERE topic = %s AND topic_id = %s AND partition = %s AND epoch = %s",
-            [(high, *_place(claim)) for claim, high in watermarks.items()],
+            " high_watermark = greatest(high_watermark, %(end)s::bigint),"
+            " end_known_at = CASE WHEN %(end)s::bigint IS NULL THEN end_known_at ELSE"
+            " greatest(end_known_at, now() - make_interval(secs => %(age)s::float8)) END"
+            " WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)s"
+            " AND epoch = %(epoch)s",
+            [
+                dict(zip(_PLACE, _place(claim), strict=True), end=end, age=age)
+                for claim, end in ends.items()
+            ],
         )
 
 
@@ -213,6 +228,9 @@ def resume_until(connection: Connection, held: Claim) -> int:
         _place(held),
     ).fetchone()
     return int(row[0]) if row else 0  # type: ignore[call-overload]
+
+
+_PLACE = ("topic", "topic_id", "partition", "epoch")
 
 
 def _place(held: Claim) -> tuple[str, str, int, int]:

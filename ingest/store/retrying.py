@@ -50,7 +50,7 @@ class RetryingWriter:
         self,
         batch: Batch,
         claims: Mapping[TopicPartition, Claim],
-        high: Mapping[TopicPartition, int],
+        high: Mapping[TopicPartition, int | None],
     ) -> Written:
         """Store a batch, waiting while the database is unavailable. Raises Fenced, Abandoned."""
         return self._until_done(lambda retry: self._write_once(batch, claims, high, retry))
@@ -88,7 +88,7 @@ class RetryingWriter:
         self,
         batch: Batch,
         claims: Mapping[TopicPartition, Claim],
-        high: Mapping[TopicPartition, int],
+        high: Mapping[TopicPartition, int | None],
         retry: bool,
     ) -> Written:
         # A commit whose answer was lost may have succeeded, or may succeed just now. So the ledger

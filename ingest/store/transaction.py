@@ -98,13 +98,13 @@ class Writer:
         self,
         batch: Batch,
         claims: Mapping[TopicPartition, Claim],
-        high: Mapping[TopicPartition, int],
+        high: Mapping[TopicPartition, int | None],
     ) -> Written:
         """Store a batch: rows, rejects and the ledger, all or nothing.
 
-        high: each partition's high watermark. Raises ledger.Fenced if another consumer has claimed
-        a partition, and psycopg.Error if the database is not available; the same batch may then be
-        written again.
+        high: each partition's end offset, None if not known. Raises ledger.Fenced if another
+        consumer has claimed a partition, and psycopg.Error if the database is not available; the
+        same batch may then be written again.
         """
         missing_days.admit_expired(self.connection, batch)
         batch.arrange()
@@ -122,7 +122,7 @@ class Writer:
         self,
         batch: Batch,
         claims: Mapping[TopicPartition, Claim],
-        high: Mapping[TopicPartition, int],
+        high: Mapping[TopicPartition, int | None],
         path: _Path,
     ) -> Written:
         result = _Result(rejects=[*batch.unplaced])
@@ -164,7 +164,7 @@ class Writer:
 def _moves(
     batch: Batch,
     claims: Mapping[TopicPartition, Claim],
-    high: Mapping[TopicPartition, int],
+    high: Mapping[TopicPartition, int | None],
     written: Written,
 ) -> list[Advance]:
     moves = []
@@ -182,7 +182,7 @@ def _moves(
                 expired=progress.expired,
                 quarantined=progress.read - progress.expired - stored - repeated,
                 newest_timestamp=progress.newest_timestamp,
-                high_watermark=high.get(source, 0),
+                high_watermark=high.get(source),
                 gaps=progress.gaps,
             )
         )

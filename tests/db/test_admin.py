@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 
 from history import labels
+from history.entities import ROOT
 from history.models import FieldLabel
 from history.record import ChangeType
 from ingest.models import Ledger
@@ -150,10 +151,13 @@ def test_a_page_takes_as_many_queries_whatever_its_length(
 
 def test_a_page_says_how_complete_it_is(documents: Store, support: Client) -> None:
     now = datetime.now(UTC)
-    row = Ledger.objects.create(
-        topic="top-storage.export.product-instance", topic_id="t", partition=0, first_offset=0,
-        next_offset=5, high_watermark=5, updated_at=now, checked_at=now, newest_timestamp=now,
+    twin, row = (
+        Ledger.objects.create(
+            topic=topic, topic_id="t", partition=0, first_offset=0, next_offset=5, high_watermark=5,
+            end_known_at=now, updated_at=now, checked_at=now, newest_timestamp=now,
+        ) for topic in reversed(ROOT.topics)
     )  # fmt: skip
+    assert twin.topic != row.topic
     assert "Полно до" in text(support.get(A1))
     assert "notice" not in support.get(A1).content.decode()
     row.high_watermark = 9

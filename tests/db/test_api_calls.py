@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from history.models import Person, SearchKey
-from ingest.models import Ledger
+from ingest.models import Ledger, RetiredTopic
 from tests.db.store import T0, Store, minute
 
 ROOT = "/api/v1/history/product-instance"
@@ -44,6 +44,7 @@ def read_up_to(
         topic=topic, topic_id="t", partition=0, first_offset=0, next_offset=10,
         high_watermark=None if lag is None else 10 + lag, read=10, stored=10,
         newest_timestamp=newest, halted_at=NOW if halted else None, updated_at=NOW, checked_at=NOW,
+        end_known_at=NOW,
     )  # fmt: skip
 
 
@@ -68,7 +69,7 @@ def test_behind_it_is_complete_up_to_the_newest_message_read(auditor: Client, lo
     block = data(auditor.get(f"{ROOT}/A1"))["completeness"]
     assert block["completeTo"] is None  # nothing says how far the halted one got
     assert (block["lagMessages"], block["halted"]) == (7, True)
-    Ledger.objects.filter(topic=TWIN).delete()
+    RetiredTopic.objects.create(topic=TWIN, why="the migration ended", retired_at=NOW)
     block = data(auditor.get(f"{ROOT}/A1?tz=Europe/Moscow"))["completeness"]
     moment = datetime.fromisoformat(block["completeTo"])
     assert moment == NOW - timedelta(hours=1)

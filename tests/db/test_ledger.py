@@ -252,7 +252,7 @@ def test_figures_and_quarantine_are_of_one_moment(ingested: Ingested) -> None:
 def test_lag_is_what_the_broker_has_beyond_the_next_offset(ingested: Ingested) -> None:
     ingested.writer.write(ingested.batch(value()), ingested.claims, {SOURCE: 51})
     with connect() as plain:
-        ledger.heartbeat(plain, {ingested.claims[TWIN_SOURCE]: 7})
+        ledger.heartbeat(plain, {ingested.claims[TWIN_SOURCE]: 7}, None)
     lags = {entry.topic: entry.lag for entry in figures.entries()}
     assert lags == {SOURCE.topic: 50, TWIN_SOURCE.topic: 7, CHILD_SOURCE.topic: None}
 
@@ -261,7 +261,7 @@ def test_a_fenced_consumer_notes_nothing(ingested: Ingested) -> None:
     old = ingested.claims[SOURCE]
     claim_all()
     with connect() as plain:
-        ledger.heartbeat(plain, {old: 7})
+        ledger.heartbeat(plain, {old: 7}, None)
         ledger.halt(plain, [old], "late")
         ledger.resume(plain, old, 99)
     [row] = query("SELECT high_watermark, halted_at, resume_until FROM ingest_ledger"
@@ -318,7 +318,7 @@ def test_a_halted_partition_goes_on_by_command(ingested: Ingested) -> None:
     claim = ingested.claims[SOURCE]
     with connect() as plain:
         ledger.halt(plain, [claim], "bad")
-        ledger.heartbeat(plain, {claim: 70})
+        ledger.heartbeat(plain, {claim: 70}, None)
     committed("quarantine", "resume", SOURCE.topic)
     until = probe("x" * 60, claim)
     assert until is not None

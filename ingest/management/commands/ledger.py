@@ -11,8 +11,10 @@ from django.core.management.base import BaseCommand, CommandError
 from rich.console import Console
 from rich.table import Table
 
+from history.entities import BY_TOPIC
 from ingest.completeness import figures
 from ingest.completeness.acknowledge import acknowledge
+from ingest.completeness.retire import retire, unretire
 from ingest.management.commands.consume import brokers
 from ingest.source import kafka
 
@@ -41,9 +43,16 @@ class Command(BaseCommand):
             help="record that the lost messages of a topic are known; only later losses are "
             "reported",
         )
-        known.add_argument("topic")
+        known.add_argument("topic", metavar="TOPIC")
         known.add_argument("--partition", type=int, help="only this partition")
         known.add_argument("--why", required=True, help="the reason; it is kept with the losses")
+        finished = commands.add_parser(
+            "retire", help="declare a topic finished: completeness no longer waits for it"
+        )
+        again = commands.add_parser("unretire", help="take `retire` back")
+        for each in (finished, again):
+            each.add_argument("topic", choices=BY_TOPIC, metavar="TOPIC")
+        finished.add_argument("--why", required=True, help="the reason; it is shown")
 
     def handle(self, **options: Any) -> None:
         if options["command"] is None:
@@ -52,13 +61,24 @@ class Command(BaseCommand):
             getattr(self, f"_{options['command']}")(options)
 
     def _acknowledge(self, options: dict[str, Any]) -> None:
-        topic, why = options["topic"], options["why"].strip()
-        if not 0 < len(why) <= REASON_LENGTH:
-            raise CommandError(f"--why must have 1 to {REASON_LENGTH} characters.")
+        topic, why = options["topic"], _reason(options)
         count = acknowledge(topic, options["partition"], why)
         if not count:
             raise CommandError(f"{topic} has no lost messages that are not acknowledged.")
         self.stdout.write(f"{count:,} lost messages of {topic} acknowledged: {why}")
+
+    def _retire(self, options: dict[str, Any]) -> None:
+        topic, why = options["topic"], _reason(options)
+        unread = retire(topic, why)
+        self.stdout.write(f"{topic} is retired: {why}")
+        if unread:
+            self.stdout.write(f"{unread:,} of its messages were not read; nothing waits for them.")
+
+    def _unretire(self, options: dict[str, Any]) -> None:
+        topic = options["topic"]
+        if not unretire(topic):
+            raise CommandError(f"{topic} is not retired.")
+        self.stdout.write(f"{topic} is not retired any more.")
 
     def _figures(self, options: dict[str, Any]) -> None:
         entries = figures.entries()
@@ -110,7 +130,21 @@ class Command(BaseCommand):
         total = (f"{sum(getattr(entry, name) for entry in entries):,}" for name in COLUMNS)
         table.add_row("all", "", *total)
         Console(file=self.stdout, width=None if sys.stdout.isatty() else 200).print(table)  # type: ignore[arg-type]
+        for topic, each in figures.retired().items():
+            self.stdout.write(f"RETIRED {topic} since {each.retired_at:%Y-%m-%d}: {each.why}")
+        for topic in figures.never_read(entries):
+            self.stdout.write(
+                f"NEVER READ {topic}: nothing is known of its messages. Read it with `manage.py "
+                "consume`, or declare it finished with `manage.py ledger retire`."
+            )
         for fault in faults:
             self.stdout.write(f"FAULT {fault}")
         if not faults:
             self.stdout.write("Every message read is accounted for.")
+
+
+def _reason(options: dict[str, Any]) -> str:
+    why: str = options["why"].strip()
+    if not 0 < len(why) <= REASON_LENGTH:
+        raise CommandError(f"--why must have 1 to {REASON_LENGTH} characters.")
+    return why
