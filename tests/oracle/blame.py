@@ -1,0 +1,116 @@
+"""Who last changed each leaf: every leaf is followed through all older snapshots, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tests.oracle.reference import Stored, World
+from tests.oracle.values import ABSENT, Value, named, pointed
+
+KEYS = ("pid", "id")
+# What is nested deeper is one leaf.
+DEEPEST = 100
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """origins: the versions that may have set it; several where items without a key are matched
+    by what they hold, which has more than one right answer."""
+
+    path: str
+    value: Value
+    origins: list[Stored]
+
+
+def leaves(world: World, kind: str, id: str) -> list[Leaf]:
+    """The leaves of the newest snapshot in document order."""
+    chain = list(world.chain(kind, id))
+    return [Leaf(path, value, _origins(chain, path, value)) for path, value in _all(chain[0].data)]
+
+
+def _all(value: Value, path: str = "", level: int = 0) -> Iterator[tuple[str, Value]]:
+    if not isinstance(value, dict | list) or not value or level == DEEPEST:
+        yield path, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            segment = key.replace("~", "~0").replace("/", "~1")
+            yield from _all(inner, f"{path}/{segment}", level + 1)
+    else:
+        for index, inner in enumerate(value):
+            yield from _all(inner, f"{path}/{index}", level + 1)
+
+
+def _origins(chain: list[Stored], path: str, value: Value) -> list[Stored]:
+    for place, (one, before) in enumerate(pairwise(chain)):
+        try:
+            path_before = _followed(path, one.data, before.data)
+        except Ambiguous:
+            older = pairwise(chain[place:])
+            return [each for each, lower in older if each.data != lower.data] + chain[-1:]
+        if path_before is None or pointed(path_before, before.data) != value:
+            return [one]
+        path = path_before
+    return chain[-1:]
+
+
+class Ambiguous(Exception):
+    """The item has no key by which it could be found in the older list."""
+
+
+def _followed(path: str, new: Value, old: Value) -> str | None:
+    """Where the value at a pointer was in the older snapshot; None if it was not there."""
+    found = ""
+    for segment in path.split("/")[1:]:
+        if isinstance(new, dict) and isinstance(old, dict):
+            inner = segment
+        elif isinstance(new, list) and isinstance(old, list):
+            index = _item(new, old, int(segment))
+            if index is None:
+                return None
+            inner = str(index)
+        else:
+            return None
+        new, old = pointed(f"/{segment}", new), pointed(f"/{inner}", old)
+        if old is ABSENT:
+            return None
+        found += f"/{inner}"
+    return found
+
+
+def _item(new: list[Value], old: list[Value], index: int) -> int | None:
+    """The old index of a new item."""
+    if new == old:
+        return index
+    for key in KEYS:
+        names, old_names = [named(i, key) for i in new], [named(i, key) for i in old]
+        if _distinct(names) and _distinct(old_names):
+            return old_names.index(names[index]) if names[index] in old_names else None
+    matched: dict[int, int] = {}
+    for key in KEYS:
+        names, old_names = [named(i, key) for i in new], [named(i, key) for i in old]
+        for place, name in enumerate(names):
+            if name is not None and names.count(name) == old_names.count(name) == 1:
+                origin = old_names.index(name)
+                if place not in matched and origin not in matched.values():
+                    matched[place] = origin
+    if index in matched:
+        return matched[index]
+    left = [item for origin, item in enumerate(old) if origin not in matched.values()]
+    if any(not _conflict(item, new[index]) for item in left):
+        raise Ambiguous
+    return None
+
+
+def _distinct(names: list[str | None]) -> bool:
+    return None not in names and len(set(names)) == len(names)
+
+
+def _conflict(old: Value, new: Value) -> bool:
+    """Whether the first key that both have tells them apart."""
+    for key in KEYS:
+        was, now = named(old, key), named(new, key)
+        if was is not None and now is not None:
+            return was != now
+    return False

@@ -1,0 +1,201 @@
+"""Random histories of an application and its children: clock skew, versions given twice, gaps,
+deletes, children that move to another application, documents with odd keys and odd lists."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+
+from history.nul_text import to_store
+from tests.db.store import T0
+from tests.oracle.reference import KINDS, ROOT
+from tests.oracle.values import Number, Value
+
+APPLICATIONS = ("A1", "A2")
+AUTHORS = (None, "anna", "boris")
+CLIENTS = ("top-crm", "top-scoring")
+# Microseconds after the first moment: some equal to the digit that counts, some on other days.
+SLOTS = (0, 1, 60_000_000, 60_000_001, 86_400_000_000, 86_400_000_001, 200_000_000_000)
+MOMENTS = tuple(T0 + timedelta(microseconds=slot) for slot in SLOTS)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A version to store. type: 0, 1 or 2. text: the snapshot as JSON text."""
+
+    kind: str
+    id: str
+    version: int
+    at: datetime
+    type: int
+    author: str | None
+    client: str
+    application: str | None
+    text: str
+
+
+def encode(value: Value) -> str:
+    if isinstance(value, Number):
+        return value.text
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json.dumps(key)}:{encode(v)}" for key, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(encode, value)) + "]"
+    return json.dumps(value)
+
+
+NUMBERS = st.sampled_from(
+    [
+        "0",
+        "1",
+        "-1",
+        "7",
+        "1.0",
+        "1.00",
+        "0.000001",
+        "0.000000",
+        "1e2",
+        "1E-7",
+        "-0.5",
+        "12345678901234567890.10",
+    ]
+).map(Number)
+SCALARS = st.one_of(
+    st.sampled_from(["a", "b", "a", "b", "", "ё🏠", "1", "\0", None, True, False]), NUMBERS
+)
+ODD_KEYS = (
+    *("", " ", "*", "[pid=a]", "[", "a/b", "~", "~1", "~4", "0", "1", "=", "ё", "\ufffd", "\0"),
+)
+NAMES = st.sampled_from(["a", "b", "c", "d", "d/e=~]", Number("7"), "7", "", True, None])
+IDS = st.sampled_from([Number("1"), Number("2"), "1", "x"])
+
+
+def _items(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
+    return st.fixed_dictionaries(
+        {"s": SCALARS}, optional={"pid": NAMES, "id": IDS, "in": inner, "0": SCALARS}
+    )
+
+
+def _keyed(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
+    """Lists that one key identifies, as most real ones are."""
+    item = st.fixed_dictionaries({"s": SCALARS}, optional={"in": inner, "id": IDS})
+    names = st.lists(st.sampled_from("abcdef"), unique=True, max_size=4)
+    return names.flatmap(
+        lambda found: st.tuples(*[item.map(lambda i, n=name: {"pid": n, **i}) for name in found])
+    ).map(list)
+
+
+def _deep(value: Value) -> Value:
+    """Nested deeper than a comparison walks."""
+    for level in range(120):
+        value = {"x": value} if level % 3 else [value]
+    return value
+
+
+_FLAT = st.one_of(
+    SCALARS, st.lists(SCALARS, max_size=3), st.dictionaries(st.sampled_from("xy"), SCALARS)
+)
+_LISTS = st.one_of(_keyed(_FLAT), st.lists(_items(_FLAT) | SCALARS, max_size=4))
+VALUES = st.one_of(
+    SCALARS,
+    _LISTS,
+    _keyed(_LISTS),
+    st.lists(SCALARS, max_size=5),
+    st.lists(st.sampled_from("abc"), max_size=6),
+    st.dictionaries(st.sampled_from(("x", "y", *ODD_KEYS)), SCALARS | _LISTS, max_size=3),
+)
+DOCUMENTS = st.fixed_dictionaries(
+    {"docs": _LISTS},
+    optional={
+        **dict.fromkeys(("rate", "nested", "number"), VALUES),
+        "deep": SCALARS.map(_deep),
+        **dict.fromkeys(ODD_KEYS, SCALARS),
+    },
+)
+
+
+@st.composite
+def edited(draw: st.DrawFn, value: Value, levels: int = 6) -> Value:
+    """The value with some of its parts replaced, removed, added or in another order."""
+    if not levels:
+        return value
+    if isinstance(value, dict):
+        found = {key: draw(edited(inner, levels - 1)) for key, inner in value.items()}
+        if found and draw(st.integers(0, 5)) == 0:
+            del found[draw(st.sampled_from(sorted(found)))]
+        if draw(st.integers(0, 7)) == 0:
+            found[draw(st.sampled_from(("x", "pid", "id", "rate", *ODD_KEYS)))] = draw(SCALARS)
+        return found
+    if isinstance(value, list):
+        items = [draw(edited(item, levels - 1)) for item in value]
+        roll = draw(st.integers(0, 9))
+        if roll == 0:
+            return draw(st.permutations(items))
+        if roll == 1 and items:
+            items.pop(draw(st.integers(0, len(items) - 1)))
+        if roll in (2, 3):
+            items.insert(draw(st.integers(0, len(items))), draw(_items(SCALARS) | SCALARS))
+        return items
+    return draw(SCALARS) if draw(st.integers(0, 5)) == 0 else value
+
+
+@st.composite
+def versions(draw: st.DrawFn, kind: str, id: str, most: int) -> list[Made]:
+    """The versions of one entity, in the order of their numbers."""
+    slots = st.integers(0, len(MOMENTS) - 1)
+    places = st.tuples(st.integers(0, 7), slots)
+    found = sorted(draw(st.lists(places, min_size=1, max_size=most, unique=True)))
+    if draw(st.booleans()):  # no clock skew, as it mostly is
+        in_order = sorted(slot for _, slot in found)
+        found = sorted({(n, slot) for (n, _), slot in zip(found, in_order, strict=True)})
+    document = draw(DOCUMENTS)
+    made = []
+    for version, slot in found:
+        type = draw(st.sampled_from([1, 1, 1, 1, 0, 2])) if version else 0
+        text = "null" if type == 2 and draw(st.booleans()) else encode(document)
+        made.append(
+            Made(
+                kind=kind,
+                id=id,
+                version=version,
+                at=MOMENTS[slot],
+                type=type,
+                author=draw(st.sampled_from(AUTHORS)),
+                client=draw(st.sampled_from(CLIENTS)),
+                application=None
+                if kind == ROOT
+                else draw(st.sampled_from(["A1", "A1", "A1", "A2"])),
+                text=text,
+            )
+        )
+        document = draw(edited(document))
+    return made
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Made]:
+    """All versions of a few entities. Ids may be shared by several kinds."""
+    made = draw(versions(ROOT, "A1", 9)) if draw(st.integers(0, 9)) else []
+    children = st.tuples(st.sampled_from(KINDS[1:3]), st.sampled_from(["C1", "C2", "A1"]))
+    count = draw(st.integers(0 if made else 1, 3))
+    for kind, id in sorted(draw(st.sets(children, min_size=count, max_size=count))):
+        made += draw(versions(kind, id, 4))
+    return made
+
+
+def insertion(made: Made) -> dict[str, Any]:
+    """The arguments of tests.db.store.Store.add."""
+    return {
+        "id": made.id,
+        "version": made.version,
+        "data": to_store(made.text.encode()).decode(),
+        "at": made.at,
+        "entity": made.kind,
+        "author": made.author,
+        "client": made.client,
+        "application": made.application,
+    }

@@ -1,0 +1,149 @@
+"""What every call must answer, from a list of all versions, in the plainest way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from tests.oracle import values
+from tests.oracle.values import ABSENT, Path, Value
+
+KINDS = ("product-instance", "participant-role", "product-task", "realty-info", "product-car")
+ROOT = KINDS[0]
+TYPES = ("CREATE", "UPDATE", "DELETE")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One version as it is in the database. data: as values.read gives it."""
+
+    kind: str
+    id: str
+    version: int
+    at: datetime
+    type: str
+    author: str | None
+    client: str
+    application: str | None
+    data: Value = field(compare=False)
+
+    @property
+    def entity(self) -> tuple[str, str]:
+        return self.kind, self.id
+
+    @property
+    def key(self) -> tuple[int, datetime]:
+        return self.version, self.at
+
+
+@dataclass(frozen=True)
+class Filters:
+    since: datetime | None = None
+    until: datetime | None = None
+    author: str | None = None
+    client: str | None = None
+    type: str | None = None
+
+    def fit(self, one: Stored) -> bool:
+        return (
+            (self.since is None or self.since <= one.at)
+            and (self.until is None or one.at < self.until)
+            and self.author in (None, one.author)
+            and self.client in (None, one.client)
+            and self.type in (None, one.type)
+        )
+
+
+class World:
+    """All stored versions."""
+
+    def __init__(self, stored: Sequence[Stored]) -> None:
+        self.stored = list(stored)
+
+    def entities(self) -> list[tuple[str, str]]:
+        return sorted({one.entity for one in self.stored})
+
+    def of(self, kind: str, id: str) -> list[Stored]:
+        """The versions of one entity by number; of one number the older one first."""
+        return sorted((one for one in self.stored if one.entity == (kind, id)), key=_key)
+
+    def previous(self, one: Stored) -> Stored | None:
+        """What a version is compared with: the nearest lower number; of twins the latest that is
+        not younger, else the oldest."""
+        lower = [other for other in self.of(*one.entity) if other.version < one.version]
+        twins = [other for other in lower if other.version == lower[-1].version]
+        not_younger = [twin for twin in twins if twin.at <= one.at]
+        return not_younger[-1] if not_younger else twins[0] if twins else None
+
+    def before(self, one: Stored) -> Value:
+        """The snapshot that a version is compared with, ABSENT if there is none."""
+        previous = self.previous(one)
+        return previous.data if previous else ABSENT
+
+    def missing(self, one: Stored) -> list[int]:
+        previous = self.previous(one)
+        return list(range(previous.version + 1, one.version)) if previous else []
+
+    def newest(self, kind: str, id: str) -> Stored:
+        return self.of(kind, id)[-1]
+
+    def chain(self, kind: str, id: str) -> Iterator[Stored]:
+        """From the newest version down, each the one that the last was compared with."""
+        one: Stored | None = self.newest(kind, id)
+        while one is not None:
+            yield one
+            one = self.previous(one)
+
+    def timeline(self, kind: str, id: str, filters: Filters, sort: str, order: str) -> list[Stored]:
+        place: Callable[[Stored], tuple[object, ...]] = (
+            _key if sort == "version" else lambda one: (one.at, one.version)
+        )
+        found = [one for one in self.of(kind, id) if filters.fit(one)]
+        return sorted(found, key=place, reverse=order == "desc")
+
+    def application(self, id: str, filters: Filters, order: str) -> list[Stored]:
+        found = [
+            one
+            for one in self.stored
+            if (one.id if one.kind == ROOT else one.application) == id and filters.fit(one)
+        ]
+        return sorted(
+            found,
+            key=lambda one: (one.at, KINDS.index(one.kind), one.id, one.version),
+            reverse=order == "desc",
+        )
+
+    def at(self, kind: str, id: str, moment: datetime) -> Stored | None:
+        """The highest version that was there at a moment."""
+        there = [one for one in self.of(kind, id) if one.at <= moment]
+        return there[-1] if there else None
+
+    def application_at(self, id: str, moment: datetime) -> list[Stored]:
+        """The application and the children that named it in their version of then."""
+        found = []
+        for kind, part in sorted(self.entities(), key=lambda e: (KINDS.index(e[0]), e[1])):
+            one = self.at(kind, part, moment)
+            if one and (part == id if kind == ROOT else one.application == id):
+                found.append(one)
+        return found
+
+    def touched(self, path: Path, one: Stored) -> bool:
+        """Whether a version changed what a path without `*` selects."""
+        previous = self.previous(one)
+        return previous is not None and values.differ(path, previous.data, one.data)
+
+    def field(self, kind: str, id: str, path: Path) -> list[tuple[Value, Stored, datetime | None]]:
+        """The values that a field had, newest first: value, who set it, until when."""
+        found: list[tuple[Value, Stored, datetime | None]] = []
+        until = None
+        for one in self.chain(kind, id):
+            if values.differ(path, self.before(one), one.data):
+                value = next(iter(values.select(path, one.data)), ABSENT)
+                found.append((value, one, until))
+                until = one.at
+        return found
+
+
+def _key(one: Stored) -> tuple[int, datetime]:
+    return one.version, one.at

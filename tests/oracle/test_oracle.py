@@ -1,0 +1,199 @@
+"""Every call of the reading side against the reference, over random histories.
+
+A small number of histories here; `python -m tests.oracle --histories 500` takes more.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import os
+from types import ModuleType
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.db.store import Store
+from tests.oracle import blame, checks, reference, values
+from tests.oracle.checks import COUNTS, Api
+from tests.oracle.histories import (
+    APPLICATIONS,
+    AUTHORS,
+    CLIENTS,
+    MOMENTS,
+    Made,
+    histories,
+    insertion,
+)
+from tests.oracle.reference import KINDS, TYPES, Filters, Stored, World
+from tests.oracle.values import Path, Step, Value
+
+HISTORIES = int(os.environ.get("ORACLE_HISTORIES", "20"))
+SHRINK = "ORACLE_NO_SHRINK" not in os.environ  # to make a failure small takes minutes
+QUESTIONS = 4  # of each sort, for each entity
+
+
+@pytest.fixture
+def store(db: None) -> Store:
+    """The tables with all days that the histories use."""
+    from history.entities import ENTITIES
+
+    store = Store()
+    for entity in ENTITIES:
+        for moment in MOMENTS:
+            store.day(entity, moment)
+    return store
+
+
+@pytest.fixture
+def api(client: Client, db: None, monkeypatch: pytest.MonkeyPatch) -> Api:
+    """With so small steps that a page filtered by path is read in several, and cut."""
+    monkeypatch.setattr("history.timeline.paging.BATCH", 3)
+    monkeypatch.setattr("history.timeline.paging.SCAN", 5)
+    client.force_login(User.objects.get(username="auditor"))
+    return Api(client)
+
+
+def stored(store: Store, made: list[Made]) -> World:
+    """Writes the versions; the world as the database has it."""
+    for one in made:
+        arguments = insertion(one)
+        store.add(**arguments, type=one.type)  # type: ignore[arg-type]
+    found = []
+    with connection.cursor() as cursor:
+        for kind in KINDS:
+            table = kind.replace("-", "_") + "_aud"
+            owner = "NULL" if kind == KINDS[0] else "product_instance_id"
+            cursor.execute(
+                f"SELECT id, version, updated_at, type, author, client_id, {owner}, data::text"
+                f" FROM {table}"
+            )
+            for id, version, at, type, author, client, application, text in cursor.fetchall():
+                data = values.read(json.loads(text) if text.startswith('"') else text)
+                found.append(
+                    Stored(kind, id, version, at, TYPES[type], author, client, application, data)
+                )
+    assert len(found) == len(made)
+    return World(found)
+
+
+def paths(world: World, entity: tuple[str, str]) -> list[Path]:
+    """Paths that lead somewhere in one of the entity's snapshots. Not that of the whole: the API
+    refuses empty parameters."""
+    found: dict[Path, None] = {(Step("key", "docs"),): None}
+    for one in world.of(*entity):
+        for path in _paths(one.data, 4):
+            found.setdefault(path)
+    return list(found)
+
+
+def _paths(value: Value, levels: int) -> list[Path]:
+    if not levels or not isinstance(value, dict | list):
+        return []
+    found: list[Path] = []
+    for steps, inner in _steps(value):
+        below = [(), *_paths(inner, levels - 1)]
+        found += [(step, *path) for step in steps for path in below]
+    return [*found, (Step("any"),)]
+
+
+def _steps(value: Value) -> list[tuple[list[Step], Value]]:
+    if isinstance(value, dict):
+        return [([Step("key", key)], inner) for key, inner in value.items()]
+    found = []
+    for index, item in enumerate(value):
+        steps = [Step("key", str(index)), Step("any")]
+        for field in ("pid", "id", "s"):
+            name = values.named(item, field)
+            steps += [Step("item", name, field)] if name is not None else []
+        found.append((steps, item))
+    return found
+
+
+FILTERS = st.builds(
+    Filters,
+    since=st.sampled_from([None, None, *MOMENTS[1:4]]),
+    until=st.sampled_from([None, None, *MOMENTS[4:]]),
+    author=st.sampled_from([None, *AUTHORS]),
+    client=st.sampled_from([None, *CLIENTS]),
+    type=st.sampled_from([None, None, *TYPES]),
+)
+SIZES = st.integers(1, 4)
+ORDERS = st.sampled_from(["desc", "asc"])
+budget = settings(
+    max_examples=HISTORIES,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    phases=[Phase.generate, Phase.shrink] if SHRINK else [Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.mark.parametrize("module", [values, reference, blame, checks])
+def test_the_reference_uses_nothing_that_it_judges(module: ModuleType) -> None:
+    tree = ast.parse(inspect.getsource(module))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert imports
+    for node in imports:
+        assert "history" not in ast.unparse(node)
+
+
+@budget
+@given(made=histories(), data=st.data())
+def test_every_answer_is_that_of_the_reference(
+    store: Store, api: Api, made: list[Made], data: st.DataObject
+) -> None:
+    from django.db import transaction
+
+    with transaction.atomic():
+        COUNTS["histories"] += 1
+        world = stored(store, made)
+        for entity in world.entities():
+            _entity(api, world, entity, data.draw)
+        for id in APPLICATIONS:
+            checks.application(api, world, id, Filters(), pageSize=500, order="desc")
+            for _ in range(QUESTIONS):
+                form = {"pageSize": data.draw(SIZES), "order": data.draw(ORDERS)}
+                checks.application(api, world, id, data.draw(FILTERS), **form)
+            for moment in MOMENTS:
+                checks.application_at(api, world, id, moment)
+        for id in ("A1", "C1", "nobody"):
+            checks.search(api, world, id)
+        transaction.set_rollback(True)
+
+
+def _entity(api: Api, world: World, entity: tuple[str, str], draw: Any) -> None:
+    for one, answer in zip(
+        world.timeline(*entity, Filters(), "version", "asc"),
+        api.get(checks.address(entity), sort="version", order="asc", pageSize=500)["history"],
+        strict=True,
+    ):
+        checks.version(answer, one, world)
+    for _ in range(QUESTIONS):
+        form = {
+            "sort": draw(st.sampled_from(["updatedAt", "version"])),
+            "order": draw(ORDERS),
+            "pageSize": draw(SIZES),
+        }
+        checks.timeline(api, world, entity, draw(FILTERS), **form)
+    known = st.sampled_from(paths(world, entity))
+    for path in draw(st.lists(known, min_size=1, max_size=4 * QUESTIONS, unique=True)):
+        checks.path_filter(api, world, entity, path, draw(SIZES))
+        if not any(step.kind == "any" for step in path):
+            checks.field(api, world, entity, path, draw(SIZES))
+    checks.blamed(api, world, entity)
+    for moment in MOMENTS:
+        checks.at(api, world, entity, moment)
+    numbers = sorted({one.version for one in world.of(*entity)})
+    for number in range(numbers[-1] + 2):
+        checks.single(api, world, entity, number)
+    some = st.sampled_from(numbers)
+    for _ in range(QUESTIONS):
+        checks.compare(api, world, entity, draw(some), draw(some))
