@@ -8,8 +8,10 @@ from history.timeline.applications import Application, MissingPart
 from history.timeline.applications import at as application_at
 from history.timeline.applications import timeline as application
 from history.timeline.archived import ArchiveUnavailableError
+from history.timeline.blame import Blamed, Leaf, blame
+from history.timeline.field import FieldHistory, FieldValue, field
 from history.timeline.hits import Carrier
-from history.timeline.leaves import Blamed, FieldHistory, FieldValue, Leaf, Origin, blame, field
+from history.timeline.origin import Origin
 from history.timeline.pages import newest, page
 from history.timeline.query import (
     ApplicationQuery,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from history import deepjson
 from history.deepjson import DEEPEST, depth, indented, loads_shallow, opened
 from history.diff import DEFAULT, compare, differs, find, touches
+from history.diff.blame import Blame
 from history.exactjson import dumps
-from history.timeline.blame import Blame
 from tests.unit.diff_documents import DOCUMENTS, exact
 
 DEPTHS = [DEEPEST - 1, DEEPEST, DEEPEST + 1, 2 * DEEPEST + 1, 900, 6000]

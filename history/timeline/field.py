@@ -1,0 +1,78 @@
+"""The history of one field: which values it had, since when, and who set them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from history import labels
+from history.diff import MISSING, Maybe, differs, find
+from history.entities import Entity
+from history.labels import Label
+from history.timeline import compose, paging, token
+from history.timeline.chain import chain
+from history.timeline.neighbours import Pair
+from history.timeline.origin import Origin, origins
+from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, NoVersionError
+from history.timeline.rows import Key
+from history.timeline.versions import parse
+
+
+@dataclass(frozen=True, slots=True)
+class FieldValue:
+    """A value that a field had; MISSING where there was no such field. origin: the version that
+    set it. until: when the next value was set; None if this one is the newest."""
+
+    value: Maybe
+    origin: Origin
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class FieldHistory:
+    """The values of a field, newest first. next_token: None at the end. A page that ended after
+    SCAN versions may be short or empty and still have a token."""
+
+    label: Label | None
+    values: tuple[FieldValue, ...]
+    next_token: str | None
+
+
+def field(
+    entity: Entity, id: str, path: str, size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
+) -> FieldHistory:
+    """The values that the field at a pointer or key path had, since when and by whom, in the
+    order of version numbers. Raises BadParameterError, NoVersionError."""
+    paging.check_size(size)
+    paging.check_path(path)
+    if "*" in path.split("/"):
+        raise BadParameterError("path", "must name one field; * would name many")
+    binding = ("values", entity.name, id, path)
+    start, until = None, None
+    if page_token is not None:
+        version, moment, until = token.read(binding, page_token)
+        start = Key(version, moment)
+    found: list[tuple[Pair, Maybe, datetime | None]] = []
+    following: Key | None = None
+    before: Maybe = MISSING
+    scanned = 0
+    for pair in chain(entity, id, start):
+        data = parse(pair.row.data) if before is MISSING else before
+        before = parse(pair.before.data) if pair.before else MISSING
+        changed = differs(path, before, data, compose.identity(entity))
+        if scanned == paging.SCAN or (changed and len(found) == size):
+            following = pair.row.key
+            break
+        if changed:
+            value = next((value for _, value in find(path, data)), MISSING)
+            found.append((pair, value, until))
+            until = pair.row.updated_at
+        scanned += 1
+    if not scanned and page_token is None:
+        raise NoVersionError(f"the store has no version of {entity.name} {id}")
+    set_by = origins([pair for pair, _, _ in found])
+    return FieldHistory(
+        label=labels.catalogue().find(entity.name, path),
+        values=tuple(FieldValue(value, set_by[pair.place], to) for pair, value, to in found),
+        next_token=token.issue(binding, (*following, until)) if following else None,
+    )
