@@ -62,9 +62,10 @@ def verify(connection: Connection, entity: Entity, day: date | None = None) -> I
     """Check each sealed day, or one, against its newest seal, oldest day first.
 
     The digest is computed again from the rows of the day's table, without the late rows: those
-    whose origin ingest has noted since the seal. If the table has none of the sealed rows, the seal
-    is compared with the digest that the database keeps of the archived day. A day that cannot be
-    read has that as its fault; a lost connection is raised. `connection` is in autocommit mode.
+    whose origin ingest has noted since the seal. If the table has none of the sealed rows, and the
+    day was not restored, the seal is compared with the digest that the database keeps of the
+    archived day. A day that cannot be read has that as its fault; a lost connection is raised.
+    `connection` is in autocommit mode.
     """
     seals = DaySeal.objects.filter(table=entity.table)
     if day is not None:
@@ -96,7 +97,7 @@ def _compare(connection: Connection, entity: Entity, known: DaySeal) -> _Result:
     fault: str | None = None
     if (rest.finish(), rest.rows) != (known.digest, known.rows):
         fault = _difference(msgspec.convert(known.ranges, list[Range]), rest, known)
-        if not rest.rows:
+        if not rest.rows and place.comment != days.RESTORED:
             fault, note = _compare_dropped(known, fault)
     if count > found:
         missing = f"{count - found} of {count} late rows are missing or changed"

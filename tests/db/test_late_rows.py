@@ -308,6 +308,16 @@ def test_a_restored_day_that_got_repeats_and_new_rows_verifies(
     assert (check().fault, check().note) == (None, "archived; the digests are equal")
 
 
+def test_a_restored_day_of_which_all_rows_were_deleted_is_a_fault(
+    writer: Ingested, archive: Archive
+) -> None:
+    leave(archive)
+    with raw() as plain:
+        restore(plain, archive, ROOT, OLD)
+        plain.execute(f"DELETE FROM {NAME}")
+    assert check().fault == "rows from row 1 on are missing, from a v7, 3 rows fewer"
+
+
 def test_a_forged_row_is_still_a_fault_in_the_archive(writer: Ingested, archive: Archive) -> None:
     writer.write(old("late"))
     execute(f"UPDATE {TABLE} SET data = '{{\"rate\": 0}}' WHERE id = 'a'")
