@@ -16,7 +16,8 @@ _REMOVE = """
 DELETE FROM ingest_quarantine WHERE id = ANY(ARRAY(
     SELECT id FROM ingest_quarantine
     WHERE (status IN ('resolved', 'discarded') AND (day < %(settled)s OR first_seen < %(settled)s))
-        OR (day < %(unsettled)s AND first_seen < %(held)s) OR first_seen < %(unsettled)s
+        OR (day < %(unsettled)s AND first_seen < %(held)s)
+        OR (day > %(newest)s AND first_seen < %(unsettled)s)
     ORDER BY id LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
 RETURNING topic, topic_id, partition, "offset", status
 """
@@ -32,8 +33,8 @@ class Removed:
 
 def remove_old(connection: Connection, window: Window, hold_days: int, now: datetime) -> Removed:
     """Remove the messages whose version, or whose arrival, is older than the window; unsettled ones
-    hold_days later, as long as they hold their day. A message that retention has overtaken would be
-    expired if it were good.
+    hold_days later, as long as they hold their day. The arrival of an unsettled message counts only
+    if its day is after the window: a retry could store a version inside the window.
 
     Each thousand is a transaction of its own. The ledger counts them as quarantined for ever.
     """
@@ -41,6 +42,7 @@ def remove_old(connection: Connection, window: Window, hold_days: int, now: date
     values = {
         "settled": _midnight(window.oldest),
         "unsettled": _midnight(unsettled),
+        "newest": window.newest,
         "held": now - timedelta(days=hold_days),
         "limit": MESSAGES_PER_TRANSACTION,
     }

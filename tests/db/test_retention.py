@@ -100,6 +100,14 @@ def test_a_future_version_does_not_stay_for_ever(ingested: Ingested) -> None:
     assert remove(98) == Removed(unsettled=1)
 
 
+def test_a_version_that_is_kept_now_stays_however_long_ago_it_came(ingested: Ingested) -> None:
+    """Its time was in the future when it came. A retry can store it now."""
+    ingested.write(value(updatedAt=(NOW + timedelta(days=20)).isoformat()))
+    assert remove(98) == Removed()
+    assert remove(117) == Removed()
+    assert remove(118) == Removed(unsettled=1)
+
+
 def test_thousands_leave_in_short_transactions_beside_a_retry(ingested: Ingested) -> None:
     """What a worker holds at this moment is left for the next run."""
     ingested.write(*[b"bad"] * 2_500)
