@@ -1,0 +1,222 @@
+"""The invariants. Each yields a sentence for everything that is not as the model says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from tests.lifecycle.model import UNSETTLED, InHand, Model
+from tests.lifecycle.observed import Observed
+from tests.lifecycle.sent import BY_TABLE, TOPICS, Row, Sent
+
+
+@dataclass
+class Step:
+    """What was done. fault: "kill" or "cut" if that happened. meanwhile: the act that another
+    process did in the middle. retried: why the consumer had to write again."""
+
+    name: str
+    fault: str | None = None
+    meanwhile: str | None = None
+    code: int = 0
+    said: str = ""
+    retried: list[str] = field(default_factory=list)
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing else happened."""
+        return self.fault is None and self.meanwhile is None
+
+
+def check(model: Model, before: Observed, after: Observed, step: Step) -> list[str]:
+    """Everything that is wrong after a step. Updates the model with what was acknowledged."""
+    for where, held in model.in_hand.items():
+        message = model.message(where)
+        missing = not after.has((message.table, message.day))
+        held.day_missing |= missing or step.meanwhile is not None
+    return [
+        *_acknowledged(model, before, after),
+        *_retried(model, before, after, step),
+        *_everywhere_once(model, after),
+        *_ledger(model, after),
+        *_quarantine(model, before, after),
+        *_days(model, before, after, step),
+        *_maintained(model, before, after, step),
+        *_seals(model, after, step),
+        *_outcome(model, step),
+    ]
+
+
+def _acknowledged(model: Model, before: Observed, after: Observed) -> Iterator[str]:
+    """The fate of the messages that the ledger has just counted."""
+    known = before.anywhere | after.anywhere
+    for topic, row in after.ledger.items():
+        for offset in range(model.acknowledged[topic], row.next_offset):
+            message = model.log[topic][offset]
+            held = model.in_hand.pop(message.place, None)
+            if held is None:
+                yield f"{message} was acknowledged, but nobody has read it"
+            else:
+                yield from _fate(model, message, held, known, after)
+        if row.next_offset < model.acknowledged[topic]:
+            yield f"the ledger of {topic} went back to {row.next_offset}"
+        model.acknowledged[topic] = row.next_offset
+
+
+def _fate(
+    model: Model, message: Sent, held: InHand, known: set[Row], after: Observed
+) -> Iterator[str]:
+    row, bad = message.row, after.quarantine.get(message.place)
+    if bad is not None:
+        model.fates[message.place] = "quarantined"
+        yield from _rightly_quarantined(message, held, known, bad.reason)
+    elif not message.readable:
+        yield f"{message} cannot be decoded, but is not in quarantine"
+    elif row is not None and row in after.anywhere:
+        model.fates[message.place] = "stored"
+        model.kept.add(row)
+        if row.day > held.newest_until:
+            yield f"{message} is stored, but it is after {held.newest_until}"
+    else:
+        model.fates[message.place] = "expired"
+        yield from _rightly_expired(message, held)
+
+
+def _rightly_quarantined(
+    message: Sent, held: InHand, known: set[Row], reason: str
+) -> Iterator[str]:
+    row = message.row
+    if row is None or (reason == "in_the_future" and row.day > held.newest_from):
+        return
+    if reason == "divergent_duplicate" and any(
+        row.key == other.key and row != other for other in known
+    ):
+        return
+    yield f"{message} is good, but in quarantine: {reason}"
+
+
+def _rightly_expired(message: Sent, held: InHand) -> Iterator[str]:
+    if message.day >= held.oldest_until:
+        yield f"{message} was acknowledged and is nowhere, but it is not older than retention"
+    elif not held.day_missing:
+        yield f"{message} counts as expired, but its day was there all the time"
+
+
+def _retried(model: Model, before: Observed, after: Observed, step: Step) -> Iterator[str]:
+    """The fate of the messages that left the quarantine."""
+    for where, bad in {**after.removed, **after.quarantine}.items():
+        if bad.status != "resolved" or model.fates.get(where) != "quarantined":
+            continue
+        message = model.message(where)
+        model.fates[where] = bad.outcome
+        if bad.outcome == "expired":
+            place = message.table, message.day
+            missing = not (before.has(place) and after.has(place) and step.alone)
+            held = InHand(model.oldest, model.newest, model.newest, missing)
+            yield from _rightly_expired(message, held)
+        elif message.row is None or message.row not in after.anywhere:
+            yield f"{message} left the quarantine as {bad.outcome}, but is nowhere"
+        else:
+            model.kept.add(message.row)
+
+
+def _everywhere_once(model: Model, after: Observed) -> Iterator[str]:
+    """Every acknowledged version is in a table or in the archive, once, equal to what came."""
+    found = after.anywhere
+    yield from (f"{row} was acknowledged and is nowhere" for row in model.kept - found)
+    yield from (f"{row} is stored, but nobody sent it: {row.data}" for row in found - model.kept)
+    for name, rows in (("tables", after.rows), ("archive", after.archive)):
+        yield from (f"{row} is {n} times in the {name}" for row, n in rows.items() if n > 1)
+
+
+def _ledger(model: Model, after: Observed) -> Iterator[str]:
+    """The ledger adds up and agrees with the fates."""
+    stored = 0
+    for topic in TOPICS:
+        row = after.ledger.get(topic)
+        if row is None:
+            continue
+        stored += row.stored
+        fates = Counter(model.fates.get((topic, offset)) for offset in range(row.next_offset))
+        there, removed = (
+            sum(bad.status != "resolved" for where, bad in rows.items() if where[0] == topic)
+            for rows in (after.quarantine, after.removed)
+        )
+        expected = {
+            "read": (row.read, row.next_offset - row.first_offset),
+            "sum": (row.stored + row.repeated + row.expired + row.quarantined, row.read),
+            "quarantined": (row.quarantined, there + removed),
+            "removed from quarantine": (row.quarantine_removed, removed),
+            "skipped and lost": (row.skipped + row.lost, 0),
+        }
+        for name, (count, right) in expected.items():
+            if count != right:
+                yield f"the ledger of {topic} says {name} {count}, not {right}"
+        # A repeat of an archived row counts as expired, and yet its row is there.
+        if not fates["expired"] <= row.expired <= fates["expired"] + fates["stored"]:
+            yield f"the ledger of {topic} says {row.expired} expired, not {fates['expired']}"
+    if stored < len(model.kept) or (stored > len(model.kept) and not model.came_back):
+        yield f"the ledger says {stored} stored, not {len(model.kept)}"
+
+
+def _quarantine(model: Model, before: Observed, after: Observed) -> Iterator[str]:
+    """A message stays in quarantine, byte for byte, while it could become a row."""
+    for where, bad in after.quarantine.items():
+        message = model.message(where)
+        if bad.status in UNSETTLED and bytes(bad.value or b"") != message.value:
+            yield f"{message} is in quarantine with other bytes than it came with"
+    for where in after.removed.keys() - before.removed.keys():
+        message, status = model.message(where), after.removed[where].status
+        recent = status in UNSETTLED or message.sent.date() >= model.oldest
+        if message.day >= model.oldest and recent:
+            yield f"{message} ({status}) was removed from quarantine, but its day is kept"
+
+
+def _days(model: Model, before: Observed, after: Observed, step: Step) -> Iterator[str]:
+    """No day before retention is created, except by restore."""
+    for place, day in after.days.items():
+        if place in after.archived and day.attached and not day.restored:
+            model.came_back.add(place)
+        new = place not in before.days and not day.restored
+        if new and step.alone and place[1] < model.oldest:
+            yield f"{day.name} was created, but it is before retention"
+
+
+def _maintained(model: Model, before: Observed, after: Observed, step: Step) -> Iterator[str]:
+    """maintain drops the days that are over, except those that are held, and creates the others."""
+    if step.name != "maintain" or not step.alone:
+        return
+    for place in before.days.keys() - after.days.keys():
+        if place[1] >= model.oldest:
+            yield f"{place[0]} {place[1]} was dropped, but it is inside retention"
+        elif model.holds(before, place):
+            yield f"{place[0]} {place[1]} was dropped, but it is held"
+    for place, day in after.days.items():
+        held = model.holds(before, place) or model.holds(after, place) or day.restored
+        if place[1] < model.oldest and not held and place not in model.disputed():
+            yield f"{day.name} was not dropped, but nothing holds it: {step.said}"
+    for table in BY_TABLE:
+        for number in range((model.newest - model.oldest).days + 1):
+            place = (table, model.oldest + timedelta(days=number))
+            if not after.has(place):
+                yield f"{table} has no {place[1]} after maintain: {step.said}"
+
+
+def _seals(model: Model, after: Observed, step: Step) -> Iterator[str]:
+    """maintain seals no day that never had a row: a backfill would make its seal void."""
+    filled = {(row.table, row.day) for row in model.kept}
+    for place, (_, rows) in after.sealed.items():
+        if step.name == "maintain" and rows == 0 and place not in filled:
+            yield f"{place[0]} {place[1]} was sealed, but it never had a row"
+
+
+def _outcome(model: Model, step: Step) -> Iterator[str]:
+    """Commands end as they should, and the consumer writes at the first attempt."""
+    broken = step.code >= 2 and step.name == "maintain" and not model.disputed()
+    if step.alone and (broken or step.code > 2):
+        yield f"{step.name} ends with {step.code}: {step.said}"
+    for why in step.retried:
+        if step.alone or "ForeignTable" in why:
+            yield f"the consumer could not write at once: {why}"

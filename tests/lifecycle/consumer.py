@@ -1,0 +1,137 @@
+"""A consumer without Kafka: the broker's log is the model's, decoder, batch and writer are real."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from history.search_keys import Fingerprint
+
+from ingest.source.message import Message, TopicPartition
+from ingest.store import ledger, retrying
+from ingest.store.batch import Batch, Limits
+from ingest.store.connect import connect
+from ingest.store.ledger import Claim, Connection
+from ingest.store.retrying import RetryingWriter
+from ingest.store.transaction import Writer
+from ingest.store.window import current
+from tests.lifecycle.model import Model
+from tests.lifecycle.observed import Observed
+from tests.lifecycle.sent import TOPICS, Sent
+
+MOST_CONNECTIONS = 12
+SOURCES = {topic: TopicPartition(topic, f"id-{number}", 0) for number, topic in enumerate(TOPICS)}
+
+
+class Consumer:
+    """Reads all partitions, from claim() until another consumer claims them."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._connections = 0
+        self._connection: Connection | None = None
+        self._writer = RetryingWriter(Writer(self._connect))
+        self._claims: dict[TopicPartition, Claim] = {}
+        self._next: dict[str, int] = {}
+        self._known: dict[str, Fingerprint] = {}
+        self.batch = self._new_batch()
+
+    def claim(self) -> None:
+        """Claim all partitions."""
+        self._begin()
+        claims = self._writer.claim(dict.fromkeys(SOURCES.values(), (0, None)))
+        self._claims = {each.source: each for each in claims}
+        self._next = {each.source.topic: each.next_offset for each in claims}
+
+    def read(self, limit: int, seen: Observed) -> None:
+        """Decode up to `limit` unread messages into the batch."""
+        window = current()
+        for _ in range(limit):
+            message = min(self._unread(), key=lambda each: (each.offset, each.topic), default=None)
+            if message is None:
+                return
+            self._model.decoded(message, seen)
+            self.batch.add(_message(message), SOURCES[message.topic], message.offset, window)
+            self._next[message.topic] = message.offset + 1
+
+    def write(self) -> None:
+        """Write the batch. Raises Fenced, and Abandoned if many attempts were in vain."""
+        self._begin()
+        self.batch.arrange()
+        self._known.update(self.batch.fingerprints)
+        self._writer.write(self.batch, self._claims, self._ends())
+        self.batch = self._new_batch()
+
+    def heartbeat(self) -> None:
+        """Note the ends of the topics."""
+        self._begin()
+        ends = self._ends()
+        marks = {claim: ends[source] for source, claim in self._claims.items()}
+        self._writer.note(lambda connection: ledger.heartbeat(connection, marks))
+
+    def close(self) -> list[int]:
+        """End as a killed process does, without a word to the server. Returns the session."""
+        connection = self._connection
+        pids = []
+        if connection is not None and not connection.closed:
+            pids = [connection.info.backend_pid]
+            connection.pgconn.finish()
+        self._writer.close()
+        return pids
+
+    def _unread(self) -> Iterator[Sent]:
+        for topic, log in self._model.log.items():
+            yield from log[self._next[topic] :][:1]
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        return {source: len(self._model.log[topic]) for topic, source in SOURCES.items()}
+
+    def _new_batch(self) -> Batch:
+        return Batch(Limits(1_000, 1 << 20), known=self._known)
+
+    def _begin(self) -> None:
+        self._connections = 0
+        self._writer.proceed()
+
+    def _connect(self) -> Connection:
+        self._connections += 1
+        if self._connections > MOST_CONNECTIONS:
+            self._writer.abandon()
+        self._connection = connect()
+        return self._connection
+
+
+def _message(sent: Sent) -> Message:
+    return Message(sent.topic, 0, sent.offset, sent.timestamp, b"key", sent.value)
+
+
+class Warnings(logging.Handler):
+    """The writer's warnings: why it had to write again."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
+
+@contextmanager
+def listening() -> Iterator[Warnings]:
+    """Collect the writer's warnings, and let it try again at once, until the block ends."""
+    handler, logger = Warnings(), logging.getLogger(retrying.__name__)
+    driver = logging.getLogger("psycopg")  # it warns of the connections that faults break
+    level = driver.level
+    driver.setLevel(logging.ERROR)
+    pauses = retrying.FIRST_PAUSE_SECONDS, retrying.LONGEST_PAUSE_SECONDS
+    retrying.FIRST_PAUSE_SECONDS = retrying.LONGEST_PAUSE_SECONDS = 0.002
+    logger.addHandler(handler)
+    propagate, logger.propagate = logger.propagate, False
+    try:
+        yield handler
+    finally:
+        retrying.FIRST_PAUSE_SECONDS, retrying.LONGEST_PAUSE_SECONDS = pauses
+        logger.removeHandler(handler)
+        driver.setLevel(level)
+        logger.propagate = propagate

@@ -1,0 +1,133 @@
+"""Points between any two SQL statements, or two files of the archive, and what happens there.
+
+A trap belongs to one thread. At its point the process is killed, its connection breaks, or another
+process does something while this thread stands still. A process that is killed here sends nothing
+more to PostgreSQL, but its `finally` blocks run: tests/system kills real processes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+import psycopg
+from psycopg import sql
+
+from history.archive.store import Store
+
+_this_thread = threading.local()
+_UNNAMED = {"_enter_gen": "BEGIN", "_exit_gen": "END"}
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """The statement, counted from 0, that contains a word, or the file with that name. after: when
+    the answer has come; otherwise before it is sent."""
+
+    word: str = ""
+    number: int = 0
+    after: bool = False
+
+
+@dataclass
+class Trap:
+    """kill: the process ends at the point; otherwise its connection breaks once. act: done at the
+    point instead of both. pids: sessions that were left without a word."""
+
+    point: Point
+    kill: bool = False
+    act: Callable[[], None] | None = None
+    pids: list[int] = field(default_factory=list)
+    sprung: bool = False
+    dead: bool = False
+    _met: int = 0
+
+    def meets(self, label: str) -> bool:
+        """Whether this statement is the point."""
+        if self.sprung or self.point.word not in label:
+            return False
+        self._met += 1
+        return self._met > self.point.number
+
+    def spring(self, connection: psycopg.Connection[Any] | None, label: str) -> None:
+        self.sprung = True
+        if self.act is not None:
+            self.act()
+            return
+        if connection is not None:
+            self.pids.append(connection.pgconn.backend_pid)
+            connection.pgconn.finish()
+        if self.kill or connection is None:
+            self.dead = True
+            raise Killed(label)
+        raise psycopg.OperationalError(f"connection lost at {label}")
+
+
+@contextmanager
+def trapped(trap: Trap | None) -> Iterator[None]:
+    """Set the trap for what this thread does in the block."""
+    _this_thread.trap = trap
+    try:
+        yield
+    finally:
+        _this_thread.trap = None
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """Make every statement of psycopg, and every file written to the archive, a possible point."""
+    wait, write = psycopg.Connection.wait, Store.write
+
+    def waiting(self: Any, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
+        if getattr(_this_thread, "trap", None) is None:
+            return wait(self, gen, *args, **kwargs)
+        with _point(self, _statement(gen)):
+            return wait(self, gen, *args, **kwargs)
+
+    @contextmanager
+    def writing(self: Store, name: str) -> Iterator[IO[bytes]]:
+        with _point(None, f"file {name}"), write(self, name) as sink:
+            yield sink
+
+    psycopg.Connection.wait = waiting  # type: ignore[method-assign,assignment]
+    Store.write = writing  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        psycopg.Connection.wait = wait  # type: ignore[method-assign]
+        Store.write = write  # type: ignore[method-assign]
+
+
+@contextmanager
+def _point(connection: psycopg.Connection[Any] | None, label: str) -> Iterator[None]:
+    trap: Trap | None = getattr(_this_thread, "trap", None)
+    if trap is None:
+        yield
+        return
+    if trap.dead:
+        raise Killed(label)
+    met = trap.meets(label)
+    if met and not trap.point.after:
+        trap.spring(connection, label)
+    yield
+    if met and trap.point.after:
+        trap.spring(connection, label)
+
+
+def _statement(gen: Generator[Any, Any, Any]) -> str:
+    """The statement that psycopg is about to send, or the name of psycopg's own step."""
+    name = gen.gi_code.co_name
+    found = gen.gi_frame.f_locals if gen.gi_frame else {}
+    query = found.get("query", found.get("statement"))
+    if isinstance(query, sql.Composable):
+        query = query.as_string(None)
+    if isinstance(query, bytes):
+        query = query.decode("utf-8", "replace")
+    return " ".join(query.split()) if isinstance(query, str) else _UNNAMED.get(name, name)

@@ -1,0 +1,191 @@
+"""The state machine: its rules, and the check after each step."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack, redirect_stderr
+from io import StringIO
+
+from hypothesis import strategies as st
+from hypothesis.errors import HypothesisException
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from tests.lifecycle.checks import Step, check
+from tests.lifecycle.consumer import listening
+from tests.lifecycle.faults import installed
+from tests.lifecycle.model import Model, newest_archived
+from tests.lifecycle.observed import Place
+from tests.lifecycle.record import Record, state
+from tests.lifecycle.sent import TOPICS, Draft
+from tests.lifecycle.stand import AHEAD, HOLD, RETENTION, START, Stand, command
+from tests.lifecycle.strategies import DRAFTS, HOURS, faults
+from tests.lifecycle.tamper import Tampering, tamper
+from tests.lifecycle.work import FENCED, Fault, Work
+
+record = Record()
+
+
+class Lifecycle(RuleBasedStateMachine):
+    """The whole life of a day. A rule for which there is nothing to do does nothing: what is drawn
+    must not depend on the order in which two processes finish."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        record.examples += 1
+        self._stack = ExitStack()
+        self._stack.enter_context(redirect_stderr(StringIO()))  # the commands show progress there
+        warnings = self._stack.enter_context(listening())
+        self._stack.enter_context(installed())
+        self.stand = Stand()
+        self._stack.callback(self.stand.close)
+        self.model = Model(START, RETENTION, AHEAD, HOLD)
+        self.work = Work(self.stand, self.model, warnings)
+        self._stack.callback(self.work.close)
+
+    def teardown(self) -> None:
+        error = sys.exception() if sys.version_info >= (3, 12) else sys.exc_info()[1]
+        if isinstance(error, Exception) and not isinstance(error, HypothesisException):
+            record.fail()
+        self._stack.close()
+
+    # Messages arrive.
+
+    @rule(hours=HOURS, drafts=DRAFTS, read=st.booleans())
+    def send(self, hours: int, drafts: list[Draft], read: bool) -> None:
+        """Messages are sent. The consumer decodes them, or not yet."""
+        self._send(hours, drafts)
+        if read:
+            self.work.ready().read(len(drafts), self.work.seen)
+        self._check(Step("send"))
+
+    @rule(hours=HOURS, drafts=DRAFTS, fault=faults("write"))
+    def store(self, hours: int, drafts: list[Draft], fault: Fault | None) -> None:
+        """Messages are sent, decoded and written."""
+        self._send(hours, drafts)
+        self._do("write", fault)
+
+    @rule(hours=HOURS, fault=faults("write"))
+    def write(self, hours: int, fault: Fault | None) -> None:
+        """Messages that were sent or decoded before are written."""
+        self.work.pass_time(hours)
+        if self.work.in_hand or self.work.unread:
+            self._do("write", fault)
+
+    @rule()
+    def claim(self) -> None:
+        """Another consumer claims the partitions."""
+        if self.work.in_hand:
+            self._do("claim")
+
+    @rule()
+    def write_fenced(self) -> None:
+        """A consumer that lost its partitions tries to write."""
+        work = self.work
+        if work.fenced is None or not work.fenced.batch.messages:
+            return
+        successor, work.consumer, work.fenced = work.consumer, work.fenced, None
+        step = self._do("write")
+        work.consumer = successor
+        assert step.said == FENCED, "a consumer that lost its partitions could write"
+
+    # Cron runs.
+
+    @rule(nights=st.integers(0, 3), fault=faults("maintain"))
+    def maintain(self, nights: int, fault: Fault | None) -> None:
+        """cron runs after each midnight, or now."""
+        for left in range(max(nights, 1), 0, -1):
+            if nights:
+                self.work.pass_time(-1)
+            self._do("maintain", fault if left == 1 else None)
+
+    @rule(days=st.integers(1, 5) | st.none(), cron=st.booleans())
+    def retention(self, days: int | None, cron: bool) -> None:
+        """Retention changes; None: the newest archived day is inside again. cron: it runs now."""
+        newest = newest_archived(self.work.seen)
+        if days is None:
+            days = (self.model.today - newest).days if newest else RETENTION + 1
+        self.model.retention = days
+        self.model.window_moved()
+        self.stand.set_retention(days)
+        record.steps["retention"] += 1
+        if cron:
+            self._do("maintain")
+
+    # People do things.
+
+    @rule(day=st.integers(0, 3), fault=faults("restore"))
+    def restore(self, day: int, fault: Fault | None) -> None:
+        if self.work.seen.archived:
+            self._do("restore", fault, day)
+
+    @rule(day=st.integers(0, 2))
+    def release(self, day: int) -> None:
+        if any(found.restored for found in self.work.seen.days.values()):
+            self._do("release", None, day)
+
+    @rule(day=st.integers(0, 3), fault=faults("seal"))
+    def seal(self, day: int, fault: Fault | None) -> None:
+        if self.work.seen.days:
+            self._do("seal", fault, day)
+
+    @rule(fault=faults("retry"))
+    def retry(self, fault: Fault | None) -> None:
+        if self.work.seen.quarantine:
+            self._do("retry", fault)
+
+    @rule(topic=st.integers(0, len(TOPICS) - 1))
+    def discard(self, topic: int) -> None:
+        if self.work.seen.quarantine:
+            done = command("quarantine", "discard", "--topic", TOPICS[topic], "--why", "not wanted")
+            self._check(Step("discard", code=done.code, said=done.said))
+
+    @rule(number=st.integers(0, 3), how=st.sampled_from(Tampering))
+    def tamper(self, number: int, how: Tampering) -> None:
+        """Somebody changes a sealed day without Annals, and changes it back."""
+        places = self._sealed_with_rows()
+        if not places:
+            return
+        place = places[number % len(places)]
+        undo = tamper(self.stand.plain, self.work.seen.days[place].name, how)
+        done = command("partitions", "verify")
+        where = f"{place[0]} {place[1]}"
+        assert done.code == 1, f"verify does not notice: {how.value} in {where}: {done}"
+        assert where in done.said, f"verify does not name {where}: {done}"
+        undo()
+        self._check(Step("tamper"))
+
+    def _sealed_with_rows(self) -> list[Place]:
+        """The sealed days whose rows are in the table only: verify has nothing else to compare."""
+        seen = self.work.seen
+        filled = {(row.table, row.day) for row in seen.rows}
+        return sorted(
+            place
+            for place in filled & seen.sealed.keys()
+            if seen.days[place].restored or place not in seen.archived
+        )
+
+    def _send(self, hours: int, drafts: list[Draft]) -> None:
+        self.work.pass_time(hours)
+        for draft in drafts:
+            self.model.send(draft, self.work.seen)
+        if self.work.consumer is not None:
+            self.work.consumer.heartbeat()
+
+    def _do(self, name: str, fault: Fault | None = None, day: int = 0) -> Step:
+        step = self.work.do(name, fault, day)
+        self._check(step)
+        return step
+
+    def _check(self, step: Step) -> None:
+        record.steps[step.name] += 1
+        if not step.alone:
+            record.meanwhile[step.meanwhile or step.fault or ""] += 1
+        before, after = self.work.seen, self.work.observer.look()
+        wrong = check(self.model, before, after, step)
+        self.work.seen = after
+        record.states.add(state(self.model, after))
+        if after.sealed and step.name != "send":
+            verified = command("partitions", "verify")
+            if verified.code:
+                wrong.append(f"verify complains: {verified.said}")
+        assert not wrong, "\n".join(wrong)

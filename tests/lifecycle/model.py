@@ -1,0 +1,129 @@
+"""What must be true, written apart from the code under test: which versions were acknowledged,
+which can be expired, and what holds a day."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+
+from tests.lifecycle.observed import Observed, Place, Where
+from tests.lifecycle.sent import BY_TABLE, TOPICS, Draft, Row, Sent, When, sent
+
+UNSETTLED = ("new", "retrying", "failed")
+
+
+@dataclass
+class InHand:
+    """A message between decoding and its acknowledgement: the windows of that time, and whether its
+    day was missing at any moment."""
+
+    oldest_until: date  # the latest start of retention
+    newest_from: date
+    newest_until: date
+    day_missing: bool
+
+
+@dataclass
+class Model:
+    """The broker's log, and everything that is known of it.
+
+    in_hand: by place, messages that a consumer has decoded. kept: rows that were acknowledged.
+    fates: `stored`, `expired`, `quarantined`, or the outcome of a retry. came_back: archived days
+    that had a partition again without being restored.
+    """
+
+    now: datetime
+    retention: int
+    ahead: int
+    hold: int
+    log: dict[str, list[Sent]] = field(default_factory=lambda: {topic: [] for topic in TOPICS})
+    acknowledged: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOPICS, 0))
+    in_hand: dict[Where, InHand] = field(default_factory=dict)
+    kept: set[Row] = field(default_factory=set)
+    fates: dict[Where, str] = field(default_factory=dict)
+    came_back: set[Place] = field(default_factory=set)
+
+    @property
+    def today(self) -> date:
+        return self.now.astimezone(UTC).date()
+
+    @property
+    def oldest(self) -> date:
+        """The first day that is kept."""
+        return self.today - timedelta(days=self.retention)
+
+    @property
+    def newest(self) -> date:
+        """The last day of which versions are accepted."""
+        return self.today + timedelta(days=self.ahead)
+
+    def message(self, where: Where) -> Sent:
+        return self.log[where[0]][where[1]]
+
+    def send(self, draft: Draft, seen: Observed) -> None:
+        one = timedelta(days=1)
+        day = {
+            When.TODAY: self.today,
+            When.YESTERDAY: self.today - one,
+            When.OLDEST: self.oldest,
+            When.BEFORE: self.oldest - one,
+            When.ARCHIVED: newest_archived(seen) or self.oldest - one,
+            When.AHEAD: self.newest,
+            When.BEYOND: self.newest + one,
+        }[draft.day]
+        log = self.log[draft.topic]
+        log.append(sent(draft, day, len(log), self.now))
+
+    def decoded(self, message: Sent, seen: Observed) -> None:
+        """A consumer has just decoded this message."""
+        missing = not seen.has((message.table, message.day))
+        self.in_hand[message.place] = InHand(self.oldest, self.newest, self.newest, missing)
+
+    def window_moved(self) -> None:
+        """The clock or retention has changed."""
+        for held in self.in_hand.values():
+            held.oldest_until = max(held.oldest_until, self.oldest)
+            held.newest_from = min(held.newest_from, self.newest)
+            held.newest_until = max(held.newest_until, self.newest)
+
+    def disputed(self) -> set[Place]:
+        """Days with two contents of one version: one was archived, the other one came when the day
+        was there again without its archived rows. maintain leaves such a day to people."""
+        keys = Counter(row.key for row in self.kept)
+        return {(row.table, row.day) for row in self.kept if keys[row.key] > 1}
+
+    def unsettled(self, seen: Observed, place: Place) -> list[Sent]:
+        """The unsettled messages in quarantine with a version of this table and day."""
+        return [
+            message
+            for where, row in seen.quarantine.items()
+            if row.status in UNSETTLED
+            for message in (self.message(where),)
+            if (message.table, message.day) == place
+        ]
+
+    def unread(self, seen: Observed, place: Place) -> list[str]:
+        """The topics of a table that may have unread versions of this day, as far as the ledger
+        knows their end. A migration topic has old versions in new messages."""
+        live, twin = BY_TABLE[place[0]].topics
+        behind = [
+            topic
+            for topic in (live, twin)
+            if (row := seen.ledger.get(topic)) and (row.high_watermark or 0) > row.next_offset
+        ]
+        read = self.log[live][: seen.ledger[live].next_offset] if live in behind else ()
+        newest = max((each.sent for each in read), default=None)
+        if newest is not None and place[1] < newest.date():
+            behind.remove(live)
+        return behind
+
+    def holds(self, seen: Observed, place: Place) -> bool:
+        """Whether a day before retention must stay."""
+        if place[1] < self.oldest - timedelta(days=self.hold):
+            return False
+        return bool(self.unsettled(seen, place) or self.unread(seen, place))
+
+
+def newest_archived(seen: Observed) -> date | None:
+    return max((day for _, day in seen.archived), default=None)

@@ -1,0 +1,150 @@
+"""The real state, read without the code under test: tables, files, ledger, quarantine, seals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.rows import namedtuple_row
+from pyarrow import parquet
+
+from tests.lifecycle.sent import BY_TABLE, ENTITIES, Row, canonical, microseconds
+
+TABLES = [entity.table for entity in ENTITIES]
+_DAYS = """
+SELECT parent.relname AS table, child.relname AS name, link.inhdetachpending AS pending,
+       link.inhparent IS NOT NULL AS linked, obj_description(child.oid, 'pg_class') AS mark
+FROM pg_class parent JOIN pg_class child
+    ON child.relname ~ ('^' || parent.relname || '_[0-9]{8}$') AND child.relkind = 'r'
+LEFT JOIN pg_inherits link ON link.inhparent = parent.oid AND link.inhrelid = child.oid
+WHERE parent.relname = ANY(%s) ORDER BY 2
+"""
+_ROWS = """
+SELECT '{table}', id, version, (extract(epoch FROM updated_at) * 1000000)::bigint AS at, client_id,
+       author, type, {application} AS application, data::text AS data
+FROM {partition}
+"""
+
+Place = tuple[str, date]  # a table and a UTC day
+Where = tuple[str, int]  # a topic and an offset
+
+
+@dataclass(frozen=True)
+class Day:
+    """The table of a day. attached: queries see its rows, and new rows go there."""
+
+    name: str
+    attached: bool
+    restored: bool
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One moment. rows: of all tables of days, attached or not. ledger: by topic. quarantine,
+    removed: messages, and those that retention has removed from quarantine. sealed: id and row
+    count of the newest seal."""
+
+    days: dict[Place, Day]
+    rows: Counter[Row]
+    archive: Counter[Row]
+    archived: frozenset[Place]
+    ledger: dict[str, Any]
+    quarantine: dict[Where, Any]
+    removed: dict[Where, Any]
+    sealed: dict[Place, tuple[int, int]]
+
+    @property
+    def anywhere(self) -> set[Row]:
+        return {*self.rows, *self.archive}
+
+    def has(self, place: Place) -> bool:
+        """Whether a new row of this day finds its partition."""
+        day = self.days.get(place)
+        return day is not None and day.attached
+
+
+class Observer:
+    """Reads one database and the archive in one directory."""
+
+    def __init__(self, connection: psycopg.Connection[Any], archive: Path) -> None:
+        self._connection = connection
+        self._archive = archive
+        self._files: dict[tuple[Any, ...], list[Row]] = {}
+
+    def look(self) -> Observed:
+        with self._connection.transaction():
+            self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            days = {
+                (row.table, _day(row.name)): Day(
+                    row.name, row.linked and not row.pending, row.mark == "annals_restored"
+                )
+                for row in self._query(_DAYS, [TABLES])
+            }
+            archived = self._query('SELECT "table", day, files FROM archived_day')
+            return Observed(
+                days=days,
+                rows=Counter(self._rows(days)),
+                archive=Counter(
+                    row
+                    for each in archived
+                    for file in each.files
+                    for row in self._file(each.table, file["name"])
+                ),
+                archived=frozenset((each.table, each.day) for each in archived),
+                ledger={row.topic: row for row in self._query("SELECT * FROM ingest_ledger")},
+                quarantine=self._messages("ingest_quarantine"),
+                removed=self._messages("clock.removed"),
+                sealed={
+                    (row.table, row.day): (row.id, row.rows)
+                    for row in self._query('SELECT id, "table", day, rows FROM day_seal ORDER BY 1')
+                },
+            )
+
+    def _messages(self, table: str) -> dict[Where, Any]:
+        return {(row.topic, row.offset): row for row in self._query(f"SELECT * FROM {table}")}
+
+    def _rows(self, days: dict[Place, Day]) -> Iterator[Row]:
+        selects = [
+            _ROWS.format(
+                table=table,
+                application="NULL" if BY_TABLE[table].root else "product_instance_id",
+                partition=day.name,
+            )
+            for (table, _), day in days.items()
+        ]
+        for row in self._query(" UNION ALL ".join(selects)) if selects else ():
+            yield Row(*row[:-1], canonical(row.data))
+
+    def _file(self, table: str, name: str) -> list[Row]:
+        path = self._archive / name
+        status = path.stat()
+        version = (name, status.st_mtime_ns, status.st_size)
+        if version not in self._files:
+            self._files[version] = [
+                Row(
+                    table,
+                    row["id"],
+                    row["version"],
+                    microseconds(row["updated_at"]),
+                    row["client_id"],
+                    row["author"],
+                    row["type"],
+                    row.get("product_instance_id"),
+                    canonical(row["data"]),
+                )
+                for row in parquet.ParquetFile(path).read().to_pylist()
+            ]
+        return self._files[version]
+
+    def _query(self, text: str, values: Any = None) -> list[Any]:
+        with self._connection.cursor(row_factory=namedtuple_row) as cursor:
+            return cursor.execute(text, values).fetchall()
+
+
+def _day(name: str) -> date:
+    return datetime.strptime(name[-8:], "%Y%m%d").replace(tzinfo=UTC).date()

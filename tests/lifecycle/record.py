@@ -1,0 +1,64 @@
+"""What the runs of this process did: steps, states, and the first failure."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tests.lifecycle.model import Model
+from tests.lifecycle.observed import Observed
+
+
+@dataclass
+class Record:
+    """meanwhile: how often a fault or another act happened in the middle of a step. states: hashes
+    of the states that were reached. found_after: seconds, steps and examples until the first
+    failure."""
+
+    began: float = field(default_factory=time.monotonic)
+    examples: int = 0
+    steps: Counter[str] = field(default_factory=Counter)
+    meanwhile: Counter[str] = field(default_factory=Counter)
+    states: set[int] = field(default_factory=set)
+    found_after: str = ""
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    def fail(self) -> None:
+        """Note the first failure."""
+        if not self.found_after:
+            self.found_after = (
+                f"{self.seconds:.0f} s, {self.examples:,} examples, {self.steps.total():,} steps"
+            )
+
+    def __str__(self) -> str:
+        each = ", ".join(f"{count:,} {name}" for name, count in self.steps.most_common())
+        return (
+            f"{self.examples:,} examples, {self.steps.total():,} steps ({each});"
+            f" {self.meanwhile.total():,} with a fault or another act in the middle;"
+            f" {len(self.states):,} states; {self.seconds:.0f} s"
+        )
+
+
+def state(model: Model, seen: Observed) -> int:
+    """A hash of what kinds of days there are, relative to the start of retention. Contents of rows
+    do not count."""
+    filled = {(row.table, row.day) for row in seen.rows}
+    return hash(
+        frozenset(
+            (
+                place[0],
+                (place[1] - model.oldest).days,
+                (day.attached, day.restored) if (day := seen.days.get(place)) else None,
+                place in filled,
+                place in seen.archived,
+                place in seen.sealed,
+                bool(model.unsettled(seen, place)),
+                model.holds(seen, place),
+            )
+            for place in {*seen.days, *seen.archived, *seen.sealed}
+        )
+    )

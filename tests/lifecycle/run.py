@@ -1,0 +1,24 @@
+"""Runs the machine with a budget. Only inside stand.prepared()."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.lifecycle.machine import Lifecycle
+
+
+def run(number: int, examples: int, steps: int) -> None:
+    """Run this many examples of this many steps, from a seed. Raises the first failure, with the
+    smallest series of steps that leads to it as its notes."""
+    options = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        phases=(Phase.generate, Phase.shrink),
+        deadline=None,
+        database=None,
+        print_blob=False,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(seed(number)(Lifecycle), settings=options)

@@ -1,0 +1,194 @@
+"""The place of one run: a database, an archive in memory, a clock that the test moves."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import logging
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+from django.conf import settings
+from django.core.management import CommandError, call_command
+from django.db import connection
+from psycopg.conninfo import make_conninfo
+
+from history import clock, entities
+from history.entities import Entity
+from history.partitions import plan
+from tests.lifecycle.sent import ENTITIES
+
+START = datetime(2026, 3, 29, 12, tzinfo=UTC)  # the day Berlin's clocks go forward
+RETENTION, AHEAD, HOLD, SEAL = 2, 3, 2, 1
+TRACEBACK = 70  # the exit code of a command that ends with an exception
+
+# SQL's now() is our clock too: PostgreSQL looks for it in our schema before pg_catalog. Messages
+# that are deleted from quarantine are copied, so that their last state is known.
+_CLOCK = """
+CREATE SCHEMA clock;
+CREATE TABLE clock.hands (moment timestamptz NOT NULL);
+INSERT INTO clock.hands VALUES ('{start}');
+CREATE FUNCTION clock.now() RETURNS timestamptz LANGUAGE sql STABLE
+    AS 'SELECT moment FROM clock.hands';
+CREATE TABLE clock.removed (LIKE public.ingest_quarantine);
+CREATE FUNCTION clock.keep() RETURNS trigger LANGUAGE plpgsql
+    AS 'BEGIN INSERT INTO clock.removed SELECT OLD.*; RETURN NULL; END';
+CREATE TRIGGER keep AFTER DELETE ON public.ingest_quarantine
+    FOR EACH ROW EXECUTE FUNCTION clock.keep()
+"""
+_TEMPLATE = "lifecycle_template"
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Done:
+    """The result of a command: its exit code and its standard error."""
+
+    code: int = 0
+    said: str = ""
+
+
+class Stand:
+    """One database and one archive. Call close()."""
+
+    def __init__(self) -> None:
+        self.name = f"lifecycle_{next(_numbers)}"
+        self.archive = Path(tempfile.mkdtemp(prefix="lifecycle-", dir=_memory()))
+        with _server() as server:
+            server.execute(f"CREATE DATABASE {self.name} TEMPLATE {_TEMPLATE}")
+            server.execute(
+                f"ALTER DATABASE {self.name} SET search_path = public, clock, pg_catalog"
+            )
+        connection.settings_dict["NAME"] = self.name
+        self.plain = _connect(self.name)
+        self.set_retention(RETENTION)
+        self.set_clock(START)
+
+    def set_retention(self, days: int) -> None:
+        settings.ANNALS = msgspec.structs.replace(
+            settings.ANNALS,
+            retention_days=days,
+            ahead_days=AHEAD,
+            hold_days=HOLD,
+            seal_days=SEAL,
+            archive_url=str(self.archive),
+        )
+
+    def set_clock(self, now: datetime) -> None:
+        self.plain.execute("UPDATE clock.hands SET moment = %s", [now])
+        clock.now = lambda: now
+
+    def wait_for_end(self, pids: list[int]) -> None:
+        """Wait until the server has noticed that these sessions are over."""
+        while (
+            pids
+            and self.plain.execute(
+                "SELECT FROM pg_stat_activity WHERE pid = ANY(%s)", [pids]
+            ).fetchone()
+        ):
+            time.sleep(0.001)
+
+    def waiting(self) -> list[int]:
+        """The sessions of this database that wait for a lock."""
+        found = self.plain.execute(
+            "SELECT pid FROM pg_stat_activity"
+            " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return [pid for (pid,) in found]
+
+    def terminate(self, pids: list[int]) -> None:
+        self.plain.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::int[]) pid", [pids])
+
+    def close(self) -> None:
+        connection.close()
+        self.plain.close()
+        with _server() as server:
+            server.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
+        shutil.rmtree(self.archive)
+
+
+def command(*words: str) -> Done:
+    """Run `manage.py` with these words, on this thread's connection."""
+    said = io.StringIO()
+    code = 0
+    try:
+        call_command(*words, stdout=io.StringIO(), stderr=said)
+    except SystemExit as error:
+        code = int(error.code or 0)
+    except CommandError as error:
+        code = 1
+        said.write(str(error))
+    except Exception:
+        code = TRACEBACK
+        said.write(traceback.format_exc())
+    return Done(code, said.getvalue())
+
+
+@contextlib.contextmanager
+def prepared() -> Iterator[None]:
+    """Create the template of all databases. Until the block ends, settings and clock are ours."""
+    annals, now, before = settings.ANNALS, clock.now, dict(connection.settings_dict)
+    options = {**connection.settings_dict["OPTIONS"]}
+    options.pop("pool", None)
+    connection.close()
+    connection.settings_dict.update(NAME=_TEMPLATE, OPTIONS=options)
+    settings.ANNALS = msgspec.structs.replace(annals, demo=False)
+    logging.disable(logging.INFO)
+    try:
+        with _server() as server:
+            server.execute(f"DROP DATABASE IF EXISTS {_TEMPLATE}")
+            server.execute(f"CREATE DATABASE {_TEMPLATE}")
+        call_command("migrate", "--verbosity=0")
+        connection.close()
+        with _connect(_TEMPLATE) as plain:
+            plain.execute(_CLOCK.format(start=START.isoformat()))
+        with _less(ENTITIES):
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+        connection.close()
+        with _server() as server:
+            server.execute(f"DROP DATABASE IF EXISTS {_TEMPLATE}")
+        settings.ANNALS, clock.now = annals, now
+        connection.settings_dict.update(before)
+
+
+@contextlib.contextmanager
+def _less(few: tuple[Entity, ...]) -> Iterator[None]:
+    """Show the commands only these kinds of entities, and one spare day: a third of the time."""
+    every, spare = entities.ENTITIES, plan.SPARE_DAYS
+    modules = [each for each in sys.modules.values() if vars(each).get("ENTITIES") is every]
+    plan.SPARE_DAYS = 1
+    for module in modules:
+        module.ENTITIES = few  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        plan.SPARE_DAYS = spare
+        for module in modules:
+            module.ENTITIES = every  # type: ignore[attr-defined]
+
+
+def _connect(database: str) -> psycopg.Connection[Any]:
+    url = make_conninfo(settings.ANNALS.database_url or "", dbname=database)
+    return psycopg.connect(url, autocommit=True)
+
+
+def _server() -> psycopg.Connection[Any]:
+    return _connect("postgres")
+
+
+def _memory() -> str | None:
+    """A directory in memory if there is one: the archive syncs every file to the disk."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108

@@ -1,0 +1,15 @@
+"""The state machine with a small budget; `python -m tests.lifecycle` has a large one."""
+
+from pytest_django import DjangoDbBlocker
+
+from tests.lifecycle.machine import record
+from tests.lifecycle.run import run
+from tests.lifecycle.stand import prepared
+
+
+def test_the_life_of_a_day(django_db_blocker: DjangoDbBlocker) -> None:
+    with django_db_blocker.unblock(), prepared():
+        run(1, examples=12, steps=50)
+    print(f"\n{record}")
+    assert record.steps.keys() >= {"send", "write", "maintain", "retention", "restore", "retry"}
+    assert record.meanwhile.keys() >= {"kill", "cut", "maintain", "write"}

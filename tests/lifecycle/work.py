@@ -1,0 +1,220 @@
+"""Everything that can be done to the store, with a fault or another act in the middle."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import psycopg
+from django.db import connection
+
+from ingest.store.ledger import Fenced
+from ingest.store.retrying import Abandoned
+from tests.lifecycle.checks import Step
+from tests.lifecycle.consumer import Consumer, Warnings
+from tests.lifecycle.faults import Killed, Point, Trap, trapped
+from tests.lifecycle.model import Model
+from tests.lifecycle.observed import Observed, Observer
+from tests.lifecycle.stand import Done, Stand, command
+
+LONGEST_SECONDS = 60.0
+# How long an act stands still for another one that neither ends nor waits for a lock: it may be
+# waiting in another way.
+STANDSTILL_SECONDS = 0.5
+FENCED = "fenced"
+
+
+class Stuck(AssertionError):
+    """Something does not end, though nothing is in its way any more."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens at a point of an act: "kill", "cut", or the name of another act, which another
+    process does meanwhile.
+
+    day: of that act. midnight: it becomes midnight before it. terminate: the server ends its
+    session if it waits for a lock.
+    """
+
+    point: Point
+    what: str
+    day: int = 0
+    midnight: bool = False
+    terminate: bool = False
+
+
+class Work:
+    """The store and its consumers. seen: the store after the latest step."""
+
+    def __init__(self, stand: Stand, model: Model, warnings: Warnings) -> None:
+        self._stand, self._model, self._warnings = stand, model, warnings
+        self.observer = Observer(stand.plain, stand.archive)
+        self.seen: Observed = self.observer.look()
+        self.consumer: Consumer | None = None
+        self.fenced: Consumer | None = None  # lost its partitions and does not know it
+
+    @property
+    def in_hand(self) -> bool:
+        """Whether the consumer has decoded messages that are not written."""
+        return self.consumer is not None and self.consumer.batch.messages > 0
+
+    @property
+    def unread(self) -> bool:
+        """Whether there are messages that no ledger counts."""
+        acknowledged = self._model.acknowledged
+        return any(len(log) > acknowledged[topic] for topic, log in self._model.log.items())
+
+    def do(self, name: str, fault: Fault | None = None, day: int = 0) -> Step:
+        """Do an act, and whatever happens meanwhile. Afterwards both have ended."""
+        self._warnings.said.clear()
+        step, trap, other = Step(name), None, None
+        if fault is not None and fault.what in ("kill", "cut"):
+            trap = Trap(fault.point, kill=fault.what == "kill")
+        elif fault is not None:
+            other = _Meanwhile(self, fault)
+            trap = Trap(fault.point, act=other.start)
+        try:
+            with trapped(trap):
+                done = self.act(name, day)
+            step.code, step.said = done.code, done.said
+        except Killed:
+            pass
+        except psycopg.Error as error:
+            if trap is None or not trap.sprung:
+                raise
+            step.code, step.said = 2, str(error)
+        finally:
+            if other is not None:
+                other.join()
+        if fault is not None and trap is not None and trap.sprung:
+            step.fault, step.meanwhile = (None, fault.what) if other else (fault.what, None)
+            self._stand.wait_for_end(trap.pids)
+        if other is not None and other.terminated:
+            step.fault = "cut"
+        if step.fault:
+            connection.close()
+        if step.fault == "kill" and name in ("write", "claim") and self.consumer is not None:
+            self._lose(self.consumer)
+        step.retried = list(self._warnings.said)
+        return step
+
+    def act(self, name: str, day: int) -> Done:
+        """The act of this name. day: an index into the days that it is possible for, the newest
+        first."""
+        plain: dict[str, Callable[[], Done]] = {
+            "write": self._write,
+            "claim": self._claim,
+            "maintain": lambda: command("partitions", "maintain"),
+            "retry": lambda: command("quarantine", "retry", "--now"),
+        }
+        if name in plain:
+            return plain[name]()
+        possible = {
+            "restore": self.seen.archived,
+            "release": {place for place, found in self.seen.days.items() if found.restored},
+            "seal": {place for place, found in self.seen.days.items() if found.attached},
+        }[name]
+        days = sorted({each for _, each in possible}, reverse=True)
+        return command("partitions", name, str(days[day % len(days)])) if days else Done()
+
+    def ready(self) -> Consumer:
+        """The consumer; a new one if there is none."""
+        if self.consumer is None:
+            self.consumer = Consumer(self._model)
+            self.consumer.claim()
+        return self.consumer
+
+    def _write(self) -> Done:
+        consumer = self.ready()
+        if not consumer.batch.messages:
+            consumer.read(1_000, self.seen)
+        try:
+            if consumer.batch.messages:
+                consumer.write()
+        except Fenced:
+            self._lose(consumer)
+            return Done(1, FENCED)
+        except Abandoned:
+            raise Stuck(f"the batch cannot be written: {self._warnings.said[-1:]}") from None
+        return Done()
+
+    def _claim(self) -> Done:
+        """Another consumer claims the partitions."""
+        if self.fenced is not None:
+            self._lose(self.fenced)
+        self.fenced, self.consumer = self.consumer, None
+        self.ready()
+        return Done()
+
+    def _lose(self, consumer: Consumer) -> None:
+        self._stand.wait_for_end(consumer.close())
+        if self.consumer is consumer:
+            self.consumer = None
+        if self.fenced is consumer:
+            self.fenced = None
+
+    def pass_time(self, hours: int) -> None:
+        """Move the clock; -1: to a minute after the next midnight."""
+        now = self._model.now
+        if hours < 0:
+            midnight = now.replace(hour=0, minute=1, second=0) + timedelta(days=1)
+            self._model.now = midnight
+        else:
+            self._model.now = now + timedelta(hours=hours)
+        self._model.window_moved()
+        self._stand.set_clock(self._model.now)
+
+    def waiting(self, terminate: bool) -> bool:
+        """Whether a session waits for a lock. terminate: end it."""
+        pids = self._stand.waiting()
+        if terminate:
+            self._stand.terminate(pids)
+        return bool(pids)
+
+    def close(self) -> None:
+        for consumer in (self.consumer, self.fenced):
+            if consumer is not None:
+                consumer.close()
+
+
+class _Meanwhile:
+    """An act of another process: a thread with its own connection."""
+
+    def __init__(self, work: Work, fault: Fault) -> None:
+        self._work, self._fault = work, fault
+        self._thread = threading.Thread(target=self._run)
+        self._error: BaseException | None = None
+        self.terminated = False
+
+    def start(self) -> None:
+        """Begin, and return when it has ended or waits for the act in the middle of which it is."""
+        if self._fault.midnight:
+            self._work.pass_time(-1)
+        self._thread.start()
+        until = time.monotonic() + STANDSTILL_SECONDS
+        while self._thread.is_alive() and time.monotonic() < until:
+            if self._work.waiting(self._fault.terminate):
+                self.terminated = self._fault.terminate
+                return
+            self._thread.join(0.002)
+
+    def join(self) -> None:
+        """Wait for its end. Raises what it raised."""
+        if self._thread.ident is not None:
+            self._thread.join(LONGEST_SECONDS)
+            if self._thread.is_alive():
+                raise Stuck(f"{self._fault.what} does not end")
+        if self._error is not None and not self.terminated:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            self._work.act(self._fault.what, self._fault.day)
+        except BaseException as error:
+            self._error = error
+        finally:
+            connection.close()
