@@ -29,7 +29,7 @@ from history.archive.archiver import Archiver
 from history.archive.restore import restore
 from history.archive.store import Store
 from history.canonical import Connection
-from history.entities import BY_NAME, ROOT
+from history.entities import ENTITIES, ROOT
 from history.partitions.maintain import maintain
 from history.seals.scrub import Pace, scrub, waiting
 from history.seals.seal import seal
@@ -41,7 +41,6 @@ __all__ = ["tables", "transactional_db"]
 
 APPLICATIONS = int(os.environ.get("ANNALS_TEST_BENCH_APPLICATIONS", "500"))
 OLD = day(-5)
-KINDS = [BY_NAME[name] for name in simulated.SIMULATED]
 
 
 @contextmanager
@@ -76,7 +75,7 @@ def timed(what: str, rows: int, act: Callable[[], object]) -> float:
 
 
 def bare_copy(plain: Connection) -> None:
-    for entity in KINDS:
+    for entity in ENTITIES:
         name = sql.Identifier(days.partition_name(entity.table, OLD))
         query = sql.SQL("COPY {} TO STDOUT").format(name)
         with plain.cursor() as cursor, cursor.copy(query) as copy:
@@ -85,19 +84,18 @@ def bare_copy(plain: Connection) -> None:
 
 
 def export(folder: Path, kind: str) -> None:
-    for entity in KINDS:
+    for entity in ENTITIES:
         words = ["--entity", entity.name, "--from", str(OLD), "--to", str(day(-4))]
         words += ["--format", kind, "--output", str(folder / kind), "--jobs", "1"]
         call_command("export", *words, stderr=io.StringIO())
 
 
 def check(plain: Connection) -> None:
-    found = [each.fault for entity in KINDS for each in verify(plain, entity)]
-    assert found == [None] * len(KINDS)
+    assert [found.fault for entity in ENTITIES for found in verify(plain, entity)] == [None] * 5
 
 
 def check_archive(store: Store) -> None:
-    assert [found.fault for found in scrub(store, waiting(), Pace())] == [None] * len(KINDS)
+    assert [found.fault for found in scrub(store, waiting(), Pace())] == [None] * 5
 
 
 @pytest.mark.usefixtures("tables")
@@ -111,7 +109,7 @@ def test_figures_of_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         for kind in ("jsonl", "parquet", "avro"):
             rate = timed(f"export {kind}", rows, lambda kind=kind: export(tmp_path, kind))  # type: ignore[misc]
             print(f"{'':<34}{rate / bare:8.2f} of bare COPY TO")
-        timed("seal", rows, lambda: [seal(plain, entity, OLD) for entity in KINDS])
+        timed("seal", rows, lambda: [seal(plain, entity, OLD) for entity in ENTITIES])
         timed("verify", rows, lambda: check(plain))
         archiver = Archiver(store)
         timed("archive, read back, drop", rows, lambda: maintain(policy(), archiver=archiver))
@@ -129,5 +127,5 @@ def test_figures_of_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         found = read.versions(store, ROOT, wanted)
         print(f"{len(found)} versions of one id from the archive: ", end="")
         print(f"{(time.perf_counter() - begun) * 1000:.0f} ms")
-        timed("restore", rows, lambda: [restore(plain, store, each, OLD) for each in KINDS])
+        timed("restore", rows, lambda: [restore(plain, store, each, OLD) for each in ENTITIES])
     connection.close()

@@ -187,6 +187,19 @@ def test_an_application_opens_with_its_children(documents: Store, support: Clien
     assert f'href="{WHOLE}"' in child
 
 
+def test_many_children_are_folded_by_kind(documents: Store, support: Client) -> None:
+    for number in range(40):
+        documents.add(f"T{number:02}", 0, {"name": f"Задача {number}"}, 3, entity="product-task")
+    documents.add("H1", 0, {"type": "Квартира"}, 3, entity="realty-info")
+    page = support.get(WHOLE).content.decode()
+    shown = page[: page.index('class="toolbar"')]
+    assert "ещё 34" in shown
+    folded = shown[shown.index("<details>") : shown.index("</details>")]
+    assert folded.count("/admin/history/product-task/") == 34
+    assert shown.index("</details>") < shown.index("Квартира")
+    assert shown.count('<span class="kind">Задача</span>') == 1
+
+
 def test_an_application_of_which_only_children_are_known(store: Store, support: Client) -> None:
     store.add("R1", 0, {"fullName": "Рожков Олег"}, 2, entity="participant-role", application="A5")
     page = support.get("/admin/applications/A5/")

@@ -39,7 +39,8 @@ def page(request: HttpRequest) -> HttpResponse:
             "title": _("Search"),
             "query": asked,
             "groups": groups,
-            "found": sum(bool(group.hits) for group in groups),
+            "found": any(group.hits for group in groups),
+            "shown": sum(len(group.hits) for group in groups),
             "missing": [group.query for group in groups if not group.hits],
             "notes": notes,
             "more_url": _more(groups),
@@ -53,7 +54,8 @@ def page(request: HttpRequest) -> HttpResponse:
 def _search(asked: str, token: str | None, notes: list[str]) -> dict[str, Results]:
     """What each text has found. The whole of what was asked is tried first, as given and without
     blanks around it; then its parts, or other spellings of it."""
-    whole = dict.fromkeys([asked, asked.strip()])
+    texts = list(dict.fromkeys(text for text in _BETWEEN.split(asked) if text))
+    whole = dict.fromkeys([asked, asked.strip(), *(texts if len(texts) == 1 else ())])
     for text in whole:
         try:
             results = timeline.search(text, page_token=token)
@@ -61,7 +63,6 @@ def _search(asked: str, token: str | None, notes: list[str]) -> dict[str, Result
             continue
         if results.found:
             return {text: results}
-    texts = list(dict.fromkeys(text for text in _BETWEEN.split(asked) if text))
     if len(texts) > MAX_QUERIES:
         notes.append(_("Only the first {n} were looked up.").format(n=MAX_QUERIES))
     if len(texts) > 1:

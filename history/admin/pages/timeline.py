@@ -16,7 +16,7 @@ from history.admin.parts.cards import CardBuilder
 from history.admin.parts.completeness_note import CompletenessNote
 from history.admin.parts.filter_form import FilterForm, known_authors, known_services
 from history.admin.parts.paging import PAGE, pages
-from history.admin.parts.subject import Child, children, subject
+from history.admin.parts.subject import Children, children, subject
 from history.admin.site.access import may_view_history
 from history.entities import ENTITIES, ROOT, Entity
 from history.timeline import ApplicationQuery, Filters, Include, Page, Query, Version
@@ -120,7 +120,7 @@ def _newest(source: Source) -> Version | None:
         return None
 
 
-def _children(source: Source) -> list[Child]:
+def _children(source: Source) -> list[Children]:
     """The children that the application has now, and those that were deleted."""
     try:
         return children(timeline.application_at(source.id, clock.now()))

@@ -8,7 +8,7 @@ from history import timeline
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, title, utc
 from history.admin.parts.headline import headline, status
-from history.entities import Entity
+from history.entities import ENTITIES, Entity
 from history.exactjson import Json
 from history.record import ChangeType
 from history.timeline import Carrier, Found, Results
@@ -75,9 +75,13 @@ def make_groups(found: Mapping[str, Results]) -> list[Group]:
 
 
 def key_title(entity: Entity, key: str) -> str:
-    """The label of a business key: that of the field it is taken from."""
-    pointers = [pointer for name, pointer in entity.search if name == key]
-    labels = [fields_of(entity).label(pointer) for pointer in pointers]
+    """The label of a business key: that of the field it is taken from, in this kind or another."""
+    labels = [
+        fields_of(each).label(pointer)
+        for each in (entity, *ENTITIES)
+        for name, pointer in each.search
+        if name == key
+    ]
     return next((label for label in labels if label), key)
 
 

@@ -10,10 +10,11 @@ from django.utils.translation import gettext as _
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, title, utc
 from history.admin.parts.headline import headline, status
-from history.entities import Entity
+from history.entities import CHILDREN, Entity
 from history.record import ChangeType
 from history.timeline import Application, Version
 
+OPEN_CHILDREN = 6
 TabName = Literal["whole", "card", "state"]
 
 
@@ -28,10 +29,18 @@ class Tab:
 class Child:
     """A child of an application. url: its timeline."""
 
-    kind: str
     title: str
     url: str
     deleted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """The children of one kind. first: those that are shown at once; more: the others."""
+
+    kind: str
+    first: Sequence[Child]
+    more: Sequence[Child]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,17 +101,22 @@ def _compare_from(newest: Version | None) -> int:
     return newest.version if newest.previous_version is None else newest.previous_version
 
 
-def children(application: Application) -> list[Child]:
-    """The children; deleted ones at the end."""
-    return [
-        Child(
-            title(child.entity),
-            headline(child.data) or child.id,
-            links.timeline(child.entity, child.id),
-            child.type is ChangeType.DELETE,
-        )
-        for child in (*application.children, *application.deleted)
-    ]
+def children(application: Application) -> list[Children]:
+    """The children by kind, in the order of CHILDREN; deleted ones at the end."""
+    found = []
+    for entity in CHILDREN:
+        theirs = [
+            Child(
+                headline(child.data) or child.id,
+                links.timeline(entity, child.id),
+                child.type is ChangeType.DELETE,
+            )
+            for child in (*application.children, *application.deleted)
+            if child.entity is entity
+        ]
+        if theirs:
+            found.append(Children(title(entity), theirs[:OPEN_CHILDREN], theirs[OPEN_CHILDREN:]))
+    return found
 
 
 def _tabs(entity: Entity, id: str, current: TabName) -> list[Tab]:

@@ -1,0 +1,141 @@
+"""Indexes what was stored before a business key was declared.
+
+Goes through the partitions page by page, in the order of the disk, and adds the keys of their rows
+to search_key. Progress is kept for each partition, so that an interrupted run continues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from django.db import ProgrammingError, connection, transaction
+from psycopg import errors, sql
+
+from history.days import State
+from history.entities import ENTITIES, Entity
+from history.json_pointer import segments
+from history.models import IndexedPartition
+from history.partitions import catalog
+from history.record import Record
+from history.search_index.keys import UPSERT, NewKeys, upsert_values
+
+# 4 MB: about 2,000 versions. One short transaction each.
+PAGES_AT_ONCE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A partition with rows to index. first: the first page that is not indexed yet. pages: how
+    many it has. file: its file on disk, which changes when the table is written anew."""
+
+    entity: Entity
+    name: str
+    file: int
+    first: int
+    pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one transaction did. keys: rows of search_key, new or seen again."""
+
+    pages: int
+    rows: int
+    keys: int
+
+
+def targets(*, again: bool = False) -> list[Target]:
+    """The partitions that are not indexed for the declared keys, newest day first; with again all
+    of them from their beginning. Forgets the progress of partitions that no longer exist."""
+    if again:
+        IndexedPartition.objects.all().delete()
+    known = {each.name: each for each in IndexedPartition.objects.all()}
+    found = [target for entity in ENTITIES if entity.search for target in _of(entity, known)]
+    IndexedPartition.objects.exclude(name__in=[target.name for target in found]).delete()
+    open_ = [target for target in found if target.first < target.pages]
+    return sorted(open_, key=lambda target: target.name[-8:], reverse=True)
+
+
+def backfill(target: Target) -> Iterator[Step]:
+    """Index a partition, a step for each transaction. Ends early if the partition is dropped."""
+    select = _select(target)
+    for first in range(target.first, target.pages, PAGES_AT_ONCE):
+        end = min(first + PAGES_AT_ONCE, target.pages)
+        try:
+            with transaction.atomic():
+                step = _index(target, select, first, end)
+        except ProgrammingError as error:
+            if isinstance(error.__cause__, errors.UndefinedTable):
+                return
+            raise
+        yield step
+
+
+def _index(target: Target, select: sql.Composed, first: int, end: int) -> Step:
+    keys, count = NewKeys(), 0
+    with connection.cursor() as cursor:
+        cursor.execute(select, [f"({first},0)", f"({end},0)"])
+        for id, version, moment, product, data in cursor:
+            count += 1
+            keys.add(Record(target.entity.name, id, version, 0, moment, "", None, product, data))
+        rows = keys.rows()
+        if rows:
+            # Sorted, as a consumer does it, so that the two do not deadlock.
+            cursor.execute(UPSERT, upsert_values(rows))
+    IndexedPartition.objects.update_or_create(
+        name=target.name,
+        defaults={"file": target.file, "keys": _fingerprint(target.entity), "pages": end},
+    )
+    return Step(end - first, count, len(rows))
+
+
+def _of(entity: Entity, known: dict[str, IndexedPartition]) -> Iterator[Target]:
+    """Every attached partition of a kind, with the progress made for the keys of now."""
+    names = [
+        part.name
+        for part in catalog.read(connection, [entity.table])
+        if part.state is State.ATTACHED
+    ]
+    for name, file, pages in _files(names):
+        done = known.get(name)
+        same = done and (done.file, done.keys) == (file, _fingerprint(entity))
+        yield Target(entity, name, file, done.pages if done and same else 0, pages)
+
+
+def _files(names: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Name, file and number of pages of these tables, as far as they exist."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT name, pg_relation_filenode(to_regclass(quote_ident(name))), ceil("
+            "   pg_relation_size(to_regclass(quote_ident(name)))"
+            "   / current_setting('block_size')::numeric)::int"
+            " FROM unnest(%s::text[]) AS name WHERE to_regclass(quote_ident(name)) IS NOT NULL",
+            [list(names)],
+        )
+        return [(name, file, pages) for name, file, pages in cursor.fetchall()]
+
+
+def _select(target: Target) -> sql.Composed:
+    """The rows of some pages, each with a document that has only the members with keys. A document
+    that is stored as a text (history.nul_text) comes whole."""
+    members = dict.fromkeys(segments(pointer)[0] for _, pointer in target.entity.search)
+    parts = sql.SQL(", ").join(
+        sql.SQL("{0}, data -> {0}").format(sql.Literal(member)) for member in members
+    )
+    return sql.SQL(
+        "SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint, {product},"
+        " convert_to((CASE WHEN jsonb_typeof(data) = 'string' THEN data"
+        "   ELSE jsonb_build_object({parts}) END)::text, 'UTF8')"
+        " FROM {table} WHERE ctid >= %s::tid AND ctid < %s::tid"
+    ).format(
+        product=sql.SQL("NULL" if target.entity.root else "product_instance_id"),
+        parts=parts,
+        table=sql.Identifier(target.name),
+    )
+
+
+def _fingerprint(entity: Entity) -> str:
+    """Of the declared keys: other keys are another index."""
+    return sha256(repr(sorted(entity.search)).encode()).hexdigest()

@@ -1,0 +1,231 @@
+"""`manage.py search index`: what was stored before a key was declared is found afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import OperationalError, connection
+
+from history import timeline
+from history.entities import BY_NAME, ENTITIES
+from history.models import IndexedPartition, SearchKey
+from history.search_index import backfill, keys
+from ingest.source.message import Message
+from tests.db.ingested import Ingested, ingested, query
+from tests.db.partitioned import raw
+from tests.db.store import T0, Store, minute
+from tests.messages import value
+
+__all__ = ["ingested"]
+PERSON, REALTY = "participant-role", "realty-info"
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several transactions for a partition of a test."""
+    monkeypatch.setattr(backfill, "PAGES_AT_ONCE", 1)
+
+
+def run(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, int]:
+    capsys.readouterr()
+    call_command("search", "index", "--json", *options)
+    found: dict[str, int] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def found(text: str) -> list[str]:
+    return [each.id for each in timeline.search(text).found]
+
+
+@pytest.fixture
+def stored(store: Store) -> Store:
+    """Documents of two days without any key in the index."""
+    store.add("A1", 0, {"number": "N1", "encumbrance": {"submissionId": "S1"}}, 0)
+    store.add("A1", 1, {"number": "N1", "submissionId": 17}, -24 * 60)
+    store.add("P1", 0, {"clientId": "777"}, 1, entity=PERSON)
+    store.add("H1", 0, {"realtyCrmId": "CRM-1", "encumbrance": None}, 2, entity=REALTY)
+    store.add("H2", 0, {"encumbrance": {"submissionId": "S2"}}, 2, entity=REALTY)
+    store.add("T1", 0, {"clientId": "no key of a task"}, 2, entity="product-task")
+    return store
+
+
+def test_every_key_of_every_kind_is_found(stored: Store, capsys: Any) -> None:
+    assert found("777") == []
+    assert run(capsys) == {"partitions": 4, "rows": 5, "keys": 7}
+    for text in ("N1", "S1", "17", "777", "CRM-1", "S2"):
+        assert found(text) == ["A1"], text
+    assert found("no key of a task") == []
+    days = SearchKey.objects.filter(value="N1").values_list("day", flat=True)
+    assert list(days) == [T0.date()]
+
+
+def test_the_same_keys_as_ingest_would_have_stored(stored: Store, capsys: Any) -> None:
+    """Also of documents that are no object, hold a NUL, or have values that are no keys."""
+    documents = [
+        "null", "[]", '"text"', "17", '{"number": null}', '{"number": true}', '{"number": 1.5}',
+        '{"number": ""}', '{"number": "' + "x" * 101 + '"}', '{"number": "x", "encumbrance": 1}',
+        '{"encumbrance": {"submissionId": {"a": 1}}, "realtyCrmId": 12345678901234567890}',
+        '"{\\"number\\":\\"n\\\\u0000\\",\\"realtyCrmId\\":\\"with NUL\\"}"',
+    ]  # fmt: skip
+    expected = keys.NewKeys()
+    for version, text in enumerate(documents):
+        stored.add("B1", version, text, version)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT version, data::text FROM product_instance_aud WHERE id = 'B1'")
+        for version, text in cursor.fetchall():
+            moment = int(minute(version).timestamp()) * 1_000_000
+            data = text.encode()
+            record = keys.Record("product-instance", "B1", version, 1, moment, "", None, None, data)
+            expected.add(record)
+    run(capsys)
+    by_command = SearchKey.objects.filter(id="B1").values_list("value", "name", "entity", "id")
+    assert sorted(by_command) == [row.key for row in expected.rows()]
+    assert {row.key.value for row in expected.rows()} == {"x", "12345678901234567890", "with NUL"}
+
+
+def test_what_is_done_is_not_done_again(stored: Store, capsys: Any) -> None:
+    run(capsys)
+    assert run(capsys) == {"partitions": 0, "rows": 0, "keys": 0}
+    SearchKey.objects.all().delete()
+    assert run(capsys, "--again") == {"partitions": 4, "rows": 5, "keys": 7}
+    assert found("777") == ["A1"]
+
+
+def test_a_key_that_is_declared_later(
+    stored: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(capsys)
+    task = BY_NAME["product-task"]
+    declared = replace(task, search=(("taskClient", "/clientId"),))
+    monkeypatch.setattr(backfill, "ENTITIES", (*(e for e in ENTITIES if e is not task), declared))
+    monkeypatch.setitem(keys.BY_NAME, task.name, declared)
+    monkeypatch.setitem(keys._LOOKUPS, task.name, keys._lookup(("/clientId",)))
+    assert run(capsys) == {"partitions": 1, "rows": 1, "keys": 1}
+    assert SearchKey.objects.get(name="taskClient").product_instance_id == "A1"
+
+
+def test_an_interrupted_run_continues(
+    stored: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server goes away in the middle of a partition; what was indexed stays, and is not read
+    again."""
+    for version in range(2, 400):
+        stored.add("A1", version, {"number": f"N{version}", "text": "x" * 200}, version)
+    plain, left = backfill._index, [3]
+
+    def index(*args: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OperationalError("server closed the connection")
+        return plain(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backfill, "_index", index)
+        with pytest.raises(CommandError, match="The next run continues there"):
+            run(capsys)
+    first = SearchKey.objects.count()
+    assert 0 < first < 398
+    rest = run(capsys)
+    assert 0 < rest["rows"] < 403
+    assert SearchKey.objects.filter(name="number").count() == 399
+    assert run(capsys)["rows"] == 0
+
+
+def test_a_day_that_was_written_anew_is_indexed_again(stored: Store, capsys: Any) -> None:
+    """A restored day is another table with the same name."""
+    run(capsys)
+    SearchKey.objects.all().delete()
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TABLE participant_role_aud_{T0:%Y%m%d}")
+    stored.add("P1", 0, {"clientId": "777"}, 1, entity=PERSON)
+    assert run(capsys) == {"partitions": 1, "rows": 1, "keys": 1}
+
+
+def test_a_day_that_leaves_meanwhile_is_no_error(
+    stored: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = backfill.targets
+
+    def targets(**asked: bool) -> list[backfill.Target]:
+        chosen = plain(**asked)
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP TABLE participant_role_aud_{T0:%Y%m%d}")
+        return chosen
+
+    monkeypatch.setattr("history.management.commands.search.targets", targets)
+    assert run(capsys)["rows"] == 4
+    monkeypatch.undo()
+    run(capsys)
+    assert not IndexedPartition.objects.filter(name__startswith="participant").exists()
+
+
+@pytest.fixture
+def next_to(ingested: Ingested) -> Iterator[Ingested]:
+    """The command commits on a connection of its own; what it noted is removed afterwards."""
+    yield ingested
+    with raw() as plain:
+        plain.execute("DELETE FROM search_indexed_partition")
+
+
+def test_next_to_a_running_consumer(next_to: Ingested) -> None:
+    """Both write the same keys of the same entities, again and again: nobody fails, and at the end
+    every key has its newest day and application."""
+
+    def bodies(version: int) -> list[Message | bytes]:
+        return [
+            value(id=f"{n:03}", version=version, data={"number": f"N{n % 40}", "x": "y" * 300})
+            for n in range(200)
+        ]
+
+    next_to.write(*bodies(0))
+    with raw() as plain:
+        plain.execute("DELETE FROM search_key")
+
+    def index() -> int:
+        try:
+            return sum(
+                step.rows
+                for _ in range(6)
+                for target in backfill.targets(again=True)
+                for step in backfill.backfill(target)
+            )
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(index)
+        for version in range(1, 15):
+            next_to.write(*bodies(version))
+        assert running.result(timeout=300) >= 6 * 200
+    assert len(query("SELECT 1 FROM search_key")) == 200
+
+
+def test_the_lock_of_a_consumer_is_waited_for(next_to: Ingested) -> None:
+    """A consumer has written a key and has not committed yet."""
+    next_to.write(value(id="a", data={"number": "N1"}))
+
+    def index() -> int:
+        try:
+            return sum(s.keys for t in backfill.targets(again=True) for s in backfill.backfill(t))
+        finally:
+            connection.close()
+
+    with raw() as plain, ThreadPoolExecutor(1) as pool:
+        with plain.transaction():
+            plain.execute("UPDATE search_key SET day = day - 1")
+            running = pool.submit(index)
+            waiting = (
+                "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND state = 'active'"
+            )
+            while not query(waiting):
+                assert not running.done()
+        assert running.result(timeout=30) == 1
+    [row] = query("SELECT day FROM search_key")
+    assert row["day"] >= (T0 - timedelta(days=1)).date()
