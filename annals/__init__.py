@@ -1,0 +1,1 @@
+"""Connects history and ingest: settings, URLs, the web server, generated documentation."""

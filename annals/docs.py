@@ -1,9 +1,10 @@
 """`python -m annals.docs [--write]`: checks or writes the generated pages of docs/.
 
-docs/settings.md and docs/commands.md are generated from the code, so they name every setting,
-command and option.
+docs/settings.md, docs/commands.md and the folders in docs/structure.md are generated from the code,
+so they name every setting, command, option and folder.
 """
 
+import ast
 import os
 import sys
 from argparse import Action, ArgumentParser, _SubParsersAction
@@ -16,7 +17,9 @@ from msgspec import inspect
 
 from annals import env
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+BEGIN, END = "<!-- begin -->", "<!-- end -->"
 OUR_APPS = ("annals", "history", "ingest")
 # Options of every Django command; Django documents them.
 DJANGO_OPTIONS = {
@@ -187,6 +190,36 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+def structure_page() -> str:
+    """The text of docs/structure.md: the page as it is, with the table of folders replaced."""
+    page = (DOCS / "structure.md").read_text()
+    head, begin, rest = page.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"docs/structure.md needs the lines {BEGIN!r} and {END!r}")
+    rows = "".join(f"| `{folder}/` | {_cell(text)} |\n" for folder, text in _folders())
+    return f"{head}{begin}\n| folder | what is in it |\n|---|---|\n{rows}{end}{tail}"
+
+
+def _folders() -> Iterator[tuple[str, str]]:
+    """Every folder with modules, and the first line of its docstring."""
+    for app in OUR_APPS:
+        for package in sorted((ROOT / app).rglob("__init__.py")):
+            folder = package.parent.relative_to(ROOT)
+            if folder.name == "migrations" or not any(_modules(package.parent)):
+                continue
+            text = ast.get_docstring(ast.parse(package.read_text()))
+            if not text:
+                raise SystemExit(
+                    f"{folder}/__init__.py needs a docstring that says what is in the folder"
+                )
+            yield str(folder), text.partition("\n")[0]
+
+
+def _modules(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.glob("*.py") if path.name != "__init__.py")
+
+
 def numbering(names: Iterable[str]) -> list[str]:
     """What is wrong with the file names of decisions: each has the number after the previous."""
     faults = []
@@ -200,7 +233,11 @@ def numbering(names: Iterable[str]) -> list[str]:
     return faults
 
 
-PAGES = {"settings.md": settings_page, "commands.md": commands_page}
+PAGES = {
+    "settings.md": settings_page,
+    "commands.md": commands_page,
+    "structure.md": structure_page,
+}
 
 
 def main(arguments: list[str]) -> int:

@@ -1,0 +1,1 @@
+"""The tables of versions, and everything that reads them."""

@@ -1,0 +1,1 @@
+"""`scripts/demo`: starts everything on one machine, and verifies it with `--check`."""

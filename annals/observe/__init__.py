@@ -1,0 +1,1 @@
+"""What operators see: probes, metrics, the request log, the format of log lines."""

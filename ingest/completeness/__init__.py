@@ -1,0 +1,1 @@
+"""What the ledger proves: counts, faults, days that must wait."""

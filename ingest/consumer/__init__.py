@@ -1,0 +1,1 @@
+"""The consumer's loop: reads messages, decides, hands batches to the writer."""

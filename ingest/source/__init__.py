@@ -1,0 +1,1 @@
+"""What Kafka gives: messages, topics and offsets; and what a message says."""

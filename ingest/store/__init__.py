@@ -1,0 +1,1 @@
+"""Writes one batch into PostgreSQL in one transaction."""

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 from django.db import connection
+from django.urls import URLPattern
 from pytest_django.live_server_helper import LiveServer
 
 from history.api.errors import _KINDS
+from history.api.urls import urlpatterns
 from tests import need
 from tests.db.store import Store
 
@@ -51,6 +53,17 @@ def test_the_examples_run(served: dict[str, str], language: str, text: str) -> N
 
 def test_there_are_examples_of_both() -> None:
     assert {language for language, _ in BLOCKS} == {"sh", "python"}
+
+
+def test_every_call_has_its_row() -> None:
+    rows = set(re.findall(r"`((?:history|applications|search|completeness)[^`]*)`", PAGE))
+    served = {
+        str(pattern.pattern).replace("<str:", "{").replace("<id:", "{").replace(">", "}")
+        for pattern in urlpatterns
+        if isinstance(pattern, URLPattern) and str(pattern.pattern)
+    }
+    assert len(served) >= 10
+    assert served | {"completeness"} <= rows
 
 
 def test_every_error_code_is_explained() -> None:

@@ -65,6 +65,20 @@ def test_every_word_of_the_glossary_lives_in_a_file_that_exists() -> None:
     assert [place for place in places if not (ROOT / place).exists()] == []
 
 
+def test_the_map_of_changes_names_files_that_exist() -> None:
+    text = (
+        (ROOT / "CONTRIBUTING.md")
+        .read_text()
+        .partition("\n## To change X")[2]
+        .partition("\n## ")[0]
+    )
+    rows = [line for line in text.splitlines() if line.startswith("| a")]
+    assert len(rows) == 10
+    places = re.findall(r"`([\w.]+/[\w./]+)`", "\n".join(rows))
+    assert len(places) > 20
+    assert [place for place in places if not (ROOT / place).exists()] == []
+
+
 def test_the_index_leads_to_every_page() -> None:
     linked = set(LINK.findall((docs.DOCS / "index.md").read_text()))
     pages = {path.name for path in docs.DOCS.glob("*.md")} - {"index.md"}

@@ -18,64 +18,8 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         benches = parser.add_subparsers(dest="bench", required=True, metavar="BENCH")
-        ingest = benches.add_parser(
-            "ingest", help="measure the consumer against bare COPY of the same rows"
-        ).add_argument
-        ingest(
-            "--messages",
-            type=int,
-            default=300_000,
-            help="messages in the main runs; 0 = run only --catch-up (default %(default)s)",
-        )
-        ingest(
-            "--catch-up",
-            type=int,
-            default=0,
-            metavar="N",
-            help="also read a backlog of N messages from Apache Kafka, for example 2000000; 0 = "
-            "no backlog (default); needs Java, Maven and 2.2 KB of disk per message",
-        )
-        ingest(
-            "--rounds",
-            type=int,
-            default=3,
-            help="measurements of COPY and consumer, in turn (default %(default)s)",
-        )
-        ingest("--json", action="store_true", dest="as_json", help="print JSON")
-        diff = benches.add_parser(
-            "diff", help="measure the comparison of snapshots against DeepDiff and jsonpatch"
-        ).add_argument
-        diff(
-            "--real",
-            default="",
-            metavar="FILE",
-            help="gzipped JSON lines with id, version and data: real versions to compare",
-        )
-        diff(
-            "--messages",
-            type=int,
-            default=20_000,
-            help="simulated messages whose versions are compared (default %(default)s)",
-        )
-        diff("--json", action="store_true", dest="as_json", help="print JSON")
-
-        reading = benches.add_parser(
-            "timeline", help="measure timeline pages as SQL, as Python calls and over HTTP"
-        ).add_argument
-        reading(
-            "--rows",
-            type=int,
-            default=5_000_000,
-            help="versions of applications over 90 days (default %(default)s)",
-        )
-        reading(
-            "--parallel-seconds",
-            type=int,
-            default=60,
-            help="seconds for which 16 clients read during ingest; 0 = leave it out "
-            "(default %(default)s)",
-        )
-        reading("--json", action="store_true", dest="as_json", help="print JSON")
+        for add in (_add_ingest, _add_diff, _add_timeline):
+            add(benches)
 
     def handle(self, **options: Any) -> None:
         if 0 < options.get("catch_up", 0) < MIN_CATCH_UP:
@@ -87,3 +31,69 @@ class Command(BaseCommand):
             "diff": ("real", "messages", "as_json"),
         }[options["bench"]]
         sys.exit(bench.run(**{name: options[name] for name in names}))
+
+
+def _add_ingest(benches: Any) -> None:
+    add = benches.add_parser(
+        "ingest", help="measure the consumer against bare COPY of the same rows"
+    ).add_argument
+    add(
+        "--messages",
+        type=int,
+        default=300_000,
+        help="messages in the main runs; 0 = run only --catch-up (default %(default)s)",
+    )
+    add(
+        "--catch-up",
+        type=int,
+        default=0,
+        metavar="N",
+        help="also read a backlog of N messages from Apache Kafka, for example 2000000; 0 = "
+        "no backlog (default); needs Java, Maven and 2.2 KB of disk per message",
+    )
+    add(
+        "--rounds",
+        type=int,
+        default=3,
+        help="measurements of COPY and consumer, in turn (default %(default)s)",
+    )
+    add("--json", action="store_true", dest="as_json", help="print JSON")
+
+
+def _add_diff(benches: Any) -> None:
+    add = benches.add_parser(
+        "diff", help="measure the comparison of snapshots against DeepDiff and jsonpatch"
+    ).add_argument
+    add(
+        "--real",
+        default="",
+        metavar="FILE",
+        help="gzipped JSON lines with id, version and data: real versions to compare",
+    )
+    add(
+        "--messages",
+        type=int,
+        default=20_000,
+        help="simulated messages whose versions are compared (default %(default)s)",
+    )
+    add("--json", action="store_true", dest="as_json", help="print JSON")
+
+
+def _add_timeline(benches: Any) -> None:
+    add = benches.add_parser(
+        "timeline", help="measure timeline pages as SQL, as Python calls and over HTTP"
+    ).add_argument
+    add(
+        "--rows",
+        type=int,
+        default=5_000_000,
+        help="versions of applications over 90 days (default %(default)s)",
+    )
+    add(
+        "--parallel-seconds",
+        type=int,
+        default=60,
+        help="seconds for which 16 clients read during ingest; 0 = leave it out "
+        "(default %(default)s)",
+    )
+    add("--json", action="store_true", dest="as_json", help="print JSON")

@@ -1,0 +1,1 @@
+"""The pages of the support screens, one module each."""

@@ -1,0 +1,1 @@
+"""What the pages are built of: cards, rows, values, links, forms."""

@@ -1,0 +1,1 @@
+"""The consumer, and the commands about messages."""

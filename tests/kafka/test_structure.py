@@ -1,0 +1,47 @@
+"""docs/structure.md: the way of a message is what it says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from annals.embedded.broker import Broker
+from tests.called_files import ROOT, documented
+from tests.consuming import Consumers, Database, environment, send
+from tests.messages import TOPIC, value
+from tests.processes import consumers, database, server
+
+pytestmark = pytest.mark.kafka
+__all__ = ["consumers", "database", "server"]
+
+FIRST = "ingest/source/decode.py"
+
+
+@pytest.fixture
+def broker(embedded: Broker) -> Broker:
+    return embedded
+
+
+def test_a_message_goes_this_way(broker: Broker, consumers: Consumers, database: Database) -> None:
+    def called(since: str, id: str) -> list[str]:
+        send(broker.client(), (TOPIC, value(id=id, data={"number": id}), id), (TOPIC, b"bad"))
+        command = ["-m", "tests.called_files", since, "consume", "--until-idle", "1"]
+        done = subprocess.run(
+            [sys.executable, *command],
+            cwd=ROOT, env=environment(broker, database), capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        found: list[str] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    send(broker.client(), (TOPIC, value(id="first"), "first"))
+    consumers.drain()  # its day exists now
+    files = documented("The way of a message")
+    assert len(files) >= 10
+    number = files.index(FIRST)
+    assert set(files[:number]) <= set(called("", "a"))
+    # What the consumer is built of is called before there is a message.
+    assert [file for file in called(FIRST, "b") if file in files[number:]] == files[number:]
