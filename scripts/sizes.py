@@ -1,6 +1,6 @@
 """Prints the sizes of modules and functions: `python scripts/sizes.py [ROOT]`.
 
-Empty modules and migrations do not count. Standard library only, so that it also measures an older
+`__init__.py` files and migrations do not count. Standard library only, so that it also measures an older
 commit: `git worktree add /tmp/before COMMIT`, then `python scripts/sizes.py /tmp/before`.
 """
 
@@ -16,12 +16,11 @@ PACKAGES = ("annals", "history", "ingest")
 def modules(root: Path) -> dict[str, int]:
     """Lines by path below root."""
     paths = (path for package in PACKAGES for path in sorted((root / package).rglob("*.py")))
-    lines = {
+    return {
         str(path.relative_to(root)): len(path.read_text().splitlines())
         for path in paths
-        if "migrations" not in path.parts
+        if "migrations" not in path.parts and path.name != "__init__.py"
     }
-    return {path: count for path, count in lines.items() if count}
 
 
 def functions(root: Path, path: str) -> Iterator[tuple[str, int]]:
