@@ -1,7 +1,8 @@
 """Prints the sizes of modules and functions: `python scripts/sizes.py [ROOT]`.
 
-`__init__.py` files and migrations do not count. Standard library only, so that it also measures an older
-commit: `git worktree add /tmp/before COMMIT`, then `python scripts/sizes.py /tmp/before`.
+`__init__.py` files and migrations do not count. It uses only the standard library, so it can also
+measure an older commit: `git worktree add /tmp/before COMMIT`, then `python scripts/sizes.py
+/tmp/before`.
 """
 
 import ast
