@@ -14,8 +14,9 @@ from history.timeline import paging, rows, token
 from history.timeline.rows import Key
 
 ID = "id"
-# Of the documents with one value, only those that were seen last are looked at.
-MAX_DOCUMENTS = 10_000
+# Of the documents with one value, only those that were seen last are looked at: for each of them
+# the newest version is looked up in every day.
+MAX_DOCUMENTS = 1_000
 
 
 class Carrier(NamedTuple):
@@ -97,7 +98,7 @@ def find(texts: Sequence[str], until: datetime) -> dict[str, Hits]:
     return {
         text: Hits(
             tuple(sorted(found[text].values(), key=lambda hit: hit.position)),
-            counts[text] >= MAX_DOCUMENTS,
+            counts[text] > MAX_DOCUMENTS,
         )
         for text in texts
     }
@@ -114,7 +115,7 @@ _DOCUMENTS = """
 
 def _documents(texts: Collection[str]) -> list[_Document]:
     """The documents with these values, in the order of key names, ENTITIES and ids."""
-    found = rows.fetch(_DOCUMENTS, [list(texts), Int4(MAX_DOCUMENTS)]) if texts else []
+    found = rows.fetch(_DOCUMENTS, [list(texts), Int4(MAX_DOCUMENTS + 1)]) if texts else []
     documents = [
         _Document(value, name, Carrier(BY_NAME[kind], id), application)
         for value, name, kind, id, application in found

@@ -139,7 +139,9 @@ def test_a_value_of_too_many_documents_says_so(
     client_777: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not timeline.search("777").limited
-    monkeypatch.setattr(hits, "MAX_DOCUMENTS", 3)
+    monkeypatch.setattr(hits, "MAX_DOCUMENTS", 5)
+    assert not timeline.search("777").limited  # there are five
+    monkeypatch.setattr(hits, "MAX_DOCUMENTS", 2)
     found = timeline.search("777")
     assert found.limited
     assert 0 < len(found.found) <= 3
