@@ -81,6 +81,7 @@ class Consumer:
         self._window = policy.window()
         self._stop = Event()
         self._meter = Meter()
+        self._lows: dict[KafkaPartition, int] = {}
         self._source = open_source(self._on_assigned, self._on_revoked, self._on_lost)
 
     def stop(self) -> None:
@@ -119,22 +120,32 @@ class Consumer:
             self._claim()
         timeout = POLL_WHILE_IDLE_SECONDS if self._written is None else POLL_WHILE_WRITING_SECONDS
         messages = self._source.poll(POLL_MESSAGES, timeout)
+        self._lows = {}
         if messages:
             self._meter.begin()
-            self._take_all(messages)
+        if self._take_all(messages):
+            self._skip_to_ends()
 
-    def _take_all(self, messages: list[Message]) -> None:
-        """Take these messages, or leave the rest: the claim that follows reads them again."""
+    def _take_all(self, messages: list[Message]) -> bool:
+        """Take these messages. False: the rest is left; the claim that follows reads them again."""
         machine, window = self._machine, self._window
         generation = self._positions.generation
         for number, message in enumerate(messages):
             if number % CHECK_EVERY_MESSAGES == 0:
                 self._land()
             if self._positions.generation != generation:
-                return
+                return False
             verdict = machine.take(message, window)
             if verdict is not None and not self._act(verdict, message):
-                return
+                return False
+        return True
+
+    def _skip_to_ends(self) -> None:
+        """Advance the partitions that are read to their end over what is no message, such as the
+        markers of transactions."""
+        for partition, end in self._source.ends().items():
+            if self._machine.short_of(partition, end):
+                self._machine.skip(partition, end, self._low_watermark(partition, end))
 
     def _act(self, verdict: Verdict | None, message: Message) -> bool:
         """Do what a verdict wants, until the message is taken. False: it is left."""
@@ -148,24 +159,29 @@ class Consumer:
                 self._claim_anew(f"{where} delivered offset {message.offset}, which is not next")
                 return False
             if verdict is Verdict.GAP:
-                low = self._low_watermark(message)
+                low = self._low_watermark((message.topic, message.partition), message.offset)
             elif not self._make_room():
                 return False
             verdict = self._machine.take(message, self._window, low)
         return True
 
-    def _low_watermark(self, message: Message) -> int:
-        """The first offset of the message's partition at the broker, as far as is known."""
-        partition = (message.topic, message.partition)
+    def _low_watermark(self, partition: KafkaPartition, offset: int) -> int:
+        """The first offset of a partition at the broker, as far as is known. offset: the one that
+        came in place of the expected one.
+
+        One question for all messages of a poll: what the broker deleted before one of them was
+        fetched, it had deleted when it is asked after the poll.
+        """
         claimed = self._positions.claimed[partition]
-        try:
-            low, _ = self._source.watermarks(partition)
-        except Unreachable:
-            return claimed.expected if claimed.read else message.offset
+        if (low := self._lows.get(partition)) is None:
+            try:
+                low = self._lows[partition] = self._source.low_watermark(partition)
+            except Unreachable:
+                return claimed.expected if claimed.read else offset
         if low > claimed.expected:
             logger.error(
                 "%s[%d]: the broker deleted offsets %d to %d before they were read",
-                *(*partition, claimed.expected, min(low, message.offset) - 1),
+                *(*partition, claimed.expected, min(low, offset) - 1),
             )
         return low
 

@@ -118,6 +118,19 @@ class StateMachine:
         halts = self._judge(claimed, offset, bad=reject is not None)
         return Verdict.HALTED if halts else None
 
+    def short_of(self, partition: KafkaPartition, end: int) -> bool:
+        """Whether offsets before this end of a partition were not delivered."""
+        claimed = self.positions.claimed.get(partition)
+        return claimed is not None and claimed.halted is None and claimed.expected < end
+
+    def skip(self, partition: KafkaPartition, end: int, low: int) -> None:
+        """Advance a partition to its end: the messages before it are all taken. low: the first
+        offset at the broker. Only if short_of()."""
+        claimed = self.positions.claimed[partition]
+        gaps = _gaps(claimed.expected, low, end)
+        self._filling.skip(claimed.claim.source, claimed.expected, end, gaps)
+        claimed.expected, claimed.read = end, True
+
     def arrange(self) -> None:
         """Sort the filling batch, while there is time for that."""
         self._filling.arrange()
@@ -125,7 +138,7 @@ class StateMachine:
     @property
     def launch_due(self) -> bool:
         """Whether the filling batch can go."""
-        return self.flight is None and self._filling.messages > 0
+        return self.flight is None and bool(self._filling.progress)
 
     def launch(self, now: float) -> Flight:
         """Put the filling batch in flight, and begin another. Only if launch_due."""
@@ -189,7 +202,7 @@ class StateMachine:
 
     def idle_since(self) -> float | None:
         """Since when nothing came, with all claimed and all written; None if that is not so."""
-        if self.flight is not None or self._filling.messages or not self.positions.settled:
+        if self.flight is not None or self._filling.progress or not self.positions.settled:
             return None
         return self._active_at
 

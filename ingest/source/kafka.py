@@ -10,7 +10,7 @@ from threading import Thread
 from typing import Any
 
 import confluent_kafka as ck
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from ingest.source.message import KafkaPartition, Message
 from ingest.source.throttled_log import ThrottledLog
@@ -27,6 +27,8 @@ Config = dict[str, Any]
 COMMON: Config = {"client.id": "annals"}
 READING: Config = {
     "auto.offset.reset": "earliest",
+    # The end of a partition is reported: what lies before it and was not delivered never will be.
+    "enable.partition.eof": True,
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "session.timeout.ms": 10_000,
@@ -42,7 +44,10 @@ READING: Config = {
 }
 # Not to be overridden: the ledger depends on them.
 OURS = frozenset(
-    {"group.id", "enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset"}
+    {
+        *("group.id", "enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset"),
+        "enable.partition.eof",
+    }
 )
 NO_TOPIC_ID = ("", "AAAAAAAAAAAAAAAAAAAAAA")
 TIMEOUT_SECONDS = 10.0
@@ -87,6 +92,7 @@ class Source:
         # The time.monotonic() after which the brokers answered; None: they did not recently.
         self.reached_at: float | None = None
         self._paused: set[KafkaPartition] = set()
+        self._ends: dict[KafkaPartition, int] = {}
         self._group = group
         self._session_seconds = int(reading["session.timeout.ms"]) / 1000
         self._wait_for_partitions()
@@ -104,12 +110,19 @@ class Source:
             self._unstick()
             return []
         rest = self._consumer.consume(limit - 1, 0) if limit > 1 else []
-        return [_message(raw) for raw in (first, *rest) if _is_message(raw)]
+        return [_message(raw) for raw in (first, *rest) if self._is_message(raw)]
+
+    def ends(self) -> dict[KafkaPartition, int]:
+        """The partitions that poll() has read to their end since the last call, each with its end
+        offset. Take the messages of poll() first."""
+        ends, self._ends = self._ends, {}
+        return ends
 
     def start(self, offsets: Mapping[KafkaPartition, int]) -> None:
         """Read these partitions from these offsets, and no others. None is paused."""
         # librdkafka keeps a partition paused through rebalances and assignments.
         self.resume(list(self._paused))
+        self._ends = {}
         self._consumer.assign(
             [ck.TopicPartition(*partition, at) for partition, at in offsets.items()]
         )
@@ -147,6 +160,19 @@ class Source:
         except ck.KafkaException as error:
             raise Unreachable(str(error)) from error
         return int(low), int(high)
+
+    def low_watermark(self, partition: KafkaPartition) -> int:
+        """The first offset at the broker. Asks it, on a connection of its own: that of the
+        consumer may wait for messages. Raises Unreachable."""
+        place = ck.TopicPartition(*partition)
+        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        try:
+            [asked] = self._admin.list_offsets(
+                {place: earliest}, request_timeout=TIMEOUT_SECONDS
+            ).values()
+            return int(asked.result(TIMEOUT_SECONDS).offset)
+        except (ck.KafkaException, TimeoutError) as error:
+            raise Unreachable(str(error)) from error
 
     def high_watermark(self, partition: KafkaPartition) -> int | None:
         """The end offset as of the last fetch, 0 for an empty partition; None: not known yet."""
@@ -226,6 +252,19 @@ class Source:
                 raise Unreachable("the brokers did not describe the topics in time") from error
             ids[topic] = "" if text in NO_TOPIC_ID else text
         return ids
+
+    def _is_message(self, raw: ck.Message) -> bool:
+        error = raw.error()
+        if error is None:
+            return True
+        topic, number, offset = raw.topic(), raw.partition(), raw.offset()
+        if error.code() == ck.KafkaError._PARTITION_EOF:
+            if topic is not None and number is not None and offset is not None and offset >= 0:
+                self._ends[topic, number] = offset
+        elif error.code() != ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
+            # A topic that is not created yet, or deleted, is read once it exists.
+            logger.warning("Kafka: %s", error.str())
+        return False
 
     def _assigned(self, consumer: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
         # Read nothing before the ledger says from which offset.
@@ -315,18 +354,6 @@ def _message(raw: ck.Message) -> Message:
         raw.value(),
         tuple(headers) if headers else (),  # type: ignore[arg-type]
     )
-
-
-def _is_message(raw: ck.Message) -> bool:
-    error = raw.error()
-    if error is None:
-        return True
-    if error.code() not in (
-        ck.KafkaError.UNKNOWN_TOPIC_OR_PART,  # not created yet, or deleted: read once it exists
-        ck.KafkaError._PARTITION_EOF,
-    ):
-        logger.warning("Kafka: %s", error.str())
-    return False
 
 
 def _on_error(error: ck.KafkaError) -> None:

@@ -156,6 +156,13 @@ class Batch:
         self._new_keys.add(record)
         return None
 
+    def skip(self, source: TopicPartition, expected: int, end: int, gaps: tuple[Gap, ...]) -> None:
+        """Advance a partition to its end, over offsets without messages. expected, gaps: as of
+        add()."""
+        progress = self.progress.setdefault(source, Progress(expected, expected))
+        progress.gaps.extend(gaps)
+        progress.next = end
+
     def arrange(self) -> None:
         """Sort rows and keys into the order of insertion: neighbours go to the same index pages,
         and two writers of the same rows do not deadlock. Versions of one entity stay in the order

@@ -149,7 +149,8 @@ def advance(connection: Connection, moves: Sequence[Advance]) -> None:
     cursor = connection.execute(_ADVANCE, [list(column) for column in zip(*rows, strict=True)])
     if cursor.rowcount != len(moves):
         raise Fenced
-    gaps = [(move.claim.source, gap) for move in moves for gap in move.gaps]
+    # Offsets that never were messages are counted only: a transaction marker would be a row each.
+    gaps = [(move.claim.source, gap) for move in moves for gap in move.gaps if gap.lost]
     if gaps:
         with connection.cursor() as many:
             many.executemany(

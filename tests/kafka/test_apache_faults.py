@@ -112,6 +112,32 @@ def test_marks_of_transactions_are_holes_and_no_loss(
     assert figures["totals"]["lost"] == 0
 
 
+def test_a_transaction_for_each_message(
+    consumers: Consumers, database: Database, broker: Apache
+) -> None:
+    """Each has a marker behind it, the last one too: all is read, the lag is nothing, and no
+    marker leaves a row. The wait is the one that docs/kafka.md recommends."""
+    producer = Producer({**broker.client(), "transactional.id": "upstream"})
+    producer.init_transactions(30)
+    for number in range(200):
+        producer.begin_transaction()
+        producer.produce(TOPIC, value(id="a", version=number), partition=0)
+        producer.flush()
+        producer.commit_transaction(30)
+    consumers.env["ANNALS_KAFKA_FETCH_WAIT_MAX_MS"] = "500"
+    told = consumers.drain("--topics", TOPIC)
+    assert told["stored"] == 200
+    figures = json.loads(consumers.manage("ledger", "--json").stdout)
+    assert figures["ok"]
+    assert (figures["totals"]["skipped"], figures["totals"]["lost"]) == (200, 0)
+    [row] = database.query(
+        "SELECT next_offset, high_watermark FROM ingest_ledger WHERE partition = 0"
+    )
+    assert (row["next_offset"], row["high_watermark"]) == (400, 400)
+    assert database.count("ingest_gap") == 0
+    print(f"\n{told['read'] / told['active_seconds']:.0f} messages/s, one in each transaction")
+
+
 def test_what_the_broker_deleted_unread_is_named_as_lost(
     consumers: Consumers, database: Database, broker: Apache
 ) -> None:
