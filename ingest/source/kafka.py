@@ -12,6 +12,7 @@ from typing import Any
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from ingest.source.headers import headers
 from ingest.source.message import KafkaPartition, Message
 from ingest.source.throttled_log import ThrottledLog
 
@@ -344,7 +345,6 @@ def ends(
 
 def _message(raw: ck.Message) -> Message:
     kind, stamp = raw.timestamp()
-    headers = raw.headers()
     return Message(
         raw.topic(),  # type: ignore[arg-type] # None for errors only
         raw.partition(),  # type: ignore[arg-type]
@@ -352,7 +352,7 @@ def _message(raw: ck.Message) -> Message:
         stamp if kind and 0 <= stamp <= MAX_TIMESTAMP else -1,
         raw.key(),
         raw.value(),
-        tuple(headers) if headers else (),  # type: ignore[arg-type]
+        headers(raw),
     )
 
 

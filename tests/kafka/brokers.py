@@ -1,7 +1,7 @@
 """What the Kafka tests do to a broker, embedded or Apache's."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
@@ -16,11 +16,19 @@ def admin(broker: Daemon) -> AdminClient:
     return AdminClient(broker.client())
 
 
-def create(broker: Daemon, names: Iterable[str], partitions: int = 3) -> list[str]:
-    """Make the topics, with that many partitions each; their names, in the order given."""
+def create(
+    broker: Daemon,
+    names: Iterable[str],
+    partitions: int = 3,
+    settings: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Create the topics, with this many partitions each; their names, in the order given.
+    settings: of the topics."""
     wanted = list(names)
     client = admin(broker)
-    made = client.create_topics([NewTopic(name, partitions, 1) for name in wanted])
+    made = client.create_topics(
+        [NewTopic(name, partitions, 1, config=dict(settings or {})) for name in wanted]
+    )
     for future in made.values():
         future.result(20)
     _until(lambda: set(wanted) <= set(listed(client)), f"{wanted} not listed")

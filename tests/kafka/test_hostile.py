@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import json
 import random
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from annals.embedded.daemon import Daemon
 from history.entities import ENTITIES
+from history.nul_text import from_store
 from tests.consuming import Consumers, Database, send, until
 from tests.kafka import brokers
-from tests.messages import EXPIRED, HOSTILE, STRANGE, TOPIC, value
+from tests.kafka.raw_producer import raw_producer
+from tests.messages import EXPIRED, HOSTILE, NOW, STRANGE, TOPIC, value
 from tests.processes import consumers, database, server
 
 pytestmark = pytest.mark.kafka
@@ -68,7 +72,7 @@ def test_exactly_what_came_is_stored(
             "SELECT data::text AS data, version FROM product_instance_aud WHERE id = %s",
             given["id"],
         )
-        stored = json.loads(row["data"], parse_float=str)
+        stored = json.loads(from_store(row["data"].encode()), parse_float=str)
         if given["id"] == "small":
             assert float(stored["a"]) == 0
             assert len(stored["a"]) > 16_000
@@ -94,3 +98,125 @@ def test_a_message_that_claims_an_impossible_time(
     told = consumers.drain("--topics", TOPIC)
     assert (told["stored"], told["quarantined"]) == (1, 1)
     assert consumers.manage("ledger").returncode == 0
+
+
+def names_of(row: dict[str, Any]) -> list[bytes]:
+    """The header names of a quarantined message, as bytes."""
+    names = [name for name, _ in row["headers"]]
+    return [
+        name.encode() if isinstance(name, str) else bytes.fromhex(name["hex"]) for name in names
+    ]
+
+
+def values_of(row: dict[str, Any]) -> list[bytes | None]:
+    """The header values of a quarantined message."""
+    return [None if found is None else bytes.fromhex(found) for _, found in row["headers"]]
+
+
+@pytest.mark.parametrize("name", [b"na\xffme", b"\xed\xa0\x80"], ids=["byte", "surrogate"])
+def test_a_header_name_that_is_not_utf_8(
+    consumers: Consumers, database: Database, broker: Daemon, name: bytes
+) -> None:
+    """The message is read like any other, and kept byte for byte if it is bad."""
+    headers = [(b"trace", b"1"), (name, b"\0\xff"), (b"none", None)]
+    with raw_producer(broker.client()) as producer:
+        producer.send(TOPIC, value(id="good"), b"k", headers)
+        producer.send(TOPIC, b"bad", b"k", headers)
+        producer.send(TOPIC, value(id="last"), b"k")
+    told = consumers.drain("--topics", TOPIC)
+    assert (told["read"], told["stored"], told["quarantined"]) == (3, 2, 1)
+    [row] = database.quarantined()
+    assert (row["key"], row["value"]) == (b"k", b"bad")
+    assert [*zip(names_of(row), values_of(row), strict=True)] == headers
+    shown = consumers.manage("quarantine", "show", str(row["id"]))
+    assert shown.returncode == 0, shown.stderr
+    assert consumers.manage("quarantine", "retry", "--now").returncode == 0
+    assert consumers.manage("ledger").returncode == 0
+
+
+def test_several_header_names_that_are_not_utf_8(
+    consumers: Consumers, database: Database, broker: Daemon
+) -> None:
+    """The client gives the first of them, and all values."""
+    headers = [(b"\xff1", b"1"), (b"good", b"2"), (b"\xff3", None), (b"\xff4", b"4")]
+    with raw_producer(broker.client()) as producer:
+        producer.send(TOPIC, b"bad", b"k", headers)
+    assert consumers.drain("--topics", TOPIC)["quarantined"] == 1
+    [row] = database.quarantined()
+    assert names_of(row)[:2] == [b"\xff1", b"good"]
+    assert names_of(row)[2:] == [b"(not readable)"] * 2
+    assert values_of(row) == [b"1", b"2", None, b"4"]
+
+
+def test_any_message_whatever(
+    consumers: Consumers, database: Database, broker: Daemon, topics: list[str]
+) -> None:
+    """Random keys, values, headers and timestamps through the real client: each offset is
+    accounted for, and what is quarantined is what was sent."""
+    chance = random.Random(7)
+    pool = [*STRANGE.values(), *(body for _, body in HOSTILE.values()), EXPIRED, b"\0", None]
+    pool = [body for body in pool if len(body or b"") < 20_000]
+    sent: dict[int, tuple[Any, ...]] = {}
+    with raw_producer(broker.client()) as producer:
+        for offset in range(600):
+            body = mutated(chance, chance.choice(pool))
+            key = chance.choice([None, b"", b"\0\xff", chance.randbytes(chance.randrange(2_000))])
+            headers = [
+                (header_name(chance), chance.choice([None, b"", chance.randbytes(9)]))
+                for _ in range(chance.choice((0, 0, 1, 1, 4)))
+            ]
+            stamp = chance.choice([0, 1, 1_700_000_000_000, int(NOW.timestamp() * 1000)])
+            producer.send(TOPIC, body, key, headers, stamp)
+            sent[offset] = key, body, headers, stamp
+    told = consumers.drain("--topics", TOPIC)
+    assert told["read"] == len(sent)
+    assert consumers.manage("ledger").returncode == 0
+    rows = database.quarantined()
+    assert len(rows) == told["quarantined"] > 200
+    for row in rows:
+        key, body, headers, stamp = sent[row["offset"]]
+        assert (row["key"], row["value"]) == (key, body)
+        assert values_of(row) == [content for _, content in headers]
+        unreadable = [name for name, _ in headers if not readable(name)][1:]
+        for found, (name, _) in zip(names_of(row), headers, strict=True):
+            assert found == name or (name in unreadable and found == b"(not readable)")
+        if stamp:
+            assert row["timestamp"] == datetime.fromtimestamp(stamp / 1000, UTC)
+
+
+def mutated(chance: random.Random, body: bytes | None) -> bytes | None:
+    if not body or chance.random() < 0.5:
+        return body
+    changed = bytearray(body)
+    for _ in range(chance.randrange(1, 4)):
+        changed[chance.randrange(len(changed))] = chance.randrange(256)
+    return bytes(changed)
+
+
+def header_name(chance: random.Random) -> bytes:
+    """A name without NUL: librdkafka itself ends a name there."""
+    return chance.choice(
+        [b"", b"trace", b"x" * 500, "имя".encode(), bytes(chance.choices(range(1, 256), k=3))]
+    )
+
+
+def readable(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("broker", ["apache"], indirect=True)
+def test_the_time_at_which_the_broker_stored_the_message(
+    consumers: Consumers, database: Database, broker: Daemon
+) -> None:
+    """Of a topic with message.timestamp.type=LogAppendTime, which only Apache Kafka has."""
+    brokers.delete(broker, [TOPIC])
+    brokers.create(broker, [TOPIC], settings={"message.timestamp.type": "LogAppendTime"})
+    with raw_producer(broker.client()) as producer:
+        producer.send(TOPIC, b"bad", timestamp=1)
+    assert consumers.drain("--topics", TOPIC)["quarantined"] == 1
+    [row] = database.quarantined()
+    assert abs(row["timestamp"] - datetime.now(UTC)).total_seconds() < 600

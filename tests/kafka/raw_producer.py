@@ -1,0 +1,84 @@
+"""Produces what confluent_kafka's own producer refuses: header names that are not UTF-8.
+
+Calls librdkafka itself, in the copy that confluent_kafka brings along.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import files
+from typing import Any
+
+from annals.embedded.daemon import Client
+
+RawHeaders = Iterable[tuple[bytes, bytes | None]]
+
+# From rdkafka.h.
+PRODUCER, COPY = 0, 2
+END, TOPIC, PARTITION, VALUE, KEY, FLAGS, TIMESTAMP, HEADERS = 0, 1, 3, 4, 5, 7, 8, 10
+
+
+class RawProducer:
+    """Sends to partition 0 of a topic; the names of headers are bytes."""
+
+    def __init__(self, client: Client) -> None:
+        self._library = library()
+        self._error = ctypes.create_string_buffer(512)
+        settings = self._call("rd_kafka_conf_new")
+        for name, value in {**client, "acks": "all", "message.max.bytes": 8_000_000}.items():
+            found = self._library.rd_kafka_conf_set(
+                *(settings, name.encode(), str(value).encode(), self._error, len(self._error))
+            )
+            assert found == 0, self._error.value
+        self._handle = self._call("rd_kafka_new", PRODUCER, settings, self._error, 512)
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: RawHeaders = (),
+        timestamp: int = 0,
+    ) -> None:
+        """timestamp: milliseconds since the epoch; 0: now."""
+        listed = self._call("rd_kafka_headers_new", ctypes.c_size_t(8))
+        for name, content in headers:
+            self._library.rd_kafka_header_add(
+                *(listed, name, ctypes.c_ssize_t(len(name))),
+                *(content, ctypes.c_ssize_t(-1 if content is None else len(content))),
+            )
+        failed = self._library.rd_kafka_producev(
+            *(self._handle, TOPIC, topic.encode(), PARTITION, ctypes.c_int32(0), FLAGS, COPY),
+            *(VALUE, value, ctypes.c_size_t(len(value or b""))),
+            *(KEY, key, ctypes.c_size_t(len(key or b""))),
+            *(TIMESTAMP, ctypes.c_int64(timestamp), HEADERS, listed, END),
+        )
+        assert failed == 0
+
+    def close(self) -> None:
+        """Wait until everything is delivered."""
+        assert self._library.rd_kafka_flush(self._handle, 60_000) == 0
+        self._library.rd_kafka_destroy(self._handle)
+
+    def _call(self, function: str, *values: Any) -> ctypes.c_void_p:
+        """Call a function that returns a pointer."""
+        called = self._library[function]
+        called.restype = ctypes.c_void_p
+        return ctypes.c_void_p(called(*values))
+
+
+@contextmanager
+def raw_producer(client: Client) -> Iterator[RawProducer]:
+    """A producer; everything is delivered at the end of the block."""
+    producer = RawProducer(client)
+    yield producer
+    producer.close()
+
+
+def library() -> ctypes.CDLL:
+    """librdkafka as confluent_kafka uses it."""
+    listed = files("confluent-kafka") or ()
+    [found] = [each for each in listed if each.name.startswith("librdkafka-")]
+    return ctypes.CDLL(str(found.locate()))
