@@ -6,8 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from history.search_keys import Fingerprint
-
+from history.search_index.keys import Fingerprint
 from ingest.source.message import Message, TopicPartition
 from ingest.store import ledger, retrying
 from ingest.store.batch import Batch, Limits
