@@ -72,6 +72,11 @@ class StoreCollector(Collector):
             self._quarantine_check_due = time.monotonic() + QUARANTINE_CHECK_S
         yield from _ledger(entries)
         yield GaugeMetricFamily(
+            "annals_store_topics_never_read",
+            "Topics that no consumer has read and that are not retired",
+            value=len(figures.never_read(entries)),
+        )
+        yield GaugeMetricFamily(
             "annals_store_faults",
             "Faults in the ledger (`manage.py ledger` lists them)",
             value=len(figures.faults(entries)) + self._quarantine_faults,
@@ -92,6 +97,11 @@ def _ledger(entries: Sequence[Entry]) -> Iterator[Metric]:
         "Time when a consumer last wrote its position",
         labels=PLACE,
     )
+    end_known = GaugeMetricFamily(
+        "annals_store_end_known_timestamp_seconds",
+        "Latest time at which the brokers confirmed the end of the partition",
+        labels=PLACE,
+    )
     sums: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * (1 + len(OUTCOMES)))
     for entry in entries:
         place = (entry.topic, str(entry.partition))
@@ -101,13 +111,15 @@ def _ledger(entries: Sequence[Entry]) -> Iterator[Metric]:
             halted.add_metric(place, entry.halted_at is not None)
         if entry.current and not entry.retired:
             seen.add_metric(place, entry.checked_at.timestamp())
+            if entry.end_known_at is not None:
+                end_known.add_metric(place, entry.end_known_at.timestamp())
             if entry.lag is not None:
                 lag.add_metric(place, entry.lag)
     for place, (first, *rest) in sums.items():
         read.add_metric(place, first)
         for outcome, count in zip(OUTCOMES, rest, strict=True):
             became.add_metric([*place, outcome], count)
-    yield from (read, became, lag, halted, seen)
+    yield from (read, became, lag, halted, seen, end_known)
 
 
 def _quarantine() -> Metric:

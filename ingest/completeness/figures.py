@@ -39,6 +39,7 @@ class Entry:
     in_quarantine: int | None
     newest_timestamp: datetime | None
     checked_at: datetime
+    end_known_at: datetime | None
     halted_at: datetime | None
     halted_why: str
     retired: str

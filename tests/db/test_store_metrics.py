@@ -2,6 +2,7 @@
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.core.management import call_command
@@ -14,10 +15,10 @@ from pytest_django import Settings
 from annals import env
 from annals.embedded import process
 from annals.observe.store_metrics import StoreCollector
-from history.entities import ENTITIES
+from history.entities import BY_NAME, ENTITIES
 from history.partitions.plan import SPARE_DAYS
 from history.window import Window
-from ingest.models import Ledger, Quarantined
+from ingest.models import Ledger, Quarantined, RetiredTopic
 from ingest.quarantine.messages import Selection
 from ingest.quarantine.retry import retry
 from ingest.store.connect import connect
@@ -49,7 +50,7 @@ def samples(client: Client, **headers: str) -> dict[tuple[str, ...], float]:
     }
 
 
-def ledger(topic_id: str, **counts: int) -> Ledger:
+def ledger(topic_id: str, **counts: Any) -> Ledger:
     now = datetime.now(UTC)
     return Ledger.objects.create(
         topic=TOPIC, topic_id=topic_id, partition=0, first_offset=0,
@@ -161,6 +162,16 @@ def counters() -> dict[tuple[str, ...], float]:
         if family.type == "counter"
         for sample in family.samples
     }
+
+
+def test_topics_that_nobody_read_and_ends_that_the_brokers_confirmed(client: Client) -> None:
+    confirmed = datetime(2026, 11, 21, 7, tzinfo=UTC)
+    ledger("new", read=0, end_known_at=confirmed)
+    RetiredTopic.objects.create(topic=BY_NAME["product-task"].topics[1], why="done", retired_at=NOW)
+    found = samples(client)
+    assert found["annals_store_topics_never_read",] == 2 * len(ENTITIES) - 2
+    end_known = found["annals_store_end_known_timestamp_seconds", "0", TOPIC]
+    assert end_known == confirmed.timestamp()
 
 
 def test_sums_that_do_not_add_up_are_a_fault(client: Client) -> None:

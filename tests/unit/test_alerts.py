@@ -203,6 +203,18 @@ CASES = [
         summary="t: no consumer has reported on 1 partitions for 5 minutes",
     ),
     Case(
+        "AnnalsBrokersSilent",
+        {
+            **web("annals_store_end_known_timestamp_seconds", PLACE, "0+60x10 600+0x10 1260+60x9"),
+            **web("annals_store_end_known_timestamp_seconds", OTHER, "0+60x60"),
+        },
+        quiet=(10, 15),
+        fires=(18, 20),
+        clears=22,
+        labels={"topic": "t"},
+        summary="t: the brokers have not answered about 1 partitions for 5 minutes",
+    ),
+    Case(
         "AnnalsNothingRead",
         {
             **web("annals_store_read_total", PLACE, "0+10x10 100+0x40 100+10x30"),
@@ -216,6 +228,14 @@ CASES = [
         clears=60,
         labels={"topic": "t"},
         summary="t: 1 partitions have unread messages, and none is read",
+    ),
+    Case(
+        "AnnalsTopicNeverRead",
+        web("annals_store_topics_never_read", "", "0+0x10 2+0x70 0+0x10"),
+        quiet=(10, 60),
+        fires=(75,),
+        clears=84,
+        summary="2 topics were never read: manage.py ledger names them",
     ),
     Case(
         "AnnalsLagGrows",
