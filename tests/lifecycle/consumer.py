@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,8 +11,9 @@ from history.search_index.keys import Fingerprint
 from ingest.source.message import Message, TopicPartition
 from ingest.store import ledger, retrying
 from ingest.store.batch import Batch, Limits
+from ingest.store.claim import Claim
 from ingest.store.connect import connect
-from ingest.store.ledger import Claim, Connection
+from ingest.store.ledger import Connection
 from ingest.store.retrying import RetryingWriter
 from ingest.store.transaction import Writer
 from ingest.store.window import current
@@ -67,7 +69,8 @@ class Consumer:
         self._begin()
         ends = self._ends()
         marks = {claim: ends[source] for source, claim in self._claims.items()}
-        self._writer.note(lambda connection: ledger.heartbeat(connection, marks))
+        now = time.monotonic()
+        self._writer.note(lambda connection: ledger.heartbeat(connection, marks, now))
 
     def close(self) -> list[int]:
         """End as a killed process does, without a word to the server. Returns the session."""

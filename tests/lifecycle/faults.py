@@ -96,7 +96,7 @@ def installed() -> Iterator[None]:
         with _point(None, f"file {name}"), write(self, name) as sink:
             yield sink
 
-    psycopg.Connection.wait = waiting  # type: ignore[method-assign,assignment]
+    psycopg.Connection.wait = waiting  # type: ignore[method-assign]
     Store.write = writing  # type: ignore[method-assign]
     try:
         yield
@@ -121,7 +121,7 @@ def _point(connection: psycopg.Connection[Any] | None, label: str) -> Iterator[N
         trap.spring(connection, label)
 
 
-def _statement(gen: Generator[Any, Any, Any]) -> str:
+def _statement(gen: Any) -> str:
     """The statement that psycopg is about to send, or the name of psycopg's own step."""
     name = gen.gi_code.co_name
     found = gen.gi_frame.f_locals if gen.gi_frame else {}

@@ -118,7 +118,7 @@ class Observer:
             for (table, _), day in days.items()
         ]
         for row in self._query(" UNION ALL ".join(selects)) if selects else ():
-            yield Row(*row[:-1], canonical(row.data))
+            yield Row._make((*row[:-1], canonical(row.data)))
 
     def _file(self, table: str, name: str) -> list[Row]:
         path = self._archive / name
