@@ -36,17 +36,21 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
-        add("--rps", type=_at_least(0.0), help="messages a second; 0: as fast as possible "
+        add("--rps", type=_at_least(0.0), help="messages per second; 0 = as fast as possible "
             f"(default {LIVE_RPS:g}, with --days 0)")  # fmt: skip
-        add("--seconds", type=_at_least(0.0), help="stop after so long")
-        add("--applications", type=_at_least(0), help="so many applications, lived to their end")
-        add("--messages", type=_at_least(0), help="stop after so many messages")
+        add("--seconds", type=_at_least(0.0), help="stop after N seconds")
+        add(
+            "--applications",
+            type=_at_least(0),
+            help="number of applications, each produced up to its last version",
+        )
+        add("--messages", type=_at_least(0), help="stop after N messages")
         add("--seed", type=int, help="the same seed and start give the same bytes "
-            "(default: another each time)")  # fmt: skip
-        add("--days", type=_at_least(0.0), default=0.0, help="spread updatedAt over so many days "
-            "before now (default 0: they happen now)")  # fmt: skip
+            "(default: a different one each time)")  # fmt: skip
+        add("--days", type=_at_least(0.0), default=0.0,
+            help="spread updatedAt over the last N days (default 0: now)")  # fmt: skip
         add("--topics-partitions", type=_at_least(1), default=3,
-            help="partitions of the topics that are made where missing (default 3)")  # fmt: skip
+            help="partitions of missing topics, which are created (default 3)")  # fmt: skip
         add("--json", action="store_true", help="a summary line on stdout, tables on stderr")
         add("--people-csv", type=Path, metavar="FILE",
             help="only write the people of the simulation, for `people import`")  # fmt: skip
