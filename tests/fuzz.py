@@ -19,18 +19,7 @@ from history.record import ID_LENGTH, MAX_VERSION
 from ingest.simulator.stream import stream
 from ingest.source.decode import Expired, Rejected, decode
 from ingest.store.batch import Batch, Limits
-from tests.messages import (
-    CHILD,
-    EXPIRED,
-    HOSTILE,
-    NOW,
-    SOURCE,
-    STRANGE,
-    TOPIC,
-    WINDOW,
-    message,
-    value,
-)
+from tests.messages import ALL, CHILD, NOW, SOURCE, TOPIC, WINDOW, message, value
 
 PIECES = [
     *(b'"', b"\\", b"\\u", b"\\u0000", b"\\ud800", b"\\ud83d\\ude00", b"{", b"}", b"[", b"]"),
@@ -105,7 +94,7 @@ MUTATIONS: list[Callable[[random.Random, bytearray, list[bytes]], None]] = [
 def seeds() -> list[bytes]:
     """Good messages and bad ones, none of them giant."""
     made = [each.value for each in islice(stream(7, NOW, applications=20), 200)]
-    known = [*STRANGE.values(), *(body for _, body in HOSTILE.values() if body), EXPIRED]
+    known = [body for body in ALL if body]
     plain = [value(productInstanceId="A1")] * 100
     return [body for body in (*made, *known, *plain) if len(body) < 10_000]
 

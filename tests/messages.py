@@ -133,3 +133,6 @@ STRANGE: dict[str, bytes] = {
 }
 
 EXPIRED = value(id="expired", updatedAt="0001-01-01T00:00:00")
+
+# Every value above.
+ALL = [*STRANGE.values(), *(body for _, body in HOSTILE.values()), EXPIRED]

@@ -37,6 +37,7 @@ from tests.db.ingested import (
     rows,
 )
 from tests.messages import (
+    ALL,
     EXPIRED,
     HOSTILE,
     NOW,
@@ -204,9 +205,7 @@ def test_headers_of_a_bad_message_can_have_any_name(ingested: Ingested) -> None:
 
 
 def test_all_that_is_hostile_at_once(ingested: Ingested) -> None:
-    bodies: list[bytes | None] = [body for _, body in HOSTILE.values()]
-    bodies += [value(id=f"good {n}") for n in range(100)]
-    bodies += [*STRANGE.values(), EXPIRED, EXPIRED]
+    bodies = [*ALL, EXPIRED, *(value(id=f"good {n}") for n in range(100))]
     random.Random(3).shuffle(bodies)
     ingested.write(*bodies)
     good = 100 + len(STRANGE)
