@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 import pytest_django
+from django.core.management import call_command
 from django.db import connection
 
 from history.entities import ENTITIES
@@ -97,6 +99,17 @@ def stored(plain: psycopg.Connection[Any], table: str = TABLE) -> int:
     row = plain.execute(f"SELECT count(*) FROM {table}").fetchone()
     assert row is not None
     return int(row[0])
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of `manage.py partitions`."""
+    out, err = io.StringIO(), io.StringIO()
+    code = 0
+    try:
+        call_command("partitions", *words, stdout=out, stderr=err)
+    except SystemExit as exit_:
+        code = int(exit_.code or 0)
+    return code, out.getvalue(), err.getvalue()
 
 
 def read_to_end(topic: str, **fields: Any) -> None:

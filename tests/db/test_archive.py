@@ -37,11 +37,11 @@ from tests.db.partitioned import (
     names,
     policy,
     raw,
+    run,
     stored,
     tables,
     transactional_db,
 )
-from tests.db.test_partitions import run
 
 __all__ = ["tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")

@@ -33,9 +33,8 @@ from ingest.store.connect import connect
 from ingest.store.slow_path import copy_rows
 from tests.db import ingested as ingesting
 from tests.db.ingested import Ingested, ingested
-from tests.db.partitioned import TABLE, raw, transactional_db
+from tests.db.partitioned import TABLE, raw, run, transactional_db
 from tests.db.store import queries
-from tests.db.test_partitions import run
 from tests.messages import NOW, SOURCE, TOPIC, TWIN, WINDOW, message, value, with_data
 
 __all__ = ["ingested", "transactional_db"]

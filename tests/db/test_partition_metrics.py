@@ -13,8 +13,7 @@ from annals.observe import partition_metrics
 from history import days
 from history.partitions.plan import SPARE_DAYS
 from ingest.models import Quarantined
-from tests.db.partitioned import TABLE, TABLES, raw, tables, transactional_db
-from tests.db.test_partitions import run
+from tests.db.partitioned import TABLE, TABLES, raw, run, tables, transactional_db
 
 __all__ = ["tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")

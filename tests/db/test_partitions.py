@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import threading
 from collections.abc import Iterator
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.core.management import call_command
 from django.db import connection
 
 from annals import env
@@ -33,6 +31,7 @@ from tests.db.partitioned import (
     names,
     policy,
     raw,
+    run,
     stored,
     tables,
     transactional_db,
@@ -48,17 +47,6 @@ DAYS = 3 + 1 + 2 + SPARE_DAYS
 
 def expected(numbers: Iterator[int] | range, table: str = TABLE) -> list[str]:
     return [partition_name(table, day(number)) for number in numbers]
-
-
-def run(*words: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of `manage.py partitions`."""
-    out, err = io.StringIO(), io.StringIO()
-    code = 0
-    try:
-        call_command("partitions", *words, stdout=out, stderr=err)
-    except SystemExit as exit_:
-        code = int(exit_.code or 0)
-    return code, out.getvalue(), err.getvalue()
 
 
 @pytest.fixture

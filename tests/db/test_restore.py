@@ -29,8 +29,7 @@ from history.partitions import catalog
 from history.partitions.maintain import RUN_LOCK, maintain
 from history.partitions.plan import Policy
 from history.window import Window
-from tests.db.partitioned import TABLE, day, insert, policy, raw, tables, transactional_db
-from tests.db.test_partitions import run
+from tests.db.partitioned import TABLE, day, insert, policy, raw, run, tables, transactional_db
 
 __all__ = ["tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")

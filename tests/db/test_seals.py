@@ -27,10 +27,10 @@ from tests.db.partitioned import (
     policy,
     raw,
     read_all_to_end,
+    run,
     tables,
     transactional_db,
 )
-from tests.db.test_partitions import run
 
 __all__ = ["tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")

@@ -21,11 +21,11 @@ from tests.db.partitioned import (
     raw,
     read_all_to_end,
     read_to_end,
+    run,
     stored,
     tables,
     transactional_db,
 )
-from tests.db.test_partitions import run
 
 __all__ = ["tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")
