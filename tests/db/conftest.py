@@ -3,7 +3,10 @@
 import pytest
 
 from history import labels
+from tests.db.ingested import ingested
 from tests.db.store import Store
+
+__all__ = ["ingested"]
 
 
 @pytest.fixture(autouse=True)

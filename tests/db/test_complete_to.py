@@ -21,10 +21,8 @@ from ingest.source.message import TopicPartition
 from ingest.store import ledger
 from ingest.store.connect import connect
 from ingest.store.ledger import Claim
-from tests.db.ingested import Ingested, ingested, query
+from tests.db.ingested import Ingested, query
 from tests.messages import SOURCE, TWIN, value
-
-__all__ = ["ingested"]
 
 TOPIC = SOURCE.topic
 NOW = clock.now()

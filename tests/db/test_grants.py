@@ -20,10 +20,8 @@ from ingest.quarantine.messages import Selection
 from ingest.quarantine.retry import retry
 from ingest.store.connect import connect
 from ingest.store.transaction import Writer
-from tests.db.ingested import Ingested, ingested
+from tests.db.ingested import Ingested
 from tests.messages import NOW, WINDOW, value
-
-__all__ = ["ingested"]
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

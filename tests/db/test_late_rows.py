@@ -32,12 +32,12 @@ from ingest.store.batch import Row
 from ingest.store.connect import connect
 from ingest.store.slow_path import copy_rows
 from tests.db import ingested as ingesting
-from tests.db.ingested import Ingested, ingested
+from tests.db.ingested import Ingested
 from tests.db.partitioned import TABLE, raw, run, transactional_db
 from tests.db.store import queries
 from tests.messages import NOW, SOURCE, TOPIC, TWIN, WINDOW, message, value, with_data
 
-__all__ = ["ingested", "transactional_db"]
+__all__ = ["transactional_db"]
 
 MOMENT = NOW.replace(hour=12, minute=0, second=0) - timedelta(days=20)
 OLD = MOMENT.date()

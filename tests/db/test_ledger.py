@@ -32,13 +32,10 @@ from tests.db.ingested import (
     counts,
     faults,
     ids,
-    ingested,
     quarantined,
     query,
 )
 from tests.messages import NOW, SOURCE, WINDOW, message, value
-
-__all__ = ["ingested"]
 
 
 def printed(*options: str) -> tuple[int, dict[str, Any]]:

@@ -24,19 +24,8 @@ from ingest.quarantine.retry import by_ids, retry
 from ingest.source.decode import decode
 from ingest.source.message import Message
 from ingest.store.connect import connect
-from tests.db.ingested import (
-    TWIN_SOURCE,
-    Ingested,
-    counts,
-    faults,
-    ids,
-    ingested,
-    quarantined,
-    query,
-)
+from tests.db.ingested import TWIN_SOURCE, Ingested, counts, faults, ids, quarantined, query
 from tests.messages import NOW, SOURCE, TOPIC, WINDOW, value, with_data
-
-__all__ = ["ingested"]
 
 ANY = Selection()
 EARLIER = Window.at(NOW - timedelta(days=30), 30, 1)

@@ -9,10 +9,8 @@ from ingest.quarantine import messages
 from ingest.quarantine.messages import Selection
 from ingest.quarantine.retry import by_ids, retry
 from ingest.store.connect import connect
-from tests.db.ingested import Ingested, counts, faults, ids, ingested, quarantined
+from tests.db.ingested import Ingested, counts, faults, ids, quarantined
 from tests.messages import NOW, SOURCE, WINDOW, value
-
-__all__ = ["ingested"]
 
 EARLIER = Window.at(NOW - timedelta(days=30), 30, 1)
 # Good, bad, discarded, too early at first, resolved by a retry, bad.

@@ -22,11 +22,10 @@ from ingest.store.retrying import Abandoned, RetryingWriter
 from ingest.store.sqlstate import Cause
 from ingest.store.transaction import Writer
 from tests.consuming import until
-from tests.db.ingested import Ingested, counts, faults, ids, ingested, quarantined, query
+from tests.db.ingested import Ingested, counts, faults, ids, quarantined, query
 from tests.messages import PARTICIPANT, value, with_data
 from tests.unit.test_sqlstate import NOTABLE
 
-__all__ = ["ingested"]
 ROLE = BY_NAME["participant-role"]
 ROLE_SOURCE = TopicPartition(PARTICIPANT, "id-of-participants", 0)
 

@@ -20,10 +20,8 @@ from ingest.quarantine.messages import Selection
 from ingest.quarantine.retention import Removed
 from ingest.quarantine.retry import by_ids, retry
 from ingest.store.connect import connect
-from tests.db.ingested import Ingested, counts, faults, ingested, quarantined, query
+from tests.db.ingested import Ingested, counts, faults, quarantined, query
 from tests.messages import NOW, SOURCE, WINDOW, value
-
-__all__ = ["ingested"]
 
 HOLD = 7
 EARLIER = Window.at(NOW - timedelta(days=30), 30, 1)

@@ -29,19 +29,8 @@ from ingest.quarantine.retry import retry
 from ingest.store import missing_days
 from ingest.store.connect import connect
 from ingest.store.transaction import Writer
-from tests.db.ingested import (
-    CHILD_SOURCE,
-    Ingested,
-    counts,
-    faults,
-    ids,
-    ingested,
-    quarantined,
-    query,
-)
+from tests.db.ingested import CHILD_SOURCE, Ingested, counts, faults, ids, quarantined, query
 from tests.messages import NOW, SOURCE, WINDOW, message, value
-
-__all__ = ["ingested"]
 
 TODAY = NOW.date()
 OLDEST = WINDOW.oldest

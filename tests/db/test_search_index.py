@@ -18,12 +18,11 @@ from history.entities import BY_NAME, ENTITIES
 from history.models import IndexedPartition, SearchKey
 from history.search_index import backfill, keys
 from ingest.source.message import Message
-from tests.db.ingested import Ingested, ingested, query
+from tests.db.ingested import Ingested, query
 from tests.db.partitioned import raw
 from tests.db.store import T0, Store, minute
 from tests.messages import value
 
-__all__ = ["ingested"]
 PERSON, REALTY = "participant-role", "realty-info"
 
 

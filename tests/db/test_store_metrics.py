@@ -22,10 +22,8 @@ from ingest.models import Ledger, Quarantined, RetiredTopic
 from ingest.quarantine.messages import Selection
 from ingest.quarantine.retry import retry
 from ingest.store.connect import connect
-from tests.db.ingested import Ingested, ingested
+from tests.db.ingested import Ingested
 from tests.messages import NOW, WINDOW, value
-
-__all__ = ["ingested"]
 
 pytestmark = pytest.mark.django_db
 makes_days = pytest.mark.django_db(transaction=True)  # which needs autocommit

@@ -31,7 +31,6 @@ from tests.db.ingested import (
     counts,
     faults,
     ids,
-    ingested,
     quarantined,
     query,
     rows,
@@ -50,7 +49,6 @@ from tests.messages import (
     with_data,
 )
 
-__all__ = ["ingested"]
 TASK = BY_NAME["product-task"]
 
 
