@@ -12,12 +12,16 @@ from pathlib import Path
 import pytest
 from django.db import connection
 from django.urls import URLPattern
+from pytest_django.fixtures import transactional_db
 from pytest_django.live_server_helper import LiveServer
 
 from history.api.errors import _KINDS
 from history.api.urls import urlpatterns
 from tests import need
 from tests.db.store import Store
+
+# These tests fill more than the partitions, so pytest-django's fixture empties every table.
+__all__ = ["transactional_db"]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

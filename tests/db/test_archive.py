@@ -30,20 +30,8 @@ from history.models import ArchivedDay
 from history.partitions.maintain import maintain
 from history.partitions.plan import plan
 from tests.db import simulated
-from tests.db.partitioned import (
-    TABLE,
-    day,
-    insert,
-    names,
-    policy,
-    raw,
-    run,
-    stored,
-    tables,
-    transactional_db,
-)
+from tests.db.partitioned import TABLE, day, insert, names, policy, raw, run, stored
 
-__all__ = ["tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")
 
 PRODUCT, TASK = BY_NAME["product-instance"], BY_NAME["product-task"]

@@ -23,9 +23,8 @@ from history.canonical import Connection
 from history.entities import BY_NAME
 from history.models import ArchivedDay
 from history.partitions.maintain import maintain
-from tests.db.partitioned import TABLE, day, insert, names, policy, raw, tables, transactional_db
+from tests.db.partitioned import TABLE, day, insert, names, policy, raw
 
-__all__ = ["tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")
 
 PRODUCT = BY_NAME["product-instance"]

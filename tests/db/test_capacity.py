@@ -16,9 +16,8 @@ from django.db import connection
 from history.capacity import measured
 from history.partitions import catalog
 from tests.db import simulated
-from tests.db.partitioned import raw, tables, transactional_db
+from tests.db.partitioned import raw
 
-__all__ = ["tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")
 
 TODAY = datetime.now(UTC).date()

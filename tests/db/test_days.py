@@ -12,20 +12,8 @@ import pytest
 
 from history import days
 from history.days import State
-from tests.db.partitioned import (
-    NOW,
-    TABLE,
-    TODAY,
-    day,
-    insert,
-    names,
-    raw,
-    stored,
-    tables,
-    transactional_db,
-)
+from tests.db.partitioned import NOW, TABLE, TODAY, day, insert, names, raw, stored
 
-__all__ = ["tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")
 
 ZONES = ["UTC", "Pacific/Auckland", "America/St_Johns", "Europe/Berlin", "Pacific/Apia"]

@@ -24,20 +24,8 @@ from history.models import ArchivedDay
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
 from history.window import Window
-from tests.db.partitioned import (
-    TABLE,
-    TABLES,
-    TODAY,
-    day,
-    drop_partitions,
-    insert,
-    names,
-    raw,
-    tables,
-    transactional_db,
-)
+from tests.db.partitioned import TABLE, TABLES, TODAY, day, drop_partitions, insert, names, raw
 
-__all__ = ["tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")
 
 PRODUCT = BY_NAME["product-instance"]

@@ -26,20 +26,8 @@ from history.export import run
 from history.partitions.maintain import maintain
 from history.record import ChangeType
 from tests.db import simulated
-from tests.db.partitioned import (
-    NOW,
-    TABLE,
-    TODAY,
-    day,
-    insert,
-    policy,
-    raw,
-    stored,
-    tables,
-    transactional_db,
-)
+from tests.db.partitioned import NOW, TABLE, TODAY, day, insert, policy, raw, stored
 
-__all__ = ["tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")
 
 FIRST, LAST = day(-5), day(-3)

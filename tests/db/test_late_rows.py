@@ -33,11 +33,9 @@ from ingest.store.connect import connect
 from ingest.store.slow_path import copy_rows
 from tests.db import ingested as ingesting
 from tests.db.ingested import Ingested
-from tests.db.partitioned import TABLE, raw, run, transactional_db
+from tests.db.partitioned import TABLE, raw, run
 from tests.db.store import queries
 from tests.messages import NOW, SOURCE, TOPIC, TWIN, WINDOW, message, value, with_data
-
-__all__ = ["transactional_db"]
 
 MOMENT = NOW.replace(hour=12, minute=0, second=0) - timedelta(days=20)
 OLD = MOMENT.date()

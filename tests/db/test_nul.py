@@ -31,11 +31,9 @@ from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
 from history.window import Window
 from tests.db.ingested import Ingested, counts, faults, ids, quarantined, query
-from tests.db.partitioned import raw, tables, transactional_db
+from tests.db.partitioned import raw
 from tests.messages import with_data
 from tests.unit.test_nul_text import DOCUMENTS
-
-__all__ = ["tables", "transactional_db"]
 
 NUL = {"a": "x\0y", "b\0": ["\0", {"c": 1}], "number": "17", "q": '"\\u0000', "s": "\u2400"}
 BASE = "/api/v1/history/product-instance/A1"

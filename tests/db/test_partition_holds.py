@@ -17,9 +17,8 @@ from history.partitions.status import status
 from ingest.completeness.holds import unsettled
 from ingest.models import Ledger, Quarantined
 from ingest.source.guess_day import guess_day
-from tests.db.partitioned import NOW, TABLE, day, policy, raw, tables, transactional_db
+from tests.db.partitioned import NOW, TABLE, day, policy, raw
 
-__all__ = ["tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")
 
 TOPIC, MIGRATION = BY_NAME["product-instance"].topics

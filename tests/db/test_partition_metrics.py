@@ -13,9 +13,8 @@ from annals.observe import partition_metrics
 from history import days
 from history.partitions.plan import SPARE_DAYS
 from ingest.models import Quarantined
-from tests.db.partitioned import TABLE, TABLES, raw, run, tables, transactional_db
+from tests.db.partitioned import TABLE, TABLES, raw, run
 
-__all__ = ["tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")
 
 TODAY = datetime.now(UTC).date()

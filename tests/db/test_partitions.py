@@ -33,11 +33,8 @@ from tests.db.partitioned import (
     raw,
     run,
     stored,
-    tables,
-    transactional_db,
 )
 
-__all__ = ["tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")
 
 

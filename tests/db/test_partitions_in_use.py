@@ -19,19 +19,7 @@ from history import days
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
 from history.window import Window
-from tests.db.partitioned import (
-    TABLE,
-    TODAY,
-    day,
-    insert,
-    names,
-    raw,
-    stored,
-    tables,
-    transactional_db,
-)
-
-__all__ = ["tables", "transactional_db"]
+from tests.db.partitioned import TABLE, TODAY, day, insert, names, raw, stored
 
 MOST_MS = 200
 

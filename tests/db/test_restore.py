@@ -29,9 +29,8 @@ from history.partitions import catalog
 from history.partitions.maintain import RUN_LOCK, maintain
 from history.partitions.plan import Policy
 from history.window import Window
-from tests.db.partitioned import TABLE, day, insert, policy, raw, run, tables, transactional_db
+from tests.db.partitioned import TABLE, day, insert, policy, raw, run
 
-__all__ = ["tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")
 
 PRODUCT = BY_NAME["product-instance"]

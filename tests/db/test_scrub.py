@@ -26,10 +26,8 @@ from history.partitions.maintain import maintain
 from history.seals import scrub as scrubbing
 from history.seals.scrub import Pace, scrub, waiting
 from history.seals.seal import seal
-from tests.db.partitioned import TABLE, day, insert, policy, raw, run, tables, transactional_db
+from tests.db.partitioned import TABLE, day, insert, policy, raw, run
 from tests.db.test_export import fill
-
-__all__ = ["tables", "transactional_db"]
 
 FIRST, MIDDLE, LAST = day(-7), day(-6), day(-5)
 

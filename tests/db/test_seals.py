@@ -20,19 +20,8 @@ from history.partitions.maintain import maintain
 from history.seals.seal import GENESIS, NotSealable, seal
 from history.seals.verify import chain_fault, newest_seal, verify
 from tests.db import simulated
-from tests.db.partitioned import (
-    TABLE,
-    day,
-    insert,
-    policy,
-    raw,
-    read_all_to_end,
-    run,
-    tables,
-    transactional_db,
-)
+from tests.db.partitioned import TABLE, day, insert, policy, raw, read_all_to_end, run
 
-__all__ = ["tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")
 
 PRODUCT = BY_NAME["product-instance"]

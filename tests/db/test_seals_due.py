@@ -15,19 +15,8 @@ from history import clock, days
 from history.entities import BY_NAME, CHILDREN, ENTITIES
 from history.models import ArchivedDay, DaySeal
 from ingest.models import Ledger, Quarantined
-from tests.db.partitioned import (
-    TABLE,
-    insert,
-    raw,
-    read_all_to_end,
-    read_to_end,
-    run,
-    stored,
-    tables,
-    transactional_db,
-)
+from tests.db.partitioned import TABLE, insert, raw, read_all_to_end, read_to_end, run, stored
 
-__all__ = ["tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")
 
 TOPIC, MIGRATION = BY_NAME["product-instance"].topics

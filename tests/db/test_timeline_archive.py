@@ -34,9 +34,8 @@ from history.timeline import (
     Version,
     page,
 )
-from tests.db.partitioned import raw, tables, transactional_db
+from tests.db.partitioned import raw
 
-__all__ = ["tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")
 
 NOW = datetime.now(UTC)
