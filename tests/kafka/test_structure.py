@@ -17,6 +17,7 @@ from tests.processes import consumers, database, server
 pytestmark = pytest.mark.kafka
 __all__ = ["consumers", "database", "server"]
 
+LEDGER = "ingest/store/ledger.py"
 FIRST = "ingest/source/decode.py"
 
 
@@ -44,4 +45,8 @@ def test_a_message_goes_this_way(broker: Broker, consumers: Consumers, database:
     number = files.index(FIRST)
     assert set(files[:number]) <= set(called("", "a"))
     # What the consumer is built of is called before there is a message.
-    assert [file for file in called(FIRST, "b") if file in files[number:]] == files[number:]
+    found = called(FIRST, "b")
+    assert set(files[number:]) <= set(found)
+    # A heartbeat calls the ledger as well, at a moment that no message decides.
+    order = [file for file in files[number:] if file != LEDGER]
+    assert [file for file in found if file in order] == order
