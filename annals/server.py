@@ -10,8 +10,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from annals import env
 from annals.observe import logs
-from annals.start import checked_settings
+from annals.start import checked_settings, refuse_open_demo
 
 worker_class = "gthread"
 workers = 2
@@ -33,14 +34,11 @@ os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(METRICS)
 
 def on_starting(server: Any) -> None:
     """Refuse to bind a demo that nobody asked for to an address outside this machine."""
-    if _settings.database_url is None and "ANNALS_DEMO" not in os.environ:
-        hosts = [str(each[0]) for each in server.cfg.address if isinstance(each, tuple)]
-        if outside := [host for host in hosts if host not in ("127.0.0.1", "localhost", "::1")]:
-            raise SystemExit(
-                "annals: DATABASE_URL is unset, which starts the demo with its well-known logins, "
-                f"but {outside[0]} can be reached from outside. Set DATABASE_URL for production, "
-                "or ANNALS_DEMO=true for an open demo."
-            )
+    hosts = [str(each[0]) for each in server.cfg.address if isinstance(each, tuple)]
+    try:
+        refuse_open_demo(_settings, hosts)
+    except env.SettingError as error:
+        raise SystemExit(f"annals: {error}") from None
 
 
 def child_exit(_server: Any, worker: Any) -> None:

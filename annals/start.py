@@ -13,7 +13,7 @@ WITHOUT_DATABASE = frozenset(
 )
 WITH_KAFKA = frozenset({"consume", "simulate", "ledger"})
 
-LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]", "::1")
 
 
 def checked_settings(arguments: Sequence[str] = ()) -> env.Settings:
@@ -21,7 +21,7 @@ def checked_settings(arguments: Sequence[str] = ()) -> env.Settings:
     try:
         settings = env.read(os.environ)
         env.kafka(os.environ, settings.librdkafka_file)
-        _refuse_open_demo(settings, arguments)
+        refuse_open_demo(settings, _binds(arguments))
         if settings.trusted_proxies:
             from annals.access import address
 
@@ -73,16 +73,18 @@ def prepare(arguments: Sequence[str]) -> None:
         os.environ.setdefault("ANNALS_KAFKA_SESSION_TIMEOUT_MS", "6000")
 
 
-def _refuse_open_demo(settings: env.Settings, arguments: Sequence[str]) -> None:
+def refuse_open_demo(settings: env.Settings, binds: Sequence[str]) -> None:
     """A demo that nobody asked for has logins that everybody knows: it must stay on this machine.
-    Raises env.SettingError."""
+
+    binds: the hosts that the server listens on. Raises env.SettingError.
+    """
     if settings.database_url is not None or settings.demo or "ANNALS_DEMO" in os.environ:
         return
     outside = sorted(set(settings.allowed_hosts) - set(LOOPBACK_HOSTS))
     signs = [
         *(["ANNALS_HTTPS is set"] if settings.https else []),
         *([f"ANNALS_ALLOWED_HOSTS has {', '.join(outside)}"] if outside else []),
-        *(f"{each} can be reached from outside" for each in _open_binds(arguments)),
+        *(f"{each} can be reached from outside" for each in binds if each not in LOOPBACK_HOSTS),
     ]
     if signs:
         raise env.SettingError(
@@ -91,10 +93,9 @@ def _refuse_open_demo(settings: env.Settings, arguments: Sequence[str]) -> None:
         )
 
 
-def _open_binds(arguments: Sequence[str]) -> list[str]:
-    """The addresses of `runserver ADDRESS:PORT` that are not of the loopback interface."""
+def _binds(arguments: Sequence[str]) -> list[str]:
+    """The host of `runserver HOST:PORT`."""
     if "runserver" not in arguments:
         return []
-    binds = [each for each in arguments if not each.startswith("-") and each != "runserver"]
-    hosts = [each.rpartition(":")[0] for each in binds if ":" in each]
-    return [host for host in hosts if host not in LOOPBACK_HOSTS]
+    words = [each for each in arguments if not each.startswith("-") and each != "runserver"]
+    return [each.rpartition(":")[0] for each in words if ":" in each]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 from django.conf import settings
@@ -72,11 +72,6 @@ def failed(request: HttpRequest | None, name: str, why: str = "wrong") -> None:
                 " CASE WHEN a.last < %s THEN 1 ELSE least(a.failures, 1000) + 1 END",
                 (key, now, now - FORGET),
             )
-
-
-def prune(now: datetime) -> int:
-    """Delete the counts that no longer count; how many there were."""
-    return Attempts.objects.filter(last__lt=now - FORGET).delete()[0]
 
 
 def watch() -> None:

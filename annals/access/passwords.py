@@ -70,11 +70,6 @@ class LoginForm(AdminAuthenticationForm):
         return ValidationError(text.format(n=wait), code="wait")
 
 
-def offered() -> bool:
-    """Whether the login page has a form for passwords at once, or only on request."""
-    return bool(settings.ANNALS.demo)
-
-
 def make_break_glass(name: str, password: str, now: Any) -> User:
     """A superuser of this name, or the one there is with a new password. Raises ValidationError
     where the name belongs to a person of a provider."""
