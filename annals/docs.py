@@ -202,13 +202,13 @@ def structure_page() -> str:
 
 
 def _folders() -> Iterator[tuple[str, str]]:
-    """Every folder with modules, and the first line of its docstring."""
+    """Every folder with modules or with a docstring, and the first line of its docstring."""
     for app in OUR_APPS:
         for package in sorted((ROOT / app).rglob("__init__.py")):
             folder = package.parent.relative_to(ROOT)
-            if folder.name == "migrations" or not any(_modules(package.parent)):
-                continue
             text = ast.get_docstring(ast.parse(package.read_text()))
+            if folder.name == "migrations" or not (text or any(_modules(package.parent))):
+                continue
             if not text:
                 raise SystemExit(
                     f"{folder}/__init__.py needs a docstring that says what is in the folder"

@@ -14,7 +14,7 @@ from history.window import Window
 from ingest.simulator.stream import stream
 from ingest.source.decode import decode
 from ingest.source.message import Message
-from ingest.store.copy_format import HEADER, TRAILER, columns, pack
+from ingest.store.copy_format import HEADER, TRAILER, columns, encode_row
 
 TOPIC = ROOT.topics[0]
 # A transaction of bare COPY: statements with their binary payloads.
@@ -42,15 +42,15 @@ def prepared(sent: Iterable[Message]) -> tuple[list[Prepared], list[Record]]:
     for start in range(0, len(records), size):
         rows: dict[str, list[bytes]] = {}
         for record in records[start : start + size]:
-            rows.setdefault(record.entity, []).append(pack(record))
+            rows.setdefault(record.entity, []).append(encode_row(record))
         batches.append(
             [
                 (
                     f"COPY {BY_NAME[name].table} ({', '.join(columns(BY_NAME[name]))})"
                     " FROM STDIN (FORMAT binary)",
-                    b"".join((HEADER, *packed, TRAILER)),
+                    b"".join((HEADER, *encoded, TRAILER)),
                 )
-                for name, packed in rows.items()
+                for name, encoded in rows.items()
             ]
         )
     return batches, records

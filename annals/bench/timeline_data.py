@@ -186,12 +186,12 @@ def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
 def _copy(connection: psycopg.Connection[Any], batch: Sequence[Record]) -> int:
     by_entity: dict[str, list[bytes]] = {}
     for record in batch:
-        by_entity.setdefault(record.entity, []).append(copy_format.pack(record))
-    for name, packed in by_entity.items():
+        by_entity.setdefault(record.entity, []).append(copy_format.encode_row(record))
+    for name, encoded in by_entity.items():
         entity = BY_NAME[name]
         columns = ", ".join(copy_format.columns(entity))
         with connection.cursor() as cursor, cursor.copy(
             f"COPY {entity.table} ({columns}) FROM STDIN (FORMAT binary)"
         ) as copy:  # fmt: skip
-            copy.write(copy_format.HEADER + b"".join(packed) + copy_format.TRAILER)
+            copy.write(copy_format.HEADER + b"".join(encoded) + copy_format.TRAILER)
     return len(by_entity.get(ROOT.name, ()))

@@ -1,1 +1,1 @@
-"""What the commands share."""
+"""`partitions verify`: runs the checks and prints what they find."""

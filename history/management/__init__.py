@@ -1,1 +1,1 @@
-"""What the commands share."""
+"""Used by the commands of all apps: files to load, progress, sizes as arguments."""

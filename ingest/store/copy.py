@@ -29,15 +29,15 @@ class Refused:
 
 
 def copy(
-    connection: Connection, table: sql.Identifier, names: Iterable[str], packed: Iterable[bytes]
+    connection: Connection, table: sql.Identifier, names: Iterable[str], rows: Iterable[bytes]
 ) -> None:
-    """COPY packed rows in chunks of about CHUNK_BYTES."""
+    """COPY rows in PostgreSQL's binary format, in chunks of about CHUNK_BYTES."""
     statement = sql.SQL("COPY {table} ({names}) FROM STDIN (FORMAT binary)").format(
         table=table, names=sql.SQL(", ").join(map(sql.Identifier, names))
     )
     with connection.cursor() as cursor, cursor.copy(statement) as stream:
         pieces, size = [HEADER], len(HEADER)
-        for row in packed:
+        for row in rows:
             pieces.append(row)
             size += len(row)
             if size >= CHUNK_BYTES:

@@ -26,11 +26,11 @@ _COLUMNS = ("id", "version", "data", "updated_at", "client_id", "author", "type"
 
 
 def columns(entity: Entity) -> tuple[str, ...]:
-    """The columns of an entity's table, in the order in which pack() puts them."""
+    """The columns of an entity's table, in the order in which encode_row() puts them."""
     return _COLUMNS if entity.root else (*_COLUMNS, "product_instance_id")
 
 
-def pack(record: Record) -> bytes:
+def encode_row(record: Record) -> bytes:
     """One row in binary COPY format; columns as columns() names them."""
     ident = record.id.encode()
     application = record.product_instance_id
@@ -47,10 +47,10 @@ def pack(record: Record) -> bytes:
     )
 
 
-def numbered(number: int, packed: bytes) -> bytes:
+def numbered(number: int, row: bytes) -> bytes:
     """The same row with one more column in front: an integer."""
-    count = int.from_bytes(packed[:2], "big")
-    return (count + 1).to_bytes(2, "big") + _INTEGER(4, number) + packed[2:]
+    count = int.from_bytes(row[:2], "big")
+    return (count + 1).to_bytes(2, "big") + _INTEGER(4, number) + row[2:]
 
 
 @lru_cache(4096)

@@ -18,7 +18,7 @@ from history.entities import Entity
 from history.window import MICROSECONDS_PER_DAY, day_of
 from ingest.store.batch import Row
 from ingest.store.copy import copy
-from ingest.store.copy_format import columns, numbered, pack
+from ingest.store.copy_format import columns, encode_row, numbered
 from ingest.store.ledger import Connection
 
 Key = tuple[str, int, int]
@@ -83,8 +83,8 @@ def stage(
     connection: Connection, entity: Entity, numbers: Mapping[int, int], rows: Sequence[Row]
 ) -> None:
     """COPY repeats into the staging table, for divergent(). numbers: each row's, by its id()."""
-    packed = (numbered(numbers[id(row)], pack(row.record)) for row in rows)
-    copy(connection, _stage(entity), ("n", *columns(entity)), packed)
+    encoded = (numbered(numbers[id(row)], encode_row(row.record)) for row in rows)
+    copy(connection, _stage(entity), ("n", *columns(entity)), encoded)
 
 
 def make_stage(connection: Connection, entity: Entity) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from psycopg import errors, sql
+from psycopg import errors
 
 from history.entities import Entity
 from history.search_index.keys import NewKeys
 from ingest.source.decode import Reason
 from ingest.source.message import Message
-from ingest.store import deduplicate, late_rows
+from ingest.store import deduplicate
 from ingest.store.batch import Reject, Row
-from ingest.store.copy import Refused, copy, halve, reject
-from ingest.store.copy_format import columns, pack
+from ingest.store.copy import Refused, halve, reject
+from ingest.store.fast_path import copy_rows
 from ingest.store.ledger import Connection
 from ingest.store.search_index import index
 
@@ -25,13 +25,6 @@ class Outcome:
 
     repeated: list[Message] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
-
-
-def copy_rows(connection: Connection, entity: Entity, rows: Sequence[Row]) -> None:
-    """Store all rows, or raise an error and store none. Those of sealed days are noted."""
-    packed = (pack(row.record) for row in rows)
-    copy(connection, sql.Identifier(entity.table), columns(entity), packed)
-    late_rows.note(connection, entity, rows)
 
 
 def store_deduplicated(connection: Connection, entity: Entity, rows: Sequence[Row]) -> Outcome:

@@ -24,9 +24,10 @@ from ingest.source.message import Message, TopicPartition
 from ingest.store import ledger, missing_days, rejects
 from ingest.store.batch import Batch, Reject, Row
 from ingest.store.claim import Claim
+from ingest.store.fast_path import copy_rows
 from ingest.store.ledger import Advance, Connection
 from ingest.store.search_index import index
-from ingest.store.slow_path import copy_rows, store_deduplicated, store_isolated
+from ingest.store.slow_path import store_deduplicated, store_isolated
 from ingest.store.sqlstate import Cause, cause, missing_partition
 from ingest.store.window import current
 

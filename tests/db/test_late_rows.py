@@ -30,7 +30,7 @@ from ingest.quarantine.messages import Selection
 from ingest.quarantine.retry import retry
 from ingest.store.batch import Row
 from ingest.store.connect import connect
-from ingest.store.slow_path import copy_rows
+from ingest.store.fast_path import copy_rows
 from tests.db import ingested as ingesting
 from tests.db.ingested import Ingested
 from tests.db.partitioned import TABLE, raw, run

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from history.entities import BY_NAME, ROOT
 from history.record import Record
-from ingest.store.copy_format import columns, numbered, pack
+from ingest.store.copy_format import columns, encode_row, numbered
 
 EPOCH_2000 = 946_684_800_000_000
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
@@ -29,17 +29,17 @@ RECORDS = st.builds(
 )
 
 
-def fields(packed: bytes) -> list[bytes | None]:
+def fields(encoded: bytes) -> list[bytes | None]:
     """The columns of one row, as a server would read them."""
-    (count,) = struct.unpack_from(">h", packed)
+    (count,) = struct.unpack_from(">h", encoded)
     found: list[bytes | None] = []
     at = 2
     for _ in range(count):
-        (size,) = struct.unpack_from(">i", packed, at)
+        (size,) = struct.unpack_from(">i", encoded, at)
         at += 4
-        found.append(None if size < 0 else packed[at : at + size])
+        found.append(None if size < 0 else encoded[at : at + size])
         at += max(size, 0)
-    assert at == len(packed)
+    assert at == len(encoded)
     return found
 
 
@@ -50,7 +50,7 @@ def integer(field: bytes | None) -> Any:
 
 @given(RECORDS)
 def test_a_row_holds_its_record(record: Record) -> None:
-    ident, version, data, moment, client, author, kind, *application = fields(pack(record))
+    ident, version, data, moment, client, author, kind, *application = fields(encode_row(record))
     assert ident == record.id.encode()
     assert integer(version) == record.version
     assert data == b"\x01" + record.data
@@ -64,13 +64,13 @@ def test_a_row_holds_its_record(record: Record) -> None:
 
 @given(RECORDS, st.integers(-(2**31), 2**31 - 1))
 def test_a_number_goes_in_front(record: Record, number: int) -> None:
-    packed = pack(record)
-    first, *rest = fields(numbered(number, packed))
+    encoded = encode_row(record)
+    first, *rest = fields(numbered(number, encoded))
     assert integer(first) == number
-    assert rest == fields(packed)
+    assert rest == fields(encoded)
 
 
 def test_as_many_columns_as_fields() -> None:
     for entity, application in ((ROOT, None), (BY_NAME["product-task"], "A1")):
         record = Record(entity.name, "a", 1, 0, 0, "c", None, application, b"{}")
-        assert len(fields(pack(record))) == len(columns(entity))
+        assert len(fields(encode_row(record))) == len(columns(entity))

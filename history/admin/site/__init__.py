@@ -1,1 +1,1 @@
-"""The admin site: addresses, permissions, language."""
+"""The admin site: addresses, permissions, the lists of people and labels."""

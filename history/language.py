@@ -1,4 +1,4 @@
-"""The language of the screens: Russian, unless this browser was switched to another one."""
+"""The language of an answer: Russian, unless this browser was switched to another one."""
 
 from collections.abc import Callable
 
