@@ -72,6 +72,30 @@ def test_only_finished_days_with_rows_and_without_a_seal_are_sealed() -> None:
     assert json.loads(run("maintain", "--json")[1])["sealed"] == []
 
 
+def test_a_day_of_which_only_dead_rows_are_left_is_not_sealed_and_breaks_nothing() -> None:
+    read_all_to_end()
+    with raw() as plain:
+        for number in (8, 7):
+            days.create(plain, TABLE, ago(number).date())
+        with plain.transaction(force_rollback=True):  # what a killed consumer leaves
+            insert(plain, ago(8))
+        insert(plain, ago(7))
+        plain.execute(f"DELETE FROM {TABLE}")
+        sizes = plain.execute(
+            "SELECT min(pg_relation_size(inhrelid)), count(*) FROM pg_inherits"
+            " WHERE inhparent = %s::regclass",
+            [TABLE],
+        ).fetchone()
+        assert sizes is not None
+        assert (sizes[0] > 0, sizes[1]) == (True, 2)
+    for _ in range(2):
+        code, out, err = run("maintain")
+        assert (code, err, "broken 0" in out, sealed()) == (0, "", True, [])
+    fill(8)
+    assert run("maintain")[0] == 0
+    assert sealed() == [ago(8).date()]
+
+
 def test_without_seal_days_nothing_is_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "0"}
     monkeypatch.setattr(settings, "ANNALS", env.read(given))
