@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 TOPIC_PREFIX = "top-storage.export."
 MIGRATION_PREFIX = "top-storage.export.migration."
+# Characters of the longest business key. Longer values are not searched for.
+SEARCH_VALUE_LENGTH = 100
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,8 @@ from django.utils.translation import gettext_lazy as _
 from psqlextra.models import PostgresPartitionedModel
 from psqlextra.types import PostgresPartitioningMethod
 
-from history.entities import ENTITIES, Entity
+from history.entities import ENTITIES, SEARCH_VALUE_LENGTH, Entity
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
-from history.search_index.keys import SEARCH_VALUE_LENGTH
 
 
 def _version_model(entity: Entity) -> type[PostgresPartitionedModel]:

@@ -13,12 +13,12 @@ from django.core.management.base import CommandParser
 from django.db import connection
 from django.db.models import Min, QuerySet, Sum
 
+from history.archive.scrub import Pace, scrub, waiting
 from history.archive.store import Store
 from history.entities import Entity
 from history.management.progress import Progress
 from history.management.sizes import in_bytes
 from history.models import ArchivedDay
-from history.seals.scrub import Pace, scrub, waiting
 from history.seals.verify import chain_fault, newest_seal, verify
 
 

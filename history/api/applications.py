@@ -6,8 +6,7 @@ from history import timeline
 from history.api import answers, describe, examples
 from history.api.answers import Answer
 from history.api.call import Call, Question
-from history.entities import CHILDREN
-from history.search_index.keys import SEARCH_VALUE_LENGTH
+from history.entities import CHILDREN, SEARCH_VALUE_LENGTH
 from history.timeline import ApplicationQuery, BadParameterError, Sort
 
 

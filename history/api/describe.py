@@ -18,8 +18,8 @@ from history.api import examples
 from history.api.call import Call
 from history.api.components import KIND, NUMBER, TYPE, Schema, object_of, one_of, ref
 from history.api.parameters import TOKEN_LENGTH
+from history.entities import SEARCH_VALUE_LENGTH
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
-from history.search_index.keys import SEARCH_VALUE_LENGTH
 from history.timeline import Order, Sort
 from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
 

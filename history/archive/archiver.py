@@ -11,12 +11,12 @@ import msgspec
 from history import days
 from history.archive import manifest
 from history.archive.manifest import Manifest
+from history.archive.reseal import before, follow
 from history.archive.store import ArchiveError, Store
 from history.archive.write import archive, count
 from history.canonical import Connection
 from history.entities import ENTITIES
 from history.models import ArchivedDay
-from history.seals.archived import before, follow
 
 BY_TABLE = {entity.table: entity for entity in ENTITIES}
 

@@ -12,13 +12,12 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from history.entities import BY_NAME, ENTITIES
+from history.entities import BY_NAME, ENTITIES, SEARCH_VALUE_LENGTH
 from history.json_pointer import PointerLookup
 from history.nul_text import QUOTE, from_store
 from history.record import Record
 from history.window import EPOCH, MICROSECONDS_PER_DAY
 
-SEARCH_VALUE_LENGTH = 100
 # Includes text that is not Unicode: PostgreSQL will refuse such a snapshot.
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 

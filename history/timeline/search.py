@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from history import clock
-from history.entities import ENTITIES, Entity
+from history.entities import ENTITIES, SEARCH_VALUE_LENGTH, Entity
 from history.exactjson import Json
 from history.record import ChangeType
-from history.search_index.keys import SEARCH_VALUE_LENGTH
 from history.timeline import hits, paging, rows, token
 from history.timeline.hits import Carrier, Hit, Position
 from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError

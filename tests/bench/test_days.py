@@ -27,11 +27,11 @@ from history import days
 from history.archive import read
 from history.archive.archiver import Archiver
 from history.archive.restore import restore
+from history.archive.scrub import Pace, scrub, waiting
 from history.archive.store import Store
 from history.canonical import Connection
 from history.entities import ENTITIES, ROOT
 from history.partitions.maintain import maintain
-from history.seals.scrub import Pace, scrub, waiting
 from history.seals.seal import seal
 from history.seals.verify import verify
 from tests.db import simulated

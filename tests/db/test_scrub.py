@@ -15,16 +15,16 @@ from django.conf import settings
 from annals.observe import partition_metrics
 from history import days
 from history.archive import manifest, parquet
+from history.archive import scrub as scrubbing
 from history.archive.archiver import Archiver
 from history.archive.manifest import Manifest
 from history.archive.parquet import Writer, row_hash
+from history.archive.scrub import Pace, scrub, waiting
 from history.archive.store import Store
 from history.canonical import Digest
 from history.entities import ROOT
 from history.models import ArchivedDay, DaySeal
 from history.partitions.maintain import maintain
-from history.seals import scrub as scrubbing
-from history.seals.scrub import Pace, scrub, waiting
 from history.seals.seal import seal
 from tests.db.partitioned import TABLE, day, insert, policy, raw, run
 from tests.db.test_export import fill
