@@ -154,7 +154,7 @@ class Access(models.Model):
         permissions = [("view_history", _("Can read histories"))]
 
 
-# What the upkeep of the partitions leaves behind.
+# What the maintenance of the partitions records.
 
 
 class MaintainRun(models.Model):

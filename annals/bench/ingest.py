@@ -139,21 +139,21 @@ def search_index(bench: Harness, records: list[Record], rows_s: float) -> Figure
     """Seconds per million messages to extract and store the business keys, and their share of the
     consumer's time."""
     bench.empty()
-    recent: BoundedCache[Fingerprint] = BoundedCache()
+    stored_keys: BoundedCache[Fingerprint] = BoundedCache()
     extracting = storing = 0.0
     stored = 0
     with bench.connect() as connection:
         size = settings.ANNALS.batch_rows
         for start in range(0, len(records), size):
             began = time.perf_counter()
-            keys = NewKeys(recent)
+            keys = NewKeys(stored_keys)
             for each in records[start : start + size]:
                 keys.add(each)
             new = keys.rows()
             extracted = time.perf_counter()
             with connection.transaction():
                 index(connection, new)
-            recent.update(keys.fingerprints)
+            stored_keys.update(keys.fingerprints)
             extracting += extracted - began
             storing += time.perf_counter() - extracted
             stored += len(new)

@@ -51,7 +51,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
         return sum(file.bytes for file in self.files)
 
 
-class Progress(msgspec.Struct, frozen=True):
+class FinishedFiles(msgspec.Struct, frozen=True):
     """The finished files of a generation whose manifest is not written yet."""
 
     generation: int
@@ -84,16 +84,16 @@ def delete(store: Store, table: str, day: date) -> None:
     store.delete(_path(table, day, "manifest"))
 
 
-def load_progress(store: Store, table: str, day: date) -> Progress | None:
+def load_progress(store: Store, table: str, day: date) -> FinishedFiles | None:
     """The finished files of an interrupted run; None if there are none that can be used."""
     text = store.read(_path(table, day, "progress"))
     try:
-        return None if text is None else msgspec.json.decode(text, type=Progress)
+        return None if text is None else msgspec.json.decode(text, type=FinishedFiles)
     except msgspec.DecodeError:
         return None
 
 
-def save_progress(store: Store, table: str, day: date, progress: Progress) -> None:
+def save_progress(store: Store, table: str, day: date, progress: FinishedFiles) -> None:
     store.put(_path(table, day, "progress"), _json(progress))
 
 

@@ -12,7 +12,7 @@ from history.archive import manifest, parquet
 from history.archive.manifest import Manifest
 from history.archive.parquet import row_hash
 from history.archive.store import ArchiveError, Store
-from history.archive.write import Progress, count
+from history.archive.write import ReportRows, count
 from history.canonical import Connection, Digest, columns, digest
 from history.days import State
 from history.entities import Entity
@@ -26,7 +26,7 @@ def restore(
     store: Store,
     entity: Entity,
     day: date,
-    progress: Progress = lambda _: None,
+    progress: ReportRows = lambda _: None,
 ) -> Manifest:
     """Bring a day of one table back as a partition that maintain keeps until `release`.
 
@@ -54,7 +54,7 @@ def restore(
 
 
 def _restore(
-    connection: Connection, store: Store, entity: Entity, wanted: Manifest, progress: Progress
+    connection: Connection, store: Store, entity: Entity, wanted: Manifest, progress: ReportRows
 ) -> None:
     table, day = wanted.table, wanted.day
     if days.locate(connection, table, day).state is State.PENDING:
@@ -95,7 +95,7 @@ def _fill(
     entity: Entity,
     new: sql.Identifier,
     wanted: Manifest,
-    progress: Progress,
+    progress: ReportRows,
 ) -> None:
     """Load the archived rows and compare their digest with the manifest's."""
     names = columns(entity)

@@ -22,7 +22,7 @@ from history.entities import Entity
 FILE_ROWS = 500_000
 
 # rows done so far
-Progress = Callable[[int], None]
+ReportRows = Callable[[int], None]
 
 
 @dataclass
@@ -37,7 +37,7 @@ class _Generation:
     entity: Entity
     day: date
     number: int
-    progress: Progress
+    progress: ReportRows
     run: str = field(default_factory=lambda: secrets.token_hex(4))
     digest: Digest = field(default_factory=Digest)
     files: list[File] = field(default_factory=list)
@@ -54,7 +54,7 @@ def archive(
     entity: Entity,
     day: date,
     source: sql.Composable,
-    progress: Progress = lambda _: None,
+    progress: ReportRows = lambda _: None,
 ) -> Manifest:
     """Make the archive have every row of `source`, the table of a day, and every row it had before.
 
@@ -90,7 +90,7 @@ def _write(
     resumed = _resume(new)
     with rows.ordered(new.last) as stream:
         while _file(new, stream):
-            finished = manifest.Progress(new.number, tuple(new.files))
+            finished = manifest.FinishedFiles(new.number, tuple(new.files))
             manifest.save_progress(new.store, *table, finished)
     written, digest = new.digest.rows, new.digest.finish()
     if expected is None and resumed:

@@ -67,7 +67,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlanLine:
     """One partition in a plan. action: create, drop or keep. start, end: UTC, None where it has no
     bounds. rows: an estimate. bytes: on disk, with indexes and TOAST."""
 
@@ -97,12 +97,12 @@ class DayPlan(PostgresModelPartitioningPlan):
         """The partitions that would be dropped if they were not held."""
         return [part for part in self.strategy.existing if part.day in self.strategy.holds]
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[PlanLine]:
         """Everything in the plan: what is dropped, kept, created, each by name."""
         for part in self.deletions:
             yield _line("drop", part)
         for found, reason in self.kept:
-            yield Line(
+            yield PlanLine(
                 action="keep",
                 table=found.table,
                 name=found.name,
@@ -202,10 +202,10 @@ def _attempt(act: Callable[..., None], model: object, editor: object) -> Excepti
     return None
 
 
-def _line(action: str, part: DayPartition) -> Line:
+def _line(action: str, part: DayPartition) -> PlanLine:
     start = datetime(part.day.year, part.day.month, part.day.day, tzinfo=UTC)
     found = part.found
-    return Line(
+    return PlanLine(
         action=action,
         table=part.table,
         name=part.full_name,

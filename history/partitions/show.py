@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from history.partitions.catalog import Partition
-from history.partitions.plan import Line
+from history.partitions.plan import PlanLine
 
 COLOURS = {"create": "green", "drop": "red", "keep": ""}
 
@@ -42,7 +42,7 @@ def partitions(parts: Iterable[Partition]) -> Table:
     return table
 
 
-def plan(lines: Iterable[Line], each: bool = False) -> Table:
+def plan(lines: Iterable[PlanLine], each: bool = False) -> Table:
     """One line for each partition, or for each run with the same action and reason."""
     table = _table(
         "table", "action", "partitions", "from (UTC)", "to (UTC)", "~rows", "bytes", "why"
@@ -76,7 +76,7 @@ def partition_object(part: Partition) -> dict[str, Any]:
     }
 
 
-def line_object(line: Line) -> dict[str, Any]:
+def line_object(line: PlanLine) -> dict[str, Any]:
     """A line of a plan for JSON."""
     return {
         "action": line.action,
@@ -90,7 +90,7 @@ def line_object(line: Line) -> dict[str, Any]:
     }
 
 
-def _merged(lines: Iterable[Line]) -> Iterator[tuple[int, Line]]:
+def _merged(lines: Iterable[PlanLine]) -> Iterator[tuple[int, PlanLine]]:
     """Runs of lines with the same table, action and reason, with the number of partitions."""
     for _, group in groupby(lines, lambda line: (line.table, line.action, line.reason)):
         run = list(group)

@@ -16,10 +16,10 @@ from history.archive import index
 from history.entities import Entity
 from history.exactjson import Json
 from history.record import ChangeType
-from history.timeline import retention
+from history.timeline import kept_days
 from history.timeline.neighbours import CLOCK_TOLERANCE, Pair
 from history.timeline.query import NotFoundError, NoVersionError, OlderThanRetentionError
-from history.timeline.rows import Key, Row
+from history.timeline.rows import Key, VersionRow
 
 
 class Absence(Enum):
@@ -36,7 +36,9 @@ class Absence(Enum):
         return self is not Absence.NEVER_ARRIVED
 
 
-def below(entity: Entity, row: Row, snapshot: Json, *, trusted: bool = True) -> Absence | None:
+def below(
+    entity: Entity, row: VersionRow, snapshot: Json, *, trusted: bool = True
+) -> Absence | None:
     """Why the store has no version below this one, its lowest; None if there never was one.
 
     trusted: False where the times of the entity's versions contradict their numbers. One query
@@ -48,7 +50,7 @@ def below(entity: Entity, row: Row, snapshot: Json, *, trusted: bool = True) -> 
         return None
     if first:  # deleted and created again: createdAt is about the second life
         return _in_archive(entity, row.id) or Absence.UNKNOWN
-    start = retention.start()
+    start = kept_days.start()
     if created is not None and created >= start + CLOCK_TOLERANCE and trusted:
         return Absence.NEVER_ARRIVED
     archived = _in_archive(entity, row.id)
@@ -72,12 +74,12 @@ def above(key: Key, trusted: bool) -> Absence:
     never arrived, unless clocks were wrong: where the one before is near the start of retention, or
     where the times of the entity contradict its numbers.
     """
-    kept = key.updated_at >= retention.start() + CLOCK_TOLERANCE
+    kept = key.updated_at >= kept_days.start() + CLOCK_TOLERANCE
     return Absence.NEVER_ARRIVED if kept and trusted else Absence.UNKNOWN
 
 
 def before(
-    entity: Entity, row: Row, snapshot: Json, moment: datetime, *, trusted: bool = True
+    entity: Entity, row: VersionRow, snapshot: Json, moment: datetime, *, trusted: bool = True
 ) -> Absence | None:
     """Why the store has nothing of an entity at a moment before its lowest version; None if the
     entity did not exist then."""

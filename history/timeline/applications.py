@@ -13,7 +13,7 @@ from history.timeline.absence import Absence
 from history.timeline.neighbours import Keys, Pair, Place
 from history.timeline.paging import Slice
 from history.timeline.query import ApplicationQuery, NotFoundError, NoVersionError
-from history.timeline.rows import Key, Row
+from history.timeline.rows import Key, VersionRow
 from history.timeline.versions import Page, Version, parse
 
 
@@ -25,7 +25,7 @@ def timeline(query: ApplicationQuery) -> Page:
     pages.page does.
     """
 
-    def read(after: Place | None, size: int, _: Sequence[Row]) -> Slice:
+    def read(after: Place | None, size: int, _: Sequence[VersionRow]) -> Slice:
         return _read(query, after, size)
 
     found = paging.find(query, read)

@@ -22,7 +22,7 @@ from history.timeline.query import (
     Query,
     Sort,
 )
-from history.timeline.rows import FIRST, Key, Row
+from history.timeline.rows import FIRST, Key, VersionRow
 from history.timeline.versions import Page, Version
 
 NO_LIMIT = 2**31 - 1
@@ -41,9 +41,9 @@ def page(query: Query) -> Page:
     url = settings.ANNALS.archive_url
     if not url:
         raise BadParameterError("archive", "this installation has no archive")
-    both: dict[Key, Row] = {}
+    both: dict[Key, VersionRow] = {}
 
-    def read(after: Place | None, size: int, _: Sequence[Row]) -> Slice:
+    def read(after: Place | None, size: int, _: Sequence[VersionRow]) -> Slice:
         if not both:
             both.update(_everything(query, url))
         return _slice(query, both, after, size)
@@ -70,7 +70,7 @@ def _settle(found: Version, oldest: date | None) -> Version:
     return replace(found, missing_why=Absence.NEVER_ARRIVED) if covered else found
 
 
-def _everything(query: Query, url: str) -> dict[Key, Row]:
+def _everything(query: Query, url: str) -> dict[Key, VersionRow]:
     """All versions of the entity; a version of a restored day is in both and comes once."""
     from history.archive import read  # with pyarrow, which most processes never need
     from history.archive.store import ArchiveError, Store
@@ -82,7 +82,7 @@ def _everything(query: Query, url: str) -> dict[Key, Row]:
     entity, id = query.entity, query.id
     stored = rows.page(entity, id, NO_FILTERS, Sort.VERSION, Order.ASC, FIRST, NO_LIMIT)
     found = [
-        Row(
+        VersionRow(
             version=each.version,
             updated_at=each.updated_at,
             type=each.type,
@@ -97,7 +97,7 @@ def _everything(query: Query, url: str) -> dict[Key, Row]:
     return {row.key: row for row in (*found, *stored)}
 
 
-def _slice(query: Query, both: dict[Key, Row], after: Place | None, size: int) -> Slice:
+def _slice(query: Query, both: dict[Key, VersionRow], after: Place | None, size: int) -> Slice:
     """Up to `size` versions after a place. The path filter is not applied here."""
     keys = Keys(list(both))
     backwards = query.order is Order.DESC
@@ -119,7 +119,7 @@ def _position(query: Query, key: Key) -> tuple[object, ...]:
     return key if query.sort is Sort.VERSION else (key.updated_at, key.version)
 
 
-def _fits(filters: Filters, row: Row) -> bool:
+def _fits(filters: Filters, row: VersionRow) -> bool:
     """The filters as the database applies them; the path filter is not applied here."""
     return (
         (filters.since is None or row.updated_at >= filters.since)

@@ -21,7 +21,7 @@ def chain(entity: Entity, id: str, start: Key | None = None) -> Iterator[Pair]:
     if keys is None:
         return
     key = keys.newest if start is None else keys.up_to(start)
-    upper: rows.Row | None = None
+    upper: rows.VersionRow | None = None
     while key is not None:
         batch = [key]
         while len(batch) < paging.BATCH and (lower := keys.previous(batch[-1])) is not None:

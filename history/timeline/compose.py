@@ -16,7 +16,7 @@ from history.record import ChangeType
 from history.timeline import absence, neighbours
 from history.timeline.neighbours import Pair
 from history.timeline.query import Include
-from history.timeline.rows import Row
+from history.timeline.rows import VersionRow
 from history.timeline.versions import LabelledChange, Version, parse
 
 _NOTHING = Diff((), [])
@@ -34,7 +34,7 @@ class Snapshots:
     def __init__(self) -> None:
         self._parsed: dict[bytes, Json] = {}
 
-    def of(self, row: Row) -> Json:
+    def of(self, row: VersionRow) -> Json:
         if row.data not in self._parsed:
             self._parsed[row.data] = parse(row.data)
         return self._parsed[row.data]

@@ -12,7 +12,7 @@ from history import people
 from history.entities import ENTITIES, Entity
 from history.people import Author
 from history.timeline import rows
-from history.timeline.rows import FIRST, Key, Row
+from history.timeline.rows import FIRST, Key, VersionRow
 
 
 class Place(NamedTuple):
@@ -33,8 +33,8 @@ class Pair(NamedTuple):
     as in Keys."""
 
     entity: Entity
-    row: Row
-    before: Row | None
+    row: VersionRow
+    before: VersionRow | None
     trusted: bool = True
 
     @property
@@ -107,16 +107,16 @@ def _version(key: Key) -> int:
     return key.version
 
 
-def previous_in_page(page: Collection[Row]) -> dict[Key, Row]:
+def previous_in_page(page: Collection[VersionRow]) -> dict[Key, VersionRow]:
     """The previous versions that a page proves by itself; the page must have no gaps in its order.
 
     The latest version N-1 that is not younger than N must be the right one: every other candidate
     would be between the two, and nothing between them was left out.
     """
-    by_version: dict[int, list[Row]] = {}
+    by_version: dict[int, list[VersionRow]] = {}
     for row in page:
         by_version.setdefault(row.version, []).append(row)
-    found: dict[Key, Row] = {}
+    found: dict[Key, VersionRow] = {}
     for row in page:
         older = [
             other
@@ -128,15 +128,15 @@ def previous_in_page(page: Collection[Row]) -> dict[Key, Row]:
     return found
 
 
-def _moment(row: Row) -> datetime:
+def _moment(row: VersionRow) -> datetime:
     return row.updated_at
 
 
 def pair_up(
     entity: Entity,
     id: str,
-    shown: Sequence[Row],
-    around: Sequence[Row],
+    shown: Sequence[VersionRow],
+    around: Sequence[VersionRow],
     *,
     gapless: bool,
     whole: bool,
@@ -178,7 +178,7 @@ def fetch(
     return pairs
 
 
-def lowest(entity: Entity, known: Mapping[str, Keys]) -> dict[str, Row]:
+def lowest(entity: Entity, known: Mapping[str, Keys]) -> dict[str, VersionRow]:
     """The lowest stored version of each of these entities by id. One query. What retention has
     just removed is left out."""
     wanted = [(id, keys.lowest) for id, keys in known.items()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from history.entities import Entity
-from history.timeline import archived, neighbours, paging, retention, rows
+from history.timeline import archived, kept_days, neighbours, paging, rows
 from history.timeline.neighbours import Place
 from history.timeline.paging import Slice
 from history.timeline.query import (
@@ -17,7 +17,7 @@ from history.timeline.query import (
     Query,
     Sort,
 )
-from history.timeline.rows import FIRST, LAST, Key, Row
+from history.timeline.rows import FIRST, LAST, Key, VersionRow
 from history.timeline.versions import Page, Version
 
 
@@ -33,7 +33,7 @@ def page(query: Query) -> Page:
     if query.archive:
         return archived.page(query)
 
-    def read(after: Place | None, size: int, carry: Sequence[Row]) -> Slice:
+    def read(after: Place | None, size: int, carry: Sequence[VersionRow]) -> Slice:
         return read_slice(query, after, size, carry)
 
     found = paging.find(query, read)
@@ -53,12 +53,12 @@ def newest(entity: Entity, id: str) -> Version:
 
 def check_retention(filters: Filters) -> None:
     """Raise OlderThanRetentionError where only days before retention are asked for."""
-    start = retention.start()
+    start = kept_days.start()
     if filters.until is not None and filters.until <= start:
         raise OlderThanRetentionError(f"versions before {start:%Y-%m-%d} are not kept")
 
 
-def read_slice(query: Query, after: Place | None, size: int, carry: Sequence[Row]) -> Slice:
+def read_slice(query: Query, after: Place | None, size: int, carry: Sequence[VersionRow]) -> Slice:
     """Up to `size` versions after a place. The path filter is not applied here."""
     filters = query.filters
     start = LAST if query.order is Order.DESC else FIRST

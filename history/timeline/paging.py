@@ -16,7 +16,7 @@ from history.timeline.query import (
     Include,
     NoVersionError,
 )
-from history.timeline.rows import Row
+from history.timeline.rows import VersionRow
 from history.timeline.versions import Page
 
 # A path filter reads BATCH versions at a time, and ends the page after SCAN versions.
@@ -33,7 +33,7 @@ class Slice(NamedTuple):
 
 # Reads versions after a place (None: from the start), at most the given number, without the path
 # filter. The rows are those directly before that place, if the caller has them.
-Reader: TypeAlias = Callable[[Place | None, int, Sequence[Row]], Slice]
+Reader: TypeAlias = Callable[[Place | None, int, Sequence[VersionRow]], Slice]
 
 
 class Paged(Protocol):
@@ -104,7 +104,7 @@ def _check(query: Paged) -> None:
 def _matching(read: Reader, path: str, after: Place | None, size: int) -> Slice:
     """A page of the versions that changed the path, or those among the next SCAN versions."""
     matched: list[Pair] = []
-    carry: list[Row] = []
+    carry: list[VersionRow] = []
     scanned = 0
     while scanned < SCAN:
         batch = read(after, BATCH, carry)

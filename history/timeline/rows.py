@@ -39,7 +39,7 @@ FIRST = Key(-1, datetime.min.replace(tzinfo=UTC))
 LAST = Key(MAX_VERSION, datetime.max.replace(tzinfo=UTC))
 
 
-class Row(NamedTuple):
+class VersionRow(NamedTuple):
     """One stored version. `data` is the snapshot as JSON text in UTF-8."""
 
     version: int
@@ -122,7 +122,7 @@ _FILTERS = "AND (%s OR author = %s) AND (%s OR client_id = %s) AND (%s OR type =
 
 def page(
     entity: Entity, id: str, filters: Filters, sort: Sort, order: Order, after: Key, limit: int
-) -> list[Row]:
+) -> list[VersionRow]:
     """Up to `limit` versions after the key (FIRST or LAST to begin with), in display order.
     The path filter is not applied here."""
     values = _conditions(filters)
@@ -138,7 +138,7 @@ def page(
             words, values = {**words, "filters": ""}, []
         text = _compose(_BY_VERSION, entity, **words)
         bounds = [id, since, until, version, moment, *values, Int4(limit), id]
-    return [Row._make(found) for found in fetch(text, bounds)]
+    return [VersionRow._make(found) for found in fetch(text, bounds)]
 
 
 def _conditions(filters: Filters) -> list[object]:
@@ -179,7 +179,7 @@ _BODIES = """
 """
 
 
-def bodies(entity: Entity, wanted: Iterable[tuple[str, Key]]) -> dict[tuple[str, Key], Row]:
+def bodies(entity: Entity, wanted: Iterable[tuple[str, Key]]) -> dict[tuple[str, Key], VersionRow]:
     """The versions with these ids and keys, as far as they are (still) in the store."""
     pairs = list(wanted)
     if not pairs:
@@ -189,7 +189,7 @@ def bodies(entity: Entity, wanted: Iterable[tuple[str, Key]]) -> dict[tuple[str,
         [key.updated_at for _, key in pairs],
         [Int4(key.version) for _, key in pairs],
     ]
-    rows = map(Row._make, fetch(_compose(_BODIES, entity), values))
+    rows = map(VersionRow._make, fetch(_compose(_BODIES, entity), values))
     return {(row.id, row.key): row for row in rows}
 
 

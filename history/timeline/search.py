@@ -13,7 +13,7 @@ from history.record import ChangeType
 from history.timeline import hits, paging, rows, token
 from history.timeline.hits import Carrier, Hit, Position
 from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError
-from history.timeline.rows import LAST, Key, Row
+from history.timeline.rows import LAST, Key, VersionRow
 from history.timeline.versions import parse
 
 
@@ -106,7 +106,7 @@ def _present(found: Iterable[Found | None]) -> tuple[Found, ...]:
 def _load(wanted: Sequence[Hit]) -> list[Found | None]:
     """The hits with their newest versions, one query for each kind; None for one that retention
     has just removed."""
-    read: dict[tuple[Entity, str, Key], Row] = {}
+    read: dict[tuple[Entity, str, Key], VersionRow] = {}
     for entity in ENTITIES:
         keys = {(hit.id, hit.newest) for hit in wanted if hit.entity is entity and hit.newest}
         for (id, key), row in rows.bodies(entity, keys).items():
@@ -117,7 +117,7 @@ def _load(wanted: Sequence[Hit]) -> list[Found | None]:
     ]
 
 
-def _found(hit: Hit, row: Row | None) -> Found | None:
+def _found(hit: Hit, row: VersionRow | None) -> Found | None:
     if row is None and hit.newest is not None:
         return None
     return Found(

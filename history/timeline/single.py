@@ -19,7 +19,7 @@ from history.timeline.query import (
     NoVersionError,
     OlderThanRetentionError,
 )
-from history.timeline.rows import LAST, Key, Row
+from history.timeline.rows import LAST, Key, VersionRow
 from history.timeline.versions import LabelledChange, Version, parse
 
 REMOVED = Absence.REMOVED
@@ -113,6 +113,6 @@ def _not_yet(entity: Entity, id: str, moment: datetime, keys: Keys) -> NotFoundE
     return absence.error(why, f"{entity.name} {id} at that moment")
 
 
-def _lowest(entity: Entity, id: str, keys: Keys) -> Row | None:
+def _lowest(entity: Entity, id: str, keys: Keys) -> VersionRow | None:
     """The lowest stored version; None where retention has just removed it."""
     return neighbours.lowest(entity, {id: keys}).get(id)

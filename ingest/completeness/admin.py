@@ -15,7 +15,7 @@ COUNTS = ("read", "stored", "repeated", "expired", "quarantined", "skipped", "lo
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LedgerLine:
     """One topic partition: its counts in the order of COUNTS, the lost messages that were
     acknowledged ("" for none), and the lag ("?" if not known)."""
 
@@ -29,7 +29,7 @@ def page(request: HttpRequest) -> HttpResponse:
     """The lag is the consumer's last record: a page view does not ask Kafka."""
     entries = figures.entries()
     lines = [
-        Line(
+        LedgerLine(
             entry,
             _figures(entry),
             _figure(entry.lost_acknowledged) if entry.lost_acknowledged else "",

@@ -10,7 +10,7 @@ from typing import Any
 from psycopg.rows import namedtuple_row
 
 from ingest.source.message import Message
-from ingest.store import headers
+from ingest.store import headers_json
 from ingest.store.ledger import Connection
 from ingest.store.rejects import FIRST_PAUSE_SECONDS
 
@@ -101,7 +101,7 @@ def count_in_ledger(connection: Connection, place: Place, offsets: Iterable[int]
 
 def postpone(connection: Connection, locked: LockedMessage, reason: str, detail: str) -> str:
     """Record why the message is still bad, and when to retry. Returns the new status."""
-    attempts, text = locked.attempts + 1, headers.storable_text(detail)
+    attempts, text = locked.attempts + 1, headers_json.storable_text(detail)
     status = "failed" if attempts >= MAX_ATTEMPTS else "retrying"
     pause = min(FIRST_PAUSE_SECONDS * 2**attempts, LONGEST_PAUSE_SECONDS)
     connection.execute(
@@ -140,7 +140,7 @@ def _where(selection: Selection) -> tuple[str, list[Any]]:
 
 
 def _locked_message(row: Any) -> LockedMessage:
-    given = headers.from_json(row.headers)
+    given = headers_json.from_json(row.headers)
     stamp = -1 if row.timestamp is None else int(row.timestamp.timestamp() * 1000)
     message = Message(row.topic, row.partition, row.offset, stamp, row.key, row.value, given)
     return LockedMessage(row.id, row.topic_id, row.reason, row.attempts, message)

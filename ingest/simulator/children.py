@@ -5,11 +5,11 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, Final
 
-from ingest.simulator import people
+from ingest.simulator import actors
 from ingest.simulator.document import Actor, Document, Plot, Turn
+from ingest.simulator.mutable_snapshot import new_id
 from ingest.simulator.product import create as create_product
 from ingest.simulator.product_changes import change as change_product
-from ingest.simulator.snapshot import new_id
 from ingest.simulator.words import EMPLOYERS, address, full_name, phone, remark
 
 _TASKS: Final = (
@@ -94,7 +94,7 @@ def _change_participant(document: Document, turn: Turn) -> Actor | None:
         }
         return None
     snapshot["clientId"] = str(turn.rng.randrange(10**9, 10**10))
-    return Actor(people.ACTUALIZATOR)
+    return Actor(actors.ACTUALIZATOR)
 
 
 def _create_realty(document: Document, turn: Turn) -> None:
@@ -134,7 +134,7 @@ def _change_realty(document: Document, turn: Turn) -> Actor | None:
     snapshot["cadastralNumber"] = (
         f"77:{turn.rng.randint(1, 20):02d}:{turn.rng.randrange(10**7):07d}"
     )
-    return Actor(people.REGISTRAR)
+    return Actor(actors.REGISTRAR)
 
 
 def _create_car(document: Document, turn: Turn) -> None:
@@ -166,7 +166,7 @@ def _change_car(document: Document, turn: Turn) -> Actor | None:
     snapshot = document.snapshot
     if turn.rng.random() < 0.5:
         snapshot["vin"] = "X" + new_id(turn.rng)[:16].upper()
-        return Actor(people.CRM)
+        return Actor(actors.CRM)
     snapshot["price"] += Decimal(turn.rng.randint(-9_000, 9_000) * 1_000).scaleb(-2)
     return None
 
@@ -191,7 +191,7 @@ def _change_task(document: Document, turn: Turn) -> Actor | None:
     others = [login for login in document.staff if login != snapshot["assignee"]]
     snapshot["assignee"] = turn.rng.choice(others)
     snapshot["status"] = "IN_PROGRESS"
-    return Actor(people.DISPATCHER)
+    return Actor(actors.DISPATCHER)
 
 
 _PARTICIPANT: Final = Plot(_create_participant, _change_participant)

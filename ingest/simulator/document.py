@@ -9,8 +9,8 @@ import msgspec
 
 from history.entities import BY_NAME
 from history.record import ChangeType
-from ingest.simulator.people import FRONT_ENDS, NEWCOMERS, STAFF
-from ingest.simulator.snapshot import Snapshot, moment
+from ingest.simulator.actors import FRONT_ENDS, NEWCOMERS, STAFF
+from ingest.simulator.mutable_snapshot import MutableSnapshot, moment
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -72,7 +72,7 @@ class Document:
     plot: Plot
     staff: tuple[str, ...]
     version: int = -1
-    snapshot: Snapshot = field(default_factory=Snapshot)
+    snapshot: MutableSnapshot = field(default_factory=MutableSnapshot)
     last_moment: int = 0
 
     def room(self) -> int:

@@ -5,7 +5,7 @@ from decimal import Decimal
 from random import Random
 from typing import Any, Final
 
-from ingest.simulator.snapshot import new_id
+from ingest.simulator.mutable_snapshot import new_id
 from ingest.simulator.words import remark, sentence
 
 Item = dict[str, Any]

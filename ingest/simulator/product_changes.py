@@ -4,10 +4,10 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
 
-from ingest.simulator import dossier, people
+from ingest.simulator import actors, dossier
 from ingest.simulator.document import Actor, Document, Turn
+from ingest.simulator.mutable_snapshot import new_id
 from ingest.simulator.shape import MORTGAGE
-from ingest.simulator.snapshot import new_id
 
 WORKFLOW: Final = (
     ("DRAFT", "Заполнение анкеты"),
@@ -37,13 +37,13 @@ def change(document: Document, turn: Turn) -> Actor | None:
         return _close(document, turn)
     draw = turn.rng.random()
     if draw < 0.02:
-        return Actor(people.CRM)  # nothing but the technical fields
+        return Actor(actors.CRM)  # nothing but the technical fields
     moved = _move(document, turn)
     if moved and draw < 0.3:
         return None
-    actor = _pick(turn)(document, turn)
+    actor = _choose_change(turn)(document, turn)
     if draw > 0.8:
-        actor = _pick(turn)(document, turn) or actor
+        actor = _choose_change(turn)(document, turn) or actor
     return actor
 
 
@@ -73,10 +73,10 @@ def _close(document: Document, turn: Turn) -> Actor | None:
     document.snapshot.update({"status": code, "stage": name, "closedAt": turn.at})
     if code == "ISSUED":
         _approve(document)
-    return None if code == "WITHDRAWN" else Actor(people.ARCHIVE)
+    return None if code == "WITHDRAWN" else Actor(actors.ARCHIVE)
 
 
-def _pick(turn: Turn) -> Change:
+def _choose_change(turn: Turn) -> Change:
     return _CHANGES[int(turn.rng.random() * len(_CHANGES))]
 
 
@@ -86,7 +86,7 @@ def _rate(document: Document, turn: Turn) -> Actor | None:
     step = Decimal(turn.rng.choice((-15, -10, -7, -5, -3, 3, 5, 10))) / 10
     snapshot["rate"] = str(max(rate + step, Decimal("3.0")))
     _recount(document)
-    return Actor(people.RATES) if turn.rng.random() < 0.5 else None
+    return Actor(actors.RATES) if turn.rng.random() < 0.5 else None
 
 
 def _terms(document: Document, turn: Turn) -> Actor | None:
@@ -131,7 +131,7 @@ def _recognize(document: Document, turn: Turn) -> Actor | None:
     paper = papers[int(turn.rng.random() * len(papers))]
     if paper["status"] == "NEW":
         paper["status"] = "RECOGNIZED"
-        actor: Actor | None = Actor(people.RECOGNIZER)
+        actor: Actor | None = Actor(actors.RECOGNIZER)
     else:
         actor = None
         accepted = paper["status"] == "REJECTED" or turn.rng.random() < 0.8
@@ -144,7 +144,7 @@ def _recognize(document: Document, turn: Turn) -> Actor | None:
 
 def _comment(document: Document, turn: Turn) -> Actor | None:
     comments = document.snapshot["comments"]
-    by = turn.actor.author or people.CRM
+    by = turn.actor.author or actors.CRM
     if document.room() > dossier.COMMENT_BYTES // 2 or not comments:
         comments.append(dossier.comment(turn.rng, turn.at, by))
     else:
@@ -201,20 +201,20 @@ def _encumbrance(document: Document, turn: Turn) -> Actor | None:
     else:
         return _rate(document, turn)
     snapshot["encumbrance"] = pledge
-    return Actor(people.REGISTRAR)
+    return Actor(actors.REGISTRAR)
 
 
 def _manager(document: Document, turn: Turn) -> Actor | None:
-    others = [one for one in people.STAFF if one != document.snapshot["manager"]]
+    others = [one for one in actors.STAFF if one != document.snapshot["manager"]]
     document.snapshot["manager"] = turn.rng.choice(others)
-    return Actor(people.DISPATCHER)
+    return Actor(actors.DISPATCHER)
 
 
 def _crm(document: Document, turn: Turn) -> Actor | None:
     if document.role != MORTGAGE:
         return _rate(document, turn)
     document.snapshot["realtyCrmId"] = f"4-{new_id(turn.rng)[:7].upper()}"
-    return Actor(people.CRM)
+    return Actor(actors.CRM)
 
 
 _KOPECK: Final = Decimal("0.01")

@@ -8,9 +8,10 @@ from itertools import count
 from random import Random
 from typing import Final
 
+from ingest.simulator.actors import STAFF
 from ingest.simulator.children import PLOTS, PRODUCT_PLOT
 from ingest.simulator.document import Document, Message
-from ingest.simulator.people import STAFF
+from ingest.simulator.mutable_snapshot import new_id
 from ingest.simulator.shape import (
     CHILD_SIZES_BELOW,
     CHILD_VERSIONS,
@@ -22,7 +23,6 @@ from ingest.simulator.shape import (
     Weighted,
     size_at,
 )
-from ingest.simulator.snapshot import new_id
 
 MEAN_MESSAGES: Final = 11.6  # of an application with its children; a test holds it
 _NANOSECONDS: Final = 1_000_000_000

@@ -8,8 +8,8 @@ from typing import Any, Final
 from history.entities import ROOT
 from history.record import ChangeType
 from ingest.simulator.document import Message
+from ingest.simulator.mutable_snapshot import moment
 from ingest.simulator.shape import ASKED_SIZES, ASKED_VERSIONS
-from ingest.simulator.snapshot import moment
 
 _CANDIDATES: Final = 2_000
 

@@ -61,7 +61,7 @@ class Gap(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(slots=True)
-class Progress:
+class PartitionProgress:
     """One partition within a batch: offsets [start, next) were read. good: messages with a record
     to store."""
 
@@ -98,7 +98,7 @@ class Batch:
         self.expired: list[Row] = []
         self.rejects: list[Reject] = []
         self.unplaced: list[Reject] = []
-        self.progress: dict[TopicPartition, Progress] = {}
+        self.progress: dict[TopicPartition, PartitionProgress] = {}
 
     def takes(self, message: Message) -> bool:
         """Whether the message still fits. An empty batch takes any message."""
@@ -131,7 +131,7 @@ class Batch:
         self.bytes += size
         progress = self.progress.get(source)
         if progress is None:
-            progress = self.progress[source] = Progress(expected, expected)
+            progress = self.progress[source] = PartitionProgress(expected, expected)
         if gaps:
             progress.gaps.extend(gaps)
         progress.next = message.offset + 1
@@ -159,7 +159,7 @@ class Batch:
     def skip(self, source: TopicPartition, expected: int, end: int, gaps: tuple[Gap, ...]) -> None:
         """Advance a partition to its end, over offsets without messages. expected, gaps: as of
         add()."""
-        progress = self.progress.setdefault(source, Progress(expected, expected))
+        progress = self.progress.setdefault(source, PartitionProgress(expected, expected))
         progress.gaps.extend(gaps)
         progress.next = end
 
@@ -214,7 +214,7 @@ class Batch:
                 del self.rows[name]
         return removed
 
-    def _progress_of(self, row: Row) -> Progress:
+    def _progress_of(self, row: Row) -> PartitionProgress:
         place = (row.message.topic, row.message.partition)
         return next(p for s, p in self.progress.items() if (s.topic, s.partition) == place)
 

@@ -10,8 +10,8 @@ from psycopg.types.json import Jsonb
 from history import clock
 from ingest.source.guess_day import guess_day
 from ingest.source.message import Message, TopicPartition
-from ingest.store import headers
-from ingest.store.batch import Progress, Reject
+from ingest.store import headers_json
+from ingest.store.batch import PartitionProgress, Reject
 from ingest.store.claim import Claim
 from ingest.store.ledger import Connection
 
@@ -64,10 +64,10 @@ def add(
                     message.timestamp,
                     message.key,
                     message.value,
-                    Jsonb(headers.to_json(message.headers)),
+                    Jsonb(headers_json.to_json(message.headers)),
                     _day(message),
                     str(reject.reason),
-                    headers.storable_text(reject.detail),
+                    headers_json.storable_text(reject.detail),
                     FIRST_PAUSE_SECONDS,
                 )
                 for reject in rejects
@@ -79,7 +79,7 @@ def add(
 def settle_read_again(
     connection: Connection,
     rejects: Iterable[Reject],
-    read: Mapping[TopicPartition, Progress],
+    read: Mapping[TopicPartition, PartitionProgress],
     claims: Mapping[TopicPartition, Claim],
 ) -> None:
     """Resolve the messages in quarantine that were read again and are not among the rejects, inside

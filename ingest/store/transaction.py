@@ -24,12 +24,12 @@ from ingest.source.message import Message, TopicPartition
 from ingest.store import ledger, missing_days, rejects
 from ingest.store.batch import Batch, Reject, Row
 from ingest.store.claim import Claim
+from ingest.store.current_window import current
 from ingest.store.fast_path import copy_rows
 from ingest.store.ledger import Advance, Connection
 from ingest.store.search_index import index
 from ingest.store.slow_path import store_deduplicated, store_isolated
 from ingest.store.sqlstate import Cause, cause, missing_partition
-from ingest.store.window import current
 
 # After a conflict, this many batches go straight to the slow path.
 SLOW_PATH_BATCHES = 20

@@ -23,7 +23,7 @@ from history.timeline import (
     NoVersionError,
     OlderThanRetentionError,
     Query,
-    retention,
+    kept_days,
 )
 from history.timeline.neighbours import CLOCK_TOLERANCE
 from tests.db.store import Store
@@ -100,7 +100,7 @@ def kept(made: Made, start: datetime) -> bool:
 def test_nothing_is_said_that_is_not_so(
     store: Store, events: list[Event], begin: int, witness: bool
 ) -> None:
-    start = retention.start()
+    start = kept_days.start()
     history = play(events, begin, start)
     with transaction.atomic():
         for made in history:

@@ -13,10 +13,10 @@ from ingest.store import ledger, retrying
 from ingest.store.batch import Batch, Limits
 from ingest.store.claim import Claim
 from ingest.store.connect import connect
+from ingest.store.current_window import current
 from ingest.store.ledger import Connection
 from ingest.store.retrying import RetryingWriter
 from ingest.store.transaction import Writer
-from ingest.store.window import current
 from tests.lifecycle.model import Model
 from tests.lifecycle.observed import Observed
 from tests.lifecycle.sent import TOPICS, Sent

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from history.admin.parts import amounts
+from history.admin.parts.change_rows import row, steps
 from history.admin.parts.field_names import Fields
-from history.admin.parts.rows import row, steps
 from history.admin.parts.text_diff import mark_differences
 from history.admin.parts.values import ABSENT, MAX_ITEMS, Value, readable
 from history.diff import changes

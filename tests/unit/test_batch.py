@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from history.entities import ENTITIES
 from ingest.source.decode import Reason
 from ingest.source.message import Message, TopicPartition
-from ingest.store.batch import GIANT_BYTES, Batch, Gap, Limits, Progress
+from ingest.store.batch import GIANT_BYTES, Batch, Gap, Limits, PartitionProgress
 from tests.messages import CHILD, EXPIRED, SOURCE, TOPIC, WINDOW, message, value, with_data
 
 ROOMY = Limits(1_000, 1 << 30)
@@ -44,7 +44,7 @@ def test_counts_of_good_bad_and_expired() -> None:
     assert batch.messages == 5
     assert batch.bytes == sum(len(body) + len(b"key") for body in bodies)
     assert [row.record.version for row in batch.rows["product-instance"]] == [7, 8]
-    assert batch.progress == {SOURCE: Progress(10, 15, read=5, good=2, expired=2)}
+    assert batch.progress == {SOURCE: PartitionProgress(10, 15, read=5, good=2, expired=2)}
 
 
 def test_the_newest_timestamp_of_a_partition() -> None:
@@ -87,7 +87,7 @@ def test_gaps_are_kept_and_passed() -> None:
     gaps = (Gap(0, 3, lost=True), Gap(3, 5, lost=False))
     batch.add(message(value(), 5), SOURCE, 0, WINDOW, gaps)
     batch.add(message(value(), 6), SOURCE, 6, WINDOW)
-    assert batch.progress == {SOURCE: Progress(0, 7, read=2, good=2, gaps=[*gaps])}
+    assert batch.progress == {SOURCE: PartitionProgress(0, 7, read=2, good=2, gaps=[*gaps])}
 
 
 def test_kinds_come_in_the_order_of_declaration() -> None:

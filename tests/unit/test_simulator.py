@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from history.entities import BY_NAME, BY_TOPIC, ROOT
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH, ChangeType
+from ingest.simulator.actors import NEWCOMERS, PEOPLE
 from ingest.simulator.document import Message
-from ingest.simulator.people import NEWCOMERS, PEOPLE
 from ingest.simulator.shape import (
     ASKED_MEAN,
     ASKED_PRODUCT_SHARE,

@@ -15,8 +15,8 @@ from django.http import HttpRequest
 from mozilla_django_oidc.auth import OIDCAuthenticationBackend
 
 from annals.access.oidc import tokens
+from annals.access.oidc.claims import user_of
 from annals.access.oidc.discovery import Discovery, ProviderDownError, discoveries
-from annals.access.oidc.people import user_of
 
 SETTINGS: Final[Mapping[str, object]] = {
     "OIDC_USE_NONCE": True,

@@ -26,8 +26,8 @@ from annals.access.attempts import address_of
 from annals.access.models import Identity, ProviderSession
 from annals.access.oidc import tokens
 from annals.access.oidc.backend import by_name, setting
+from annals.access.oidc.claims import NoRoleError
 from annals.access.oidc.discovery import ProviderDownError
-from annals.access.oidc.people import NoRoleError
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from history import timeline
 from history.admin.pages.missing import not_found_page
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, utc
-from history.admin.parts.rows import row
+from history.admin.parts.change_rows import row
 from history.admin.parts.subject import changed_by, subject
 from history.admin.site.access import may_view_history
 from history.entities import Entity

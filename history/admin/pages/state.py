@@ -11,8 +11,8 @@ from history import timeline
 from history.admin.pages.missing import not_found_page
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, utc
+from history.admin.parts.change_rows import steps
 from history.admin.parts.field_names import Fields
-from history.admin.parts.rows import steps
 from history.admin.parts.subject import subject
 from history.admin.parts.values import Value, readable
 from history.admin.site.access import may_view_history
@@ -22,8 +22,8 @@ from history.timeline import Leaf, Origin
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One leaf. trail and label as in rows.Row. who: the person, or the service where there was
+class LeafLine:
+    """One leaf. trail and label as in ChangeRow. who: the person, or the service where there was
     no person. utc: since when. url: the versions that changed it, or the list that it stands in;
     may be empty."""
 
@@ -45,8 +45,8 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
         found = timeline.blame(entity, id)
     except timeline.NotFoundError as error:
         return not_found_page(request, entity, id, error)
-    plain: list[Line] = []
-    technical: list[Line] = []
+    plain: list[LeafLine] = []
+    technical: list[LeafLine] = []
     for leaf in found.leaves:
         hidden = leaf.label is not None and leaf.label.technical
         line = _line(entity, id, leaf, found.newest.data)
@@ -65,11 +65,11 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
     )
 
 
-def _line(entity: Entity, id: str, leaf: Leaf, data: Json) -> Line:
+def _line(entity: Entity, id: str, leaf: Leaf, data: Json) -> LeafLine:
     fields: Fields = fields_of(entity)
     names = steps(leaf.key_path, data, fields) or [""]
     origin = leaf.origin
-    return Line(
+    return LeafLine(
         trail=names[:-1],
         label=names[-1],
         path=leaf.path,

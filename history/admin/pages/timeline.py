@@ -15,7 +15,7 @@ from history.admin.parts import links, recently_opened
 from history.admin.parts.cards import CardBuilder
 from history.admin.parts.completeness_note import CompletenessNote
 from history.admin.parts.filter_form import FilterForm, known_authors, known_services
-from history.admin.parts.paging import PAGE, pages
+from history.admin.parts.page_links import PAGE, pages
 from history.admin.parts.subject import Children, children, subject
 from history.admin.site.access import may_view_history
 from history.entities import ENTITIES, ROOT, Entity

@@ -9,9 +9,9 @@ from django.utils.translation import gettext as _
 
 from history import labels
 from history.admin.parts import links
+from history.admin.parts.change_rows import ChangeRow, row
 from history.admin.parts.field_names import Fields
 from history.admin.parts.headline import headline
-from history.admin.parts.rows import Row, row
 from history.admin.parts.values import Item, members
 from history.entities import Entity
 from history.record import ChangeType
@@ -40,9 +40,9 @@ class Card:
     known: bool
     service: str
     count_text: str
-    rows: Sequence[Row]
-    more_rows: Sequence[Row]
-    technical_rows: Sequence[Row]
+    rows: Sequence[ChangeRow]
+    more_rows: Sequence[ChangeRow]
+    technical_rows: Sequence[ChangeRow]
     snapshot: Sequence[Item]
     note: str
     gap: str
@@ -104,11 +104,11 @@ class CardBuilder:
             subject_url=links.timeline(entity, id) if self.merged and not entity.root else "",
         )
 
-    def _rows(self, version: Version) -> tuple[list[Row], list[Row]]:
+    def _rows(self, version: Version) -> tuple[list[ChangeRow], list[ChangeRow]]:
         """The changes of plain fields and those of technical ones."""
         fields = fields_of(version.entity)
-        plain: list[Row] = []
-        technical: list[Row] = []
+        plain: list[ChangeRow] = []
+        technical: list[ChangeRow] = []
         for one in version.changes:
             link = ""
             if self.path_filter:

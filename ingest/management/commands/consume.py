@@ -28,9 +28,9 @@ from ingest.source.decode import Decode, decode
 from ingest.source.envelope import ShapeError, shapes
 from ingest.store.batch import Limits
 from ingest.store.connect import connect
+from ingest.store.current_window import current
 from ingest.store.retrying import RetryingWriter
 from ingest.store.transaction import Writer
-from ingest.store.window import current
 
 logger = logging.getLogger(__name__)
 

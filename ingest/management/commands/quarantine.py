@@ -19,9 +19,9 @@ from ingest.models import Ledger, Quarantined
 from ingest.quarantine import messages
 from ingest.quarantine.messages import UNSETTLED, Selection
 from ingest.quarantine.retry import by_ids, retry
-from ingest.store import headers
+from ingest.store import headers_json
 from ingest.store.connect import connect
-from ingest.store.window import current
+from ingest.store.current_window import current
 
 PLACE = ("topic", "partition", "offset")
 SHOWN = (
@@ -130,7 +130,7 @@ class Command(BaseCommand):
         for name in SHOWN:
             self.stdout.write(f"{name.replace('_', ' ')}: {getattr(row, name)}")
         self.stdout.write(f"key: {_readable(row.key)}")
-        for name, content in headers.from_json(row.headers):
+        for name, content in headers_json.from_json(row.headers):
             raw = name.encode("utf-8", "surrogateescape")
             self.stdout.write(f"header {_readable(raw)}: {_readable(content)}")
         self.stdout.write(f"value ({len(value or b'')} bytes): {_readable(value)}")

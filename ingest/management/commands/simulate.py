@@ -20,9 +20,9 @@ from rich.console import Console
 from history import clock
 from history.entities import ENTITIES
 from history.management.progress import Progress
-from ingest.simulator import people
-from ingest.simulator.plan import LIVE_RPS, Asked, Plan, PlanError, plan
+from ingest.simulator import actors
 from ingest.simulator.report import report
+from ingest.simulator.run_plan import LIVE_RPS, Asked, PlanError, RunPlan, plan
 from ingest.simulator.stream import stream
 from ingest.simulator.tally import Tally
 from ingest.source.producer import Producer, ProducerError
@@ -58,7 +58,7 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         if options["people_csv"] is not None:
             with options["people_csv"].open("w", encoding="utf-8", newline="") as out:
-                count = people.write_csv(out)
+                count = actors.write_csv(out)
             self.stdout.write(f"{options['people_csv']}: {count} people and services")
             return
         seed = options["seed"]
@@ -81,7 +81,7 @@ class Command(BaseCommand):
         self._tell(todo, tally, took, producer, as_json=options["json"])
 
     def _tell(
-        self, todo: Plan, tally: Tally, took: float, producer: Producer, *, as_json: bool
+        self, todo: RunPlan, tally: Tally, took: float, producer: Producer, *, as_json: bool
     ) -> None:
         lost = producer.sent - producer.delivered
         Console(file=sys.stderr if as_json else sys.stdout).print(report(tally))
@@ -108,7 +108,7 @@ class Command(BaseCommand):
             raise CommandError(f"{lost:,} messages were not delivered: {reason}")
 
 
-def _run(todo: Plan, seconds: float | None, producer: Producer) -> tuple[Tally, float]:
+def _run(todo: RunPlan, seconds: float | None, producer: Producer) -> tuple[Tally, float]:
     """Send the plan's messages at its pace until its end, the time's end, or a signal."""
     messages = stream(
         todo.seed,

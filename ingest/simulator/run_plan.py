@@ -29,7 +29,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RunPlan:
     """What `stream` is called with, when to stop, and the pace of sending (0: none)."""
 
     seed: int
@@ -41,7 +41,7 @@ class Plan:
     rps: float
 
 
-def plan(asked: Asked, now: datetime) -> Plan:
+def plan(asked: Asked, now: datetime) -> RunPlan:
     """Raises PlanError where days are asked without anything that bounds the messages."""
     rps = asked.rps
     if rps is None:
@@ -60,7 +60,7 @@ def plan(asked: Asked, now: datetime) -> Plan:
         # A cut run leaves lives open, the long ones first: the shorter the lives, the fewer.
         part = 6 if asked.applications is not None else 20
         life = _LIVE_LIFE if total is None else min(_LIVE_LIFE, step * total / part)
-    return Plan(
+    return RunPlan(
         seed=asked.seed,
         start=start,
         step=step,

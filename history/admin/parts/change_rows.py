@@ -18,7 +18,7 @@ _KEYED = re.compile(r"\[([^=]*)=(.*)\]", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ChangeRow:
     """path: RFC 6901 pointer. trail: the objects and items around the field, outermost first.
     label: its name. kind: added, removed, changed or moved. note: what the two values do not say.
     filter_url: the timeline with only the versions that changed this field."""
@@ -33,7 +33,7 @@ class Row:
     filter_url: str = ""
 
 
-def row(change: Change, snapshot: Json, fields: Fields, filter_url: str = "") -> Row:
+def row(change: Change, snapshot: Json, fields: Fields, filter_url: str = "") -> ChangeRow:
     """A change for a person. snapshot: the document after it, which gives list items names."""
     names = steps(change.key_path, snapshot, fields) or [_("the whole document")]
     moved = change.kind == "moved"
@@ -52,7 +52,7 @@ def row(change: Change, snapshot: Json, fields: Fields, filter_url: str = "") ->
         old, new = mark_differences(
             _value(change.old, fields, change), _value(change.new, fields, change)
         )
-    return Row(
+    return ChangeRow(
         path=change.path,
         trail=tuple(names[:-1]),
         label=names[-1],

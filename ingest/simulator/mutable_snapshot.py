@@ -46,7 +46,7 @@ def _name(field: str) -> bytes:
     return encode(field) + b":"
 
 
-class Snapshot:
+class MutableSnapshot:
     """Top-level fields in the order they were first set, each kept encoded beside its value.
 
     After changing a nested value in place, set its field again: `s["documents"] = documents`.

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH
+from ingest.simulator.actors import NEWCOMERS, PEOPLE, write_csv
 from ingest.simulator.document import Message
-from ingest.simulator.people import NEWCOMERS, PEOPLE, write_csv
-from ingest.simulator.plan import Asked, PlanError, plan
 from ingest.simulator.report import report
+from ingest.simulator.run_plan import Asked, PlanError, plan
 from ingest.simulator.stream import count_messages, stream
 from ingest.simulator.tally import Tally
 
