@@ -14,7 +14,7 @@ EXACT = {"DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS"}
 KAFKA_PREFIX = "ANNALS_KAFKA_"
 # librdkafka settings that belong to the consumer, each with what another value would break.
 OURS_IN_KAFKA = {
-    "isolation.level": "Annals reads committed messages only; aborted ones are no versions",
+    "isolation.level": "Annals reads committed messages only; aborted ones are not versions",
     "partition.assignment.strategy": "the consumer's hand-over needs the eager strategies; "
     "an incremental one would let two consumers read a partition",
     "group.id": "use ANNALS_CONSUMER_GROUP",

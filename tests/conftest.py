@@ -4,6 +4,6 @@ from django.conf import settings
 
 
 def pytest_configure() -> None:
-    # The demo logins are made anew after every test that empties the database; a password hash
+    # The demo logins are made again after every test that empties the database; a password hash
     # that is slow on purpose would be most of the run.
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

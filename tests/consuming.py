@@ -274,7 +274,7 @@ class Feed:
 
     @contextmanager
     def pouring(self, rate: float) -> Iterator[None]:
-        """Produce so many messages a second around a block."""
+        """Produce this number of messages per second while the block runs."""
         stop = threading.Event()
 
         def pour() -> None:
@@ -311,6 +311,6 @@ def complete(consumers: Consumers, database: Database, feed: Feed) -> None:
     assert database.unfindable() == []
     assert database.read() == feed.produced.total()
     assert database.quarantined() == []
-    told = consumers.manage("ledger", "--json")
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert json.loads(told.stdout)["totals"]["lag"] == 0
+    done = consumers.manage("ledger", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["totals"]["lag"] == 0

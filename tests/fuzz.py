@@ -44,7 +44,7 @@ def outcome(body: bytes, topic: str) -> str:
     assert WINDOW.start <= found.updated_at < WINDOW.end
     document = from_store(bytes(found.data))
     assert document[:1] == b"{" or (document == b"null" and found.type == 2)
-    # A document with a NUL character is the only one that is written anew.
+    # A document with a NUL character is the only one that is written again.
     assert document in body or (rb"\u0000" in document and rb"\u0000" in body)
     assert (found.product_instance_id is None) == (topic == TOPIC)
     f"{found.id}{found.client_id}{found.author}{found.product_instance_id}".encode()
@@ -100,7 +100,7 @@ def seeds() -> list[bytes]:
 
 
 def run(random: random.Random, count: int) -> Counter[str]:
-    """Try so many mutations; gives how often each outcome was met. Every message also goes
+    """Try this number of mutations; gives how often each outcome was met. Every message also goes
     through a batch, as in the consumer, which must take it whatever it is."""
     pool = seeds()
     counts: Counter[str] = Counter()

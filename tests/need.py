@@ -1,4 +1,4 @@
-"""Programs that a test needs besides Python. Without one the test is skipped.
+"""Programs other than Python that a test needs. Without one the test is skipped.
 
 `.ci/run` installs all of them and sets ANNALS_TEST_ALL=1: then the test fails instead.
 """

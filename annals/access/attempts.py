@@ -28,7 +28,7 @@ FAILED: Final = Counter("annals_login_failures_total", "Failed logins with a pas
 FREE: Final = {"name": 5, "address": 20}
 FIRST_WAIT_SECONDS: Final = 2.0
 LONGEST_WAIT_SECONDS: Final = 900.0
-# A name or an address that was quiet for so long begins anew.
+# A name or an address without failures for this long starts again from zero.
 FORGET: Final = timedelta(hours=1)
 
 

@@ -147,7 +147,7 @@ def shape(make: Callable[[int], Pair]) -> Figures:
 
 
 def similarity(count: int) -> float:
-    """Milliseconds DeepDiff takes to pair so many objects of ten fields with one more."""
+    """Milliseconds DeepDiff takes to pair `count` objects of ten fields with one more."""
     left: list[Json] = [{f"field{k}": f"value {n} {k}" for k in range(10)} for n in range(count)]
     came: list[Json] = [{**item, "field3": "changed"} for item in left if isinstance(item, dict)]
     came.insert(0, {f"field{k}": f"other {k}" for k in range(10)})

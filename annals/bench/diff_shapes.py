@@ -135,7 +135,7 @@ def _one_field(count: int) -> Pair:
 
 # Each function returns a pair of about count * ITEM_BYTES bytes.
 SHAPES: Final[dict[str, Callable[[int], Pair]]] = {
-    "one field beside the list": _one_field,
+    "one field next to the list": _one_field,
     "list: insert at the front": _insert,
     "list: one removed": _removal,
     "list: shuffled": _shuffle,

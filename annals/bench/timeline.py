@@ -70,7 +70,7 @@ def run(rows: int = 5_000_000, parallel_seconds: int = 60, as_json: bool = False
         with _serving(found) as (host, port):
             figures["sets"][str(days)] = _measure(found, host, port, full=days == MAIN_DAYS)
             if days == MAIN_DAYS and parallel_seconds:
-                say("16 clients beside ingest ...")
+                say("16 clients while ingest runs ...")
                 figures["parallel"] = timeline_clients.run(found, host, port, parallel_seconds)
     figures["targets"] = targets(figures)
     if as_json:

@@ -49,7 +49,7 @@ def run(found: DataSet, host: str, port: int, seconds: int) -> dict[str, Any]:
             alone = _ingested(bench, environment, seconds)
             readers = [_Reader() for _ in range(CLIENTS)]
             threads = _start(readers, found, host, port, seconds)
-            beside = _ingested(bench, environment, seconds)
+            during_reads = _ingested(bench, environment, seconds)
             for thread in threads:
                 thread.join()
         finally:
@@ -66,7 +66,7 @@ def run(found: DataSet, host: str, port: int, seconds: int) -> dict[str, Any]:
         "p50_ms": round(times[len(times) // 2], 1) if times else None,
         "p99_ms": round(times[len(times) * 99 // 100], 1) if times else None,
         "ingest_alone_per_second": alone,
-        "ingest_beside_per_second": beside,
+        "ingest_during_reads_per_second": during_reads,
     }
 
 

@@ -26,7 +26,7 @@ def apply(document: Any, operations: list[dict[str, Any]]) -> Any:
                 if _at(root, path) != operation["value"]:
                     raise ValueError(f"{operation['path']} is another value")
             case other:
-                raise ValueError(f"{other} is no operation")
+                raise ValueError(f"{other} is not an operation")
     return root[""]
 
 

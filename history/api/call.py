@@ -24,7 +24,7 @@ from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
 
 
 class PageOf(TypedDict):
-    """What a page of a timeline needs besides what the timeline is of."""
+    """What a page of a timeline needs, without what the timeline is of."""
 
     id: str
     filters: Filters

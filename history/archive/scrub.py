@@ -96,7 +96,7 @@ def scrub(
 
 def _check(store: Store, table: str, day: date, pace: Pace) -> Checked | None:
     """Check a day; None if it is not archived any more. A generation that maintain replaces
-    meanwhile is no fault: then the new one is checked."""
+    meanwhile is not a fault: then the new one is checked."""
     before = pace.bytes
     for _ in range(TRIES):
         known = ArchivedDay.objects.filter(table=table, day=day).first()
@@ -163,7 +163,7 @@ def _read(store: Store, file: File, whole: Digest, pace: Pace) -> str | None:
 
 
 def _compare_database(known: ArchivedDay, found: Manifest) -> tuple[str | None, str]:
-    """Compare a manifest, whose files are sound, with what the database says of the day."""
+    """Compare a manifest with what the database says of the day. Its files are sound."""
     in_table = days.locate(connection.connection, known.table, known.day).state is not State.ABSENT
     if (found.rows, found.digest) != (known.rows, known.digest):
         newer = found.rows >= known.rows and found.archived_at > known.archived_at

@@ -34,7 +34,8 @@ def due(existing: Collection[Partition], today: date, after_days: int, unsettled
 
     existing: the partitions of all tables. after_days: a day is finished this many days after its
     end; 0: no day is sealed. An empty day is not sealed: it may be a day of which nothing came yet.
-    Nor is a day that is archived: if its table exists again, it has only a part of the rows.
+    A day that is archived is not sealed either: if its table exists again, it has only a part of
+    the rows.
     """
     if not after_days:
         return Due((), {})

@@ -28,7 +28,7 @@ PAGES_AT_ONCE = 512
 @dataclass(frozen=True, slots=True)
 class Target:
     """A partition with rows to index. first: the first page that is not indexed yet. pages: how
-    many it has. file: its file on disk, which changes when the table is written anew."""
+    many it has. file: its file on disk, which changes when the table is rewritten."""
 
     entity: Entity
     name: str

@@ -35,8 +35,8 @@ class ArchiveUnavailableError(RuntimeError):
 def page(query: Query) -> Page:
     """The page that the query asks for, from the store and the archive together.
 
-    Raises BadParameterError where there is no archive, NoVersionError where neither has anything
-    of the entity, and ArchiveUnavailableError.
+    Raises BadParameterError where there is no archive, NoVersionError where neither the
+    store nor the archive has anything of the entity, and ArchiveUnavailableError.
     """
     url = settings.ANNALS.archive_url
     if not url:

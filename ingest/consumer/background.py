@@ -114,7 +114,7 @@ class Background:
         self._due = 0.0
 
     def turn(self, source: Source, positions: Positions, window: Window) -> str | None:
-        """Work that is due every BEAT_SECONDS. Returns why to claim everything anew, or None."""
+        """Work that is due every BEAT_SECONDS. Returns why to claim everything again, or None."""
         if time.monotonic() < self._due or not positions.claimed:
             return None
         self._due = time.monotonic() + BEAT_SECONDS

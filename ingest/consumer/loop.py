@@ -113,7 +113,7 @@ class Consumer:
         # Also while batch follows batch: one topic's backlog must not keep another halted.
         why = self._background.turn(self._source, self._positions, self._window)
         if why is not None:
-            self._claim_anew(why)
+            self._claim_again(why)
         if self._machine.launch_due:
             self._launch()
         if self._machine.claim_due(time.monotonic()):
@@ -141,7 +141,7 @@ class Consumer:
         return True
 
     def _skip_to_ends(self) -> None:
-        """Advance the partitions that are read to their end over what is no message, such as the
+        """Advance the partitions that are read to their end over what is not a message, such as the
         markers of transactions."""
         for partition, end in self._source.ends().items():
             if self._machine.short_of(partition, end):
@@ -156,7 +156,7 @@ class Consumer:
                 self._halt(self._positions.claimed[message.topic, message.partition])
                 return True
             if verdict is Verdict.UNEXPECTED:
-                self._claim_anew(f"{where} delivered offset {message.offset}, which is not next")
+                self._claim_again(f"{where} delivered offset {message.offset}, which is not next")
                 return False
             if verdict is Verdict.GAP:
                 low = self._low_watermark((message.topic, message.partition), message.offset)
@@ -312,13 +312,13 @@ class Consumer:
             if self._machine.launch_due:
                 self._launch()
 
-    def _claim_anew(self, why: str) -> None:
+    def _claim_again(self, why: str) -> None:
         """Forget what is not written and claim again: the ledger knows where to go on."""
         self._machine.release(time.monotonic())
         self._stop_reading(why)
 
     def _stop_reading(self, why: str) -> None:
-        logger.warning("claiming all partitions anew: %s", why)
+        logger.warning("claiming all partitions again: %s", why)
         self._writer.abandon()
         self._source.start({})
 

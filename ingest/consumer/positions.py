@@ -66,7 +66,7 @@ class Positions:
         self.generation += 1
 
     def release(self, claim_at: float) -> None:
-        """Give up all claims, and claim what is assigned anew at this time."""
+        """Give up all claims, and claim what is assigned again at this time."""
         self.claimed = {}
         self.claim_at = None if self.assigned is None else claim_at
         self.generation += 1

@@ -33,7 +33,7 @@ class Verdict(Enum):
     GAP = auto()
     """Not taken: offer it again with the first offset at the broker."""
     UNEXPECTED = auto()
-    """Not taken: it was read before, or reading is paused. Claim everything anew."""
+    """Not taken: it was read before, or reading is paused. Claim everything again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class StateMachine:
         self.positions.revoke()
 
     def release(self, claim_at: float) -> None:
-        """Forget what is not written, and claim everything anew at this time."""
+        """Forget what is not written, and claim everything again at this time."""
         self._drop()
         self.positions.release(claim_at)
 

@@ -1,4 +1,4 @@
-"""One entity over its life: the versions it tells, each as a Kafka message."""
+"""One entity over its life: its versions, each as a Kafka message."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -80,10 +80,10 @@ class Document:
         around = _AROUND if self.product_instance_id == self.id else _AROUND_CHILD
         return self.size - self.snapshot.size() - around
 
-    def tell(self, rng: Random, now: int) -> Message:
+    def next_message(self, rng: Random, now: int) -> Message:
         """The next version, at `now` (nanoseconds since 1970) or at the version before it."""
         self.version += 1
-        now = self.last_moment = max(_as_clocks_tell(rng, now), self.last_moment)
+        now = self.last_moment = max(_in_clock_resolution(rng, now), self.last_moment)
         last = self.version == self.versions - 1
         turn = Turn(
             rng=rng,
@@ -142,7 +142,7 @@ _REASONS = ("Удалено, запись ошибочна", "Заявка уд�
 _GRAINS = (1, 1, 1, 1, 1, 1, 1, 1, 1_000, 1_000, 1_000_000)
 
 
-def _as_clocks_tell(rng: Random, now: int) -> int:
+def _in_clock_resolution(rng: Random, now: int) -> int:
     """Most clocks upstream give nanoseconds, some microseconds, a few milliseconds."""
     coarse = now - now % _GRAINS[int(rng.random() * len(_GRAINS))]
     # A moment without a fraction would make the least message shorter than the asked one.

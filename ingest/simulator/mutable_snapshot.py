@@ -47,7 +47,7 @@ def _name(field: str) -> bytes:
 
 
 class MutableSnapshot:
-    """Top-level fields in the order they were first set, each kept encoded beside its value.
+    """Top-level fields in the order they were first set, each kept encoded next to its value.
 
     After changing a nested value in place, set its field again: `s["documents"] = documents`.
     """

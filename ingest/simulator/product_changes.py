@@ -111,7 +111,7 @@ def _recount(document: Document) -> None:
 
 
 def _papers(document: Document, turn: Turn) -> Actor | None:
-    """A paper comes or goes, as the size of the document wants it; or they are sorted anew."""
+    """Add or remove a paper, by the size that the document should have; or sort the papers."""
     rng, papers = turn.rng, document.snapshot["documents"]
     if len(papers) > 2 and rng.random() < 0.15:
         papers.insert(0, papers.pop(1 + int(rng.random() * (len(papers) - 1))))

@@ -1,4 +1,4 @@
-"""The distribution produced beside the one asked, as tables for a terminal."""
+"""Tables for a terminal: the distribution that was asked for, and the one that was produced."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime

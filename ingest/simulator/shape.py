@@ -51,7 +51,7 @@ _SIZE_POINTS: Final[Sequence[tuple[float, int]]] = (
     (1.0, 35_500),
 )
 
-# Weights of "a document has so many versions". Apart for product instances and children, so that
+# Weights of the number of versions of a document. Apart for product instances and children, so that
 # the former are 80% of the messages while both together have the asked quantiles.
 PRODUCT_VERSIONS: Final[Mapping[int, float]] = {
     1: 1.0, 2: 1.5, 3: 2.0, 4: 3.0, 5: 8.0, 6: 11.0, 7: 12.0, 8: 12.0, 9: 11.0, 10: 9.5,

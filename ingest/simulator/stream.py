@@ -1,4 +1,4 @@
-"""The stream of messages: lives of applications, drawn beforehand and told side by side."""
+"""The stream of messages: lives of applications, drawn first, then played side by side."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,21 +35,21 @@ class Application:
 
     rng: Random
     turns: list[Document]
-    told: int = 0
+    sent: int = 0
     twin: bool = False  # the next message has the moment of this one
 
-    def tell(self, now: int) -> Message:
-        document = self.turns[self.told]
-        message = document.tell(self.rng, document.last_moment if self.twin else now)
-        self.told += 1
+    def next_message(self, now: int) -> Message:
+        document = self.turns[self.sent]
+        message = document.next_message(self.rng, document.last_moment if self.twin else now)
+        self.sent += 1
         self.twin = (
-            not self.over and self.turns[self.told] is document and self.rng.random() < _TWINS
+            not self.over and self.turns[self.sent] is document and self.rng.random() < _TWINS
         )
         return message
 
     @property
     def over(self) -> bool:
-        return self.told == len(self.turns)
+        return self.sent == len(self.turns)
 
 
 class Author:
@@ -119,8 +119,8 @@ def stream(
 
     The same seed and start give the same bytes. Message k happens at start + k * step, to the
     grain of its clock, but for twins: two versions of one document that share their moment.
-    side_by_side: how many applications live at a time; an application with m messages is told
-    over about m * side_by_side steps. The versions of a document come in order, from 0 by one.
+    side_by_side: how many applications live at a time; an application with m messages lasts
+    about m * side_by_side steps. The versions of a document come in order, from 0 by one.
     A naive start is an error.
     """
     if start.tzinfo is None:
@@ -139,7 +139,7 @@ def stream(
         if not waiting:
             return
         due, place, application = heappop(waiting)
-        yield application.tell(now + tick * number + int(rng.random() * tick * 0.8))
+        yield application.next_message(now + tick * number + int(rng.random() * tick * 0.8))
         if not application.over:
             pause = 0.0 if application.twin else 2 * rng.random() * side_by_side
             heappush(waiting, (due + pause, place, application))

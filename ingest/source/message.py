@@ -29,7 +29,7 @@ class TopicPartition(msgspec.Struct, frozen=True, order=True):
         return self.topic_id.partition(CUT)[0]
 
     def after_cut(self) -> TopicPartition:
-        """The same partition after its log was truncated: its offsets count anew."""
+        """The same partition after its log was truncated: its offsets start again from 0."""
         cuts = int(self.topic_id.partition(CUT)[2] or 1)
         return TopicPartition(self.topic, f"{self.broker_id}{CUT}{cuts + 1}", self.partition)
 

@@ -1,4 +1,4 @@
-"""An issuer of our own: it serves its metadata and keys over HTTP and signs whatever it is told to.
+"""An issuer of our own: it serves metadata and keys over HTTP and signs what a test asks for.
 
 A real provider signs only what is right; these tests need tokens that are wrong in one thing each.
 """
@@ -100,6 +100,6 @@ class Issuer:
 
 
 def unsigned(header: dict[str, object], claims: dict[str, object], signature: bytes = b"") -> str:
-    """A token put together by hand."""
+    """A token built from its parts."""
     parts = [json.dumps(each).encode() for each in (header, claims)] + [signature]
     return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)

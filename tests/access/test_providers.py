@@ -1,4 +1,4 @@
-"""ANNALS_OIDC_FILE: what it may say, and what a wrong one is told."""
+"""ANNALS_OIDC_FILE: what it may say, and the message for a wrong one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a day costs to seal, archive, bring back and export, beside bare COPY of the same rows.
+"""What a day costs to seal, archive, bring back and export; and a bare COPY of the same rows.
 
 `python -m pytest -s tests/bench/test_days.py` prints the figures of docs/partitions.md;
 ANNALS_TEST_BENCH_APPLICATIONS sets how large the day is (11.6 messages each).

@@ -19,5 +19,5 @@ def own_labels() -> None:
 
 @pytest.fixture
 def store(db: None) -> Store:
-    """The *_aud tables, empty, to be filled by hand; what is written goes with the test."""
+    """The *_aud tables, empty, for tests that fill them; the rows are removed with the test."""
     return Store()

@@ -74,7 +74,7 @@ class Ingested:
         return self.writer.write(batch, self.claims, {})
 
     def claim(self) -> dict[TopicPartition, Claim]:
-        """Take all partitions over anew."""
+        """Take all partitions over again."""
         self.claims = claim_all()
         return self.claims
 

@@ -76,7 +76,7 @@ def policy(keep: int = 3, ahead: int = 2, holds: Holds | None = None, hold_days:
 
 
 def day(number: int) -> date:
-    """The day so many days after today."""
+    """The day this number of days after today."""
     return TODAY + timedelta(days=number)
 
 

@@ -1,4 +1,4 @@
-"""A store to fill by hand: rows go into the *_aud tables, days are made as they are needed."""
+"""A store that tests fill: rows go into the *_aud tables, days are made as they are needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T0 = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) - tim
 
 
 def minute(number: float) -> datetime:
-    """A moment so many minutes after T0, which is noon ten days ago."""
+    """The moment this number of minutes after T0, which is noon ten days ago."""
     return T0 + timedelta(minutes=number)
 
 

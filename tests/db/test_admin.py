@@ -32,7 +32,7 @@ def test_a_timeline_says_who_when_and_what(documents: Store, support: Client) ->
     assert 'data-when="clock"' in page.content.decode()
 
 
-def test_gaps_and_beginnings_are_told(store: Store, support: Client) -> None:
+def test_gaps_and_beginnings_are_shown(store: Store, support: Client) -> None:
     store.add("A1", 2, {"a": 1}, 0)
     store.add("A1", 5, {"a": 2}, 1)
     store.add("A1", 7, {"a": 3}, 2)

@@ -43,7 +43,7 @@ def test_operators_read_the_ledger(kept: Quarantined, client: Client) -> None:
     assert "too many bad messages" in said
 
 
-def test_faults_of_the_ledger_are_told(kept: Quarantined, client: Client) -> None:
+def test_faults_of_the_ledger_are_shown(kept: Quarantined, client: Client) -> None:
     Ledger.objects.update(stored=11_999)
     assert "12345 read, but" in text(login(client, "ops").get("/admin/completeness/"))
 

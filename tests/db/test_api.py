@@ -244,8 +244,8 @@ def test_a_version_has_an_etag(auditor: Client, seven: Store) -> None:
 
 
 def test_answers_are_compressed_where_asked(auditor: Client, seven: Store) -> None:
-    packed = auditor.get(f"{BASE}/A1", headers={"Accept-Encoding": "gzip"})
-    assert packed.headers["Content-Encoding"] == "gzip"
+    compressed = auditor.get(f"{BASE}/A1", headers={"Accept-Encoding": "gzip"})
+    assert compressed.headers["Content-Encoding"] == "gzip"
     assert "Content-Encoding" not in auditor.get(f"{BASE}/A1").headers
 
 
@@ -291,7 +291,7 @@ def test_only_reading(auditor: Client, seven: Store) -> None:
     assert auditor.head(f"{BASE}/A1").status_code == 200
 
 
-def test_too_many_requests_are_told_when_to_come_back(
+def test_the_answer_to_too_many_requests_says_when_to_come_back(
     auditor: Client, seven: Store, settings: Any
 ) -> None:
     from history.api.access import Throttle

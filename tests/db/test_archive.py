@@ -198,7 +198,7 @@ def test_an_interrupted_run_is_taken_up_where_it_was(
         assert restore(plain, second, PRODUCT, OLD).rows == 550
 
 
-def test_a_table_that_changed_after_an_interrupted_run_is_archived_anew(
+def test_a_table_that_changed_after_an_interrupted_run_is_archived_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write, "FILE_ROWS", 100)

@@ -34,7 +34,7 @@ NAME = days.partition_name(TABLE, OLD)
 NOON = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
 FIRST = [f"a{number}" for number in range(9)]
 LATER = [f"b{number}" for number in range(5)]
-# Only today is kept, so that a run has few statements besides those of the old day.
+# Only today is kept, so that a run has few statements other than those of the old day.
 POLICY = Policy(Window(TODAY, TODAY), TODAY)
 
 

@@ -61,9 +61,9 @@ def test_the_dashboard_asks_only_for_metrics_that_exist() -> None:
 
 def test_every_alert_has_its_line_in_the_operations_page() -> None:
     page = (DOCKER.parent / "docs/operations.md").read_text()
-    told = set(re.findall(r"^\| (Annals\w+) \|", page, re.MULTILINE))
+    documented = set(re.findall(r"^\| (Annals\w+) \|", page, re.MULTILINE))
     rules = [rule for group in load("prometheus/rules.yaml")["groups"] for rule in group["rules"]]
-    assert told == {rule["alert"] for rule in rules}
+    assert documented == {rule["alert"] for rule in rules}
 
 
 def test_compose_sets_only_settings_that_exist() -> None:

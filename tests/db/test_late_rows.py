@@ -80,7 +80,7 @@ def execute(statement: str) -> None:
         assert plain.execute(statement).rowcount == 1
 
 
-def test_a_late_row_is_noted_with_its_message_and_is_no_fault(writer: Ingested) -> None:
+def test_a_late_row_is_noted_with_its_message_and_is_not_a_fault(writer: Ingested) -> None:
     writer.write(old("late"), value(id="today"))
     assert noted() == [("late", TOPIC, 3, False)]
     (row,) = LateRow.objects.all()
@@ -323,7 +323,7 @@ def test_a_forged_row_is_still_a_fault_in_the_archive(writer: Ingested, archive:
     assert DaySeal.objects.count() == 1
 
 
-def test_a_dropped_day_is_no_fault_and_one_that_somebody_else_dropped_is(
+def test_a_dropped_day_is_not_a_fault_and_one_that_somebody_else_dropped_is(
     writer: Ingested,
 ) -> None:
     writer.write(old("late"))

@@ -150,9 +150,9 @@ def test_holes_in_the_offsets_are_named(ingested: Ingested) -> None:
 
 def test_the_sums_add_up_and_json_says_so(ingested: Ingested) -> None:
     ingested.write(value(id="a"), value(id="a"), b"bad", value(updatedAt="2001-01-01T00:00:00"))
-    code, told = printed()
-    assert (code, told["ok"], told["faults"]) == (0, True, [])
-    assert told["totals"] == {
+    code, figures = printed()
+    assert (code, figures["ok"], figures["faults"]) == (0, True, [])
+    assert figures["totals"] == {
         "read": 4,
         "stored": 1,
         "repeated": 1,
@@ -162,7 +162,7 @@ def test_the_sums_add_up_and_json_says_so(ingested: Ingested) -> None:
         "lost": 0,
         "lag": 0,
     }
-    [mine] = [each for each in told["partitions"] if each["topic"] == SOURCE.topic]
+    [mine] = [each for each in figures["partitions"] if each["topic"] == SOURCE.topic]
     assert (mine["firstOffset"], mine["nextOffset"], mine["current"]) == (0, 4, True)
 
 
@@ -178,8 +178,8 @@ def test_acknowledged_losses_do_not_hide_later_ones(ingested: Ingested) -> None:
     ingested.write(value(id="b"), gap=Gap(8, 11, lost=True))
     [fault] = faults()
     assert "3 messages were deleted" in fault
-    code, told = printed()
-    [mine] = [each for each in told["partitions"] if each["topic"] == SOURCE.topic]
+    code, figures = printed()
+    [mine] = [each for each in figures["partitions"] if each["topic"] == SOURCE.topic]
     assert (code, mine["lost"], mine["lostAcknowledged"]) == (1, 10, 7)
     committed(*f"ledger acknowledge {SOURCE.topic} --partition 0 --why later".split())
     assert printed()[0] == 0
@@ -208,9 +208,9 @@ def test_a_loss_is_acknowledged_with_a_reason(ingested: Ingested, why: str) -> N
 def test_a_fault_is_seen_and_exits_1(ingested: Ingested, change: str, complaint: str) -> None:
     ingested.write(value(id="a"), b"bad")
     tamper(change)
-    code, told = printed()
-    assert (code, told["ok"]) == (1, False)
-    assert complaint in "".join(told["faults"])
+    code, figures = printed()
+    assert (code, figures["ok"]) == (1, False)
+    assert complaint in "".join(figures["faults"])
 
 
 def test_a_topic_made_again_is_another_row(ingested: Ingested) -> None:
@@ -302,7 +302,7 @@ def probe(ahead: str, claim: Claim) -> int | None:
         ("x" * 100, None),
         ("." * 5, 10),
         ("." * 15 + "x" * 500, 10),  # bad ones may come again: the limits hold for them
-        ("x" * 100 + "." * 20, 130),  # mended: what lies between is let into the quarantine
+        ("x" * 100 + "." * 20, 130),  # fixed: what lies between is let into the quarantine
     ],
 )
 def test_a_halted_partition_goes_on_once_the_cause_is_gone(

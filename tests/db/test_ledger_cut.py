@@ -1,4 +1,4 @@
-"""A log that was cut back under the ledger: offsets count anew, nothing is passed over."""
+"""A log that was cut back under the ledger: offsets start again, nothing is skipped."""
 
 from __future__ import annotations
 

@@ -86,8 +86,8 @@ def test_no_line_about_a_database_error_quotes_a_row(
     with pytest.raises((DataError, IntegrityError)) as caught:
         execute(statement, values)
     assert SECRET in str(caught.value)  # or the test proves nothing
-    told = (type(caught.value), caught.value, caught.tb)
-    text = line(formatter, "writing: %s", caught.value, exc_info=told)
+    info = (type(caught.value), caught.value, caught.tb)
+    text = line(formatter, "writing: %s", caught.value, exc_info=info)
     assert SECRET not in text
     assert "SQLSTATE 2" in text
 

@@ -39,7 +39,7 @@ NUL = {"a": "x\0y", "b\0": ["\0", {"c": 1}], "number": "17", "q": '"\\u0000', "s
 BASE = "/api/v1/history/product-instance/A1"
 
 
-def test_it_is_stored_and_repeated_and_told_apart(ingested: Ingested) -> None:
+def test_it_is_stored_repeated_and_distinguished(ingested: Ingested) -> None:
     text = dumps(NUL)
     turned = json.dumps(dict(reversed(NUL.items())), indent=1).encode()
     other = dumps({**NUL, "a": "xy\0"})

@@ -56,7 +56,7 @@ def test_days_ahead_are_those_without_a_gap(
     assert found["annals_store_days_ahead", TABLE] == ahead
 
 
-def test_the_latest_run_is_told(few_days: None) -> None:
+def test_the_latest_run_is_reported(few_days: None) -> None:
     assert list(partition_metrics.last_run()) == []
     with raw() as plain:
         days.create(plain, TABLE, TODAY - timedelta(days=5))

@@ -152,7 +152,7 @@ def test_an_open_transaction_delays_only_the_drop(monkeypatch: pytest.MonkeyPatc
     assert maintain(policy()).dropped == expected(range(-5, -3))
 
 
-def test_something_broken_is_told_and_stops_nothing_else() -> None:
+def test_something_broken_is_reported_and_stops_nothing_else() -> None:
     name = partition_name(TABLE, TODAY)
     with raw() as plain:
         plain.execute(f"CREATE TABLE {name} (id text)")
@@ -254,7 +254,7 @@ def test_days_are_read_back_as_utc_days_whatever_the_servers_zone(zone: str) -> 
         assert names() == expected(range(-3, 3))
 
 
-def test_status_counts_what_the_metrics_tell() -> None:
+def test_status_counts_what_the_metrics_count() -> None:
     with raw() as plain:
         for number in (-9, -1, 0, 1):
             days.create(plain, TABLE, day(number))

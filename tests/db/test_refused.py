@@ -218,7 +218,7 @@ def test_thousands_of_bad_rows_in_one_batch(ingested: Ingested, bodies: list[byt
 
 def test_a_good_row_among_bad_ones_of_its_key_is_stored(ingested: Ingested) -> None:
     """The first good one is stored, what equals it is a repeat, what differs is divergent; also
-    beside a version that was stored before and is repeated and contradicted."""
+    next to a version that was stored before and is repeated and contradicted."""
     ingested.write(value(id="x"))
     other = value(id="a", author="other")
     ingested.write(

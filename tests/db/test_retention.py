@@ -1,4 +1,4 @@
-"""What retention removes beside the days: search keys, and quarantined messages. The sums stay."""
+"""What retention removes apart from days: search keys, quarantined messages. The sums stay."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def later(days_later: int) -> datetime:
 
 
 def remove(days_later: int) -> Removed:
-    """What maintain removes from the quarantine so many days from now."""
+    """What maintain removes from the quarantine this number of days from now."""
     window = Window.at(NOW + timedelta(days=days_later), 90, 14)
     with connect() as plain:
         return retention.remove_old(plain, window, HOLD, later(days_later))
@@ -87,7 +87,7 @@ def test_a_message_that_arrived_too_late_for_retention_is_seen_for_the_days_of_a
 
 
 @pytest.mark.parametrize("year", ["9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+05:00"])
-def test_a_time_that_is_no_day(ingested: Ingested, year: str) -> None:
+def test_a_time_that_is_not_a_day(ingested: Ingested, year: str) -> None:
     ingested.write(value(updatedAt=year, version=-1))
     assert [held["day"] for held in quarantined()] == [NOW.date()]
 
@@ -106,7 +106,7 @@ def test_a_version_that_is_kept_now_stays_however_long_ago_it_came(ingested: Ing
     assert remove(118) == Removed(unsettled=1)
 
 
-def test_thousands_leave_in_short_transactions_beside_a_retry(ingested: Ingested) -> None:
+def test_thousands_leave_in_short_transactions_during_a_retry(ingested: Ingested) -> None:
     """What a worker holds at this moment is left for the next run."""
     ingested.write(*[b"bad"] * 2_500)
     with connect() as worker, worker.transaction():
@@ -159,7 +159,7 @@ def test_a_key_that_is_stored_again_at_this_moment_stays(ingested: Ingested) -> 
 
 
 def test_a_consumer_that_stores_a_key_while_it_is_removed(ingested: Ingested) -> None:
-    """The consumer waits for the removal and stores the key anew."""
+    """The consumer waits for the removal and stores the key again."""
     ingested.write(numbered("a", 30))
     batch = ingested.batch(value(id="id-a", data={"number": "a"}))
     storing = threading.Thread(target=ingested.store, args=(batch,))

@@ -30,7 +30,7 @@ def test_the_demo_logins(login: str, reads: bool, quarantine: bool) -> None:
     assert user.is_superuser is (login == "admin")
 
 
-def test_a_permission_given_by_hand_goes_and_one_taken_comes_back() -> None:
+def test_a_permission_given_manually_goes_and_one_taken_comes_back() -> None:
     group = Group.objects.get(name="support")
     group.permissions.set([Permission.objects.get(codename="add_user")])
     roles.create_groups()
@@ -45,7 +45,7 @@ def test_every_permission_of_a_role_exists() -> None:
 
 def test_a_login_that_is_there_stays_as_it_is() -> None:
     user = User.objects.get(username="ops")
-    user.set_password("changed by hand")
+    user.set_password("changed manually")
     user.save()
     roles.create_demo_logins()
-    assert User.objects.get(username="ops").check_password("changed by hand")
+    assert User.objects.get(username="ops").check_password("changed manually")

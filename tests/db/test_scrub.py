@@ -217,7 +217,7 @@ def test_a_day_that_is_forgotten_meanwhile_is_passed_over(archive: Store) -> Non
     assert [each.day for each in found] == [LAST]
 
 
-def test_a_generation_that_is_replaced_meanwhile_is_no_fault(
+def test_a_generation_that_is_replaced_meanwhile_is_not_a_fault(
     archive: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = scrubbing._read
@@ -238,7 +238,7 @@ def test_a_generation_that_is_replaced_meanwhile_is_no_fault(
     assert found[MIDDLE].fault is None
 
 
-def test_a_generation_that_an_interrupted_run_left_is_no_fault(
+def test_a_generation_that_an_interrupted_run_left_is_not_a_fault(
     archive: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(LAST)

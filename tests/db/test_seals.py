@@ -112,7 +112,7 @@ def test_rows_after_the_last_range_are_reported(filled: None) -> None:
     assert faults() == ["rows after row 900 are new, from id095 v1, 1 rows more"]
 
 
-def test_a_day_sealed_again_counts_anew_and_the_chain_keeps_both(sealed: DaySeal) -> None:
+def test_a_day_sealed_again_starts_a_new_count_and_the_chain_keeps_both(sealed: DaySeal) -> None:
     change(f"DELETE FROM {TABLE} WHERE id = 'id000' AND version = 0")
     with raw() as plain:
         again = seal(plain, PRODUCT, OLD)

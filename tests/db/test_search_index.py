@@ -66,7 +66,7 @@ def test_every_key_of_every_kind_is_found(stored: Store, capsys: Any) -> None:
 
 
 def test_the_same_keys_as_ingest_would_have_stored(stored: Store, capsys: Any) -> None:
-    """Also of documents that are no object, hold a NUL, or have values that are no keys."""
+    """Also of documents that are not objects, hold a NUL, or have values that are not keys."""
     documents = [
         "null", "[]", '"text"', "17", '{"number": null}', '{"number": true}', '{"number": 1.5}',
         '{"number": ""}', '{"number": "' + "x" * 101 + '"}', '{"number": "x", "encumbrance": 1}',
@@ -137,7 +137,7 @@ def test_an_interrupted_run_continues(
     assert run(capsys)["rows"] == 0
 
 
-def test_a_day_that_was_written_anew_is_indexed_again(stored: Store, capsys: Any) -> None:
+def test_a_day_that_was_rewritten_is_indexed_again(stored: Store, capsys: Any) -> None:
     """A restored day is another table with the same name."""
     run(capsys)
     SearchKey.objects.all().delete()
@@ -147,7 +147,7 @@ def test_a_day_that_was_written_anew_is_indexed_again(stored: Store, capsys: Any
     assert run(capsys) == {"partitions": 1, "rows": 1, "keys": 1}
 
 
-def test_a_day_that_leaves_meanwhile_is_no_error(
+def test_a_day_that_leaves_meanwhile_is_not_an_error(
     stored: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = backfill.targets

@@ -1,4 +1,4 @@
-"""What Prometheus and an orchestrator are told about the store."""
+"""What Prometheus and an orchestrator learn about the store."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta

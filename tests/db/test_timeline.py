@@ -282,7 +282,7 @@ def test_a_version_alone(seven: Store) -> None:
         timeline.version(ROOT, "nobody", 0)
 
 
-def test_a_version_removed_by_retention_is_told_from_one_that_never_was(store: Store) -> None:
+def test_a_version_removed_by_retention_differs_from_one_that_never_was(store: Store) -> None:
     store.add("A1", 5, {"createdAt": (T0 - timedelta(days=300)).isoformat()}, 0)
     store.add("A1", 7, {}, 1)
     store.add("B1", 5, {"createdAt": T0.isoformat()}, 0)

@@ -19,7 +19,7 @@ PERSON, REALTY, TASK = "participant-role", "realty-info", "product-task"
 
 
 def index(name: str, value: str, entity: str, id: str, application: str) -> None:
-    """What ingest does for the search besides storing the row."""
+    """What ingest does for the search in addition to storing the row."""
     SearchKey.objects.create(
         value=value,
         name=name,

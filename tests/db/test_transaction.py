@@ -240,7 +240,7 @@ POISON = with_data(b'{"a":1e400000}', id="a")
 def test_what_repeats_a_refused_row_is_not_lost(
     ingested: Ingested, bodies: list[bytes], reasons: list[str], repeated: int
 ) -> None:
-    """The sender mends a version and sends it again: the same key, another snapshot."""
+    """The sender fixes a version and sends it again: the same key, another snapshot."""
     ingested.write(*bodies)
     [row] = rows()
     assert row["data"] == {"rate": "18.4", "amount": 1}
@@ -278,7 +278,7 @@ def test_nothing_of_a_failed_batch_is_there(ingested: Ingested) -> None:
     assert counts() == {"next_offset": 3, "read": 3, "stored": 2, "quarantined": 1}
 
 
-def test_a_lost_connection_is_opened_anew(ingested: Ingested) -> None:
+def test_a_lost_connection_is_opened_again(ingested: Ingested) -> None:
     ingested.write(value(id="a"))
     query("SELECT pg_terminate_backend(%s)", ingested.writer.connection.info.backend_pid)
     RetryingWriter(ingested.writer).write(ingested.batch(value(id="b")), ingested.claims, {})

@@ -102,8 +102,8 @@ def test_marks_of_transactions_are_holes_and_no_loss(
         producer.flush()
         (producer.commit_transaction if number % 2 else producer.abort_transaction)(30)
     send(broker.client(), (TOPIC, value(id="last")))
-    told = consumers.drain("--topics", TOPIC)
-    assert told["stored"] == 16
+    summary = consumers.drain("--topics", TOPIC)
+    assert summary["stored"] == 16
     ids = database.query("SELECT DISTINCT id FROM product_instance_aud ORDER BY id")
     assert [row["id"] for row in ids] == ["kept", "last"]
     figures = json.loads(consumers.manage("ledger", "--json").stdout)
@@ -125,8 +125,8 @@ def test_a_transaction_for_each_message(
         producer.flush()
         producer.commit_transaction(30)
     consumers.env["ANNALS_KAFKA_FETCH_WAIT_MAX_MS"] = "500"
-    told = consumers.drain("--topics", TOPIC)
-    assert told["stored"] == 200
+    summary = consumers.drain("--topics", TOPIC)
+    assert summary["stored"] == 200
     figures = json.loads(consumers.manage("ledger", "--json").stdout)
     assert figures["ok"]
     assert (figures["totals"]["skipped"], figures["totals"]["lost"]) == (200, 0)
@@ -135,7 +135,8 @@ def test_a_transaction_for_each_message(
     )
     assert (row["next_offset"], row["high_watermark"]) == (400, 400)
     assert database.count("ingest_gap") == 0
-    print(f"\n{told['read'] / told['active_seconds']:.0f} messages/s, one in each transaction")
+    rate = summary["read"] / summary["active_seconds"]
+    print(f"\n{rate:.0f} messages/s, one in each transaction")
 
 
 def test_what_the_broker_deleted_unread_is_named_as_lost(
@@ -149,8 +150,8 @@ def test_what_the_broker_deleted_unread_is_named_as_lost(
     for future in admin.delete_records([doomed]).values():
         future.result(20)
     assert consumers.drain("--topics", TOPIC)["read"] == 5
-    told = consumers.manage("ledger", "--json")
-    assert told.returncode == 1
-    figures = json.loads(told.stdout)
+    done = consumers.manage("ledger", "--json")
+    assert done.returncode == 1
+    figures = json.loads(done.stdout)
     assert figures["totals"]["lost"] == 15
     assert "15 messages were deleted by the broker before they were read" in figures["faults"][0]

@@ -24,8 +24,8 @@ def test_what_was_produced_is_what_is_stored(
     consumers: Consumers, database: Database, feed: Feed
 ) -> None:
     feed.send(3_000)
-    told = consumers.drain()
-    assert told["read"] == told["stored"] == 3_000
+    summary = consumers.drain()
+    assert summary["read"] == summary["stored"] == 3_000
     complete(consumers, database, feed)
     again = consumers.drain()
     assert again["read"] == 0
@@ -41,9 +41,9 @@ def test_a_running_one_stores_at_once_and_ends_at_sigterm(
     until(lambda: database.total() == 1, running.said, seconds=10)
     with feed.pouring(500):
         time.sleep(1)
-        told = running.terminate()
-    assert told["read"] == told["stored"] == database.total() > 1
-    assert database.read() == told["read"]
+        summary = running.terminate()
+    assert summary["read"] == summary["stored"] == database.total() > 1
+    assert database.read() == summary["read"]
     consumers.drain()
     complete(consumers, database, feed)
 
@@ -55,8 +55,8 @@ def test_versions_that_share_a_moment_and_repeats_from_the_twin_topic(
     send(broker.client(), *((TOPIC, body, "a") for body in bodies))
     send(broker.client(), *((TWIN, body, "a") for body in bodies[25:]))
     send(broker.client(), (TWIN, value(id="b"), "b"), (TOPIC, bodies[3], "a"))
-    told = consumers.drain()
-    assert (told["read"], told["stored"], told["repeated"]) == (77, 51, 26)
+    summary = consumers.drain()
+    assert (summary["read"], summary["stored"], summary["repeated"]) == (77, 51, 26)
     [row] = database.query("SELECT count(*), count(DISTINCT updated_at) AS moments"
                            " FROM product_instance_aud WHERE id = 'a'")  # fmt: skip
     assert (row["count"], row["moments"]) == (50, 1)
@@ -75,8 +75,8 @@ def test_a_message_older_than_retention_is_stored_while_its_day_exists(
         "new": value(id="new"),
     }
     send(broker.client(), *((TOPIC, body, id_) for id_, body in bodies.items()))
-    told = consumers.drain()
-    assert (told["read"], told["stored"], told["expired"]) == (3, 2, 1)
+    summary = consumers.drain()
+    assert (summary["read"], summary["stored"], summary["expired"]) == (3, 2, 1)
     found = database.query("SELECT id FROM product_instance_aud ORDER BY id")
     assert [row["id"] for row in found] == ["late", "new"]
     assert consumers.manage("ledger").returncode == 0
@@ -86,8 +86,8 @@ def test_only_the_topics_that_are_named(
     consumers: Consumers, database: Database, broker: Daemon
 ) -> None:
     send(broker.client(), (TOPIC, value(id="live"), "a"), (TWIN, value(id="old"), "a"))
-    told = consumers.drain("--topics", TWIN)
-    assert told["read"] == 1
+    summary = consumers.drain("--topics", TWIN)
+    assert summary["read"] == 1
     assert [row["id"] for row in database.query("SELECT id FROM product_instance_aud")] == ["old"]
     wrong = consumers.manage("consume", "--topics", "top-storage.export.loan")
     assert wrong.returncode != 0
@@ -101,8 +101,8 @@ def test_another_group_goes_on_where_the_ledger_stands(
     feed.send(100)
     consumers.drain()
     feed.send(100)
-    told = consumers.start("--until-idle", "2", group="another").end()
-    assert told["read"] == 100
+    summary = consumers.start("--until-idle", "2", group="another").end()
+    assert summary["read"] == 100
     complete(consumers, database, feed)
 
 
@@ -116,9 +116,9 @@ def test_a_topic_made_again_is_read_from_its_start(
     send(broker.client(), *((TOPIC, value(id="b", version=n), "b") for n in range(4)))
     assert consumers.drain("--topics", TOPIC)["stored"] == 4
     assert database.count() == 14
-    told = json.loads(consumers.manage("ledger", "--json").stdout)
-    assert told["ok"]
-    mine = [each for each in told["partitions"] if each["partition"] == 0]
+    figures = json.loads(consumers.manage("ledger", "--json").stdout)
+    assert figures["ok"]
+    mine = [each for each in figures["partitions"] if each["partition"] == 0]
     assert {(each["current"], each["read"]) for each in mine} == {(False, 10), (True, 4)}
 
 
@@ -147,9 +147,9 @@ def test_the_ledger_exits_1_when_somebody_has_tampered_with_it(
     consumers.drain()
     assert consumers.manage("ledger", "--json").returncode == 0
     database.execute("UPDATE ingest_ledger SET stored = stored + 1 WHERE read > 0")
-    told = consumers.manage("ledger", "--json")
-    assert told.returncode == 1
-    assert not json.loads(told.stdout)["ok"]
+    done = consumers.manage("ledger", "--json")
+    assert done.returncode == 1
+    assert not json.loads(done.stdout)["ok"]
 
 
 def test_two_share_the_work(consumers: Consumers, database: Database, feed: Feed) -> None:
@@ -160,7 +160,7 @@ def test_two_share_the_work(consumers: Consumers, database: Database, feed: Feed
     until(lambda: first.said().count("reading ") >= 2, first.said)
     feed.send(2_000)
     until(lambda: database.read() == 2_000, "not all was read")
-    told = [first.terminate(), second.terminate()]
-    assert sum(each["read"] for each in told) == 2_000
-    assert min(each["read"] for each in told) > 0
+    summaries = [first.terminate(), second.terminate()]
+    assert sum(each["read"] for each in summaries) == 2_000
+    assert min(each["read"] for each in summaries) > 0
     complete(consumers, database, feed)

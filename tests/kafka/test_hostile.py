@@ -42,10 +42,10 @@ def test_hostile_among_good(consumers: Consumers, database: Database, broker: Da
     until(lambda: database.read() == count, running.said)
     send(broker.client(), (TOPIC, value(id="after all that"), b"last"))
     until(lambda: database.read() == count + 1, running.said)
-    told = running.terminate()
-    assert told["stored"] == len(good) + 1
-    assert told["expired"] == 3
-    assert told["quarantined"] == len(HOSTILE)
+    summary = running.terminate()
+    assert summary["stored"] == len(good) + 1
+    assert summary["expired"] == 3
+    assert summary["quarantined"] == len(HOSTILE)
     assert {row["id"] for row in database.query("SELECT id FROM product_instance_aud")} == {
         *good, "after all that",
     }  # fmt: skip
@@ -95,8 +95,8 @@ def test_a_message_that_claims_an_impossible_time(
     if refused:  # Apache Kafka itself does not take what is dated far ahead
         assert stamp > 1
         return
-    told = consumers.drain("--topics", TOPIC)
-    assert (told["stored"], told["quarantined"]) == (1, 1)
+    summary = consumers.drain("--topics", TOPIC)
+    assert (summary["stored"], summary["quarantined"]) == (1, 1)
     assert consumers.manage("ledger").returncode == 0
 
 
@@ -123,8 +123,8 @@ def test_a_header_name_that_is_not_utf_8(
         producer.send(TOPIC, value(id="good"), b"k", headers)
         producer.send(TOPIC, b"bad", b"k", headers)
         producer.send(TOPIC, value(id="last"), b"k")
-    told = consumers.drain("--topics", TOPIC)
-    assert (told["read"], told["stored"], told["quarantined"]) == (3, 2, 1)
+    summary = consumers.drain("--topics", TOPIC)
+    assert (summary["read"], summary["stored"], summary["quarantined"]) == (3, 2, 1)
     [row] = database.quarantined()
     assert (row["key"], row["value"]) == (b"k", b"bad")
     assert [*zip(names_of(row), values_of(row), strict=True)] == headers
@@ -168,11 +168,11 @@ def test_any_message_whatever(
             stamp = chance.choice([0, 1, 1_700_000_000_000, int(NOW.timestamp() * 1000)])
             producer.send(TOPIC, body, key, headers, stamp)
             sent[offset] = key, body, headers, stamp
-    told = consumers.drain("--topics", TOPIC)
-    assert told["read"] == len(sent)
+    summary = consumers.drain("--topics", TOPIC)
+    assert summary["read"] == len(sent)
     assert consumers.manage("ledger").returncode == 0
     rows = database.quarantined()
-    assert len(rows) == told["quarantined"] > 200
+    assert len(rows) == summary["quarantined"] > 200
     for row in rows:
         key, body, headers, stamp = sent[row["offset"]]
         assert (row["key"], row["value"]) == (key, body)

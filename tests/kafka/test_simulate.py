@@ -63,16 +63,16 @@ def read(broker: Daemon, count: int) -> dict[bytes, list[bytes]]:
 
 def test_what_was_sent_is_there_byte_for_byte(broker: Daemon, settings: Settings) -> None:
     settings.KAFKA = broker.client()
-    told = simulate("--rps", "0", "--applications", "200", "--seed", "11")
-    assert told["delivered"] == told["messages"] > 1_500
-    assert told["failed"] == 0
-    assert told["completeDocuments"] == told["documents"]
+    summary = simulate("--rps", "0", "--applications", "200", "--seed", "11")
+    assert summary["delivered"] == summary["messages"] > 1_500
+    assert summary["failed"] == 0
+    assert summary["completeDocuments"] == summary["documents"]
     expected = defaultdict(list)
-    start = datetime.fromisoformat(told["start"])
-    step, together = timedelta(seconds=told["step"]), told["sideBySide"]
+    start = datetime.fromisoformat(summary["start"])
+    step, together = timedelta(seconds=summary["step"]), summary["sideBySide"]
     for message in stream(11, start, applications=200, step=step, side_by_side=together):
         expected[message.key].append(message.value)
-    assert read(broker, told["messages"]) == expected
+    assert read(broker, summary["messages"]) == expected
 
 
 def test_all_ten_topics_are_made_where_missing(broker: Daemon, settings: Settings) -> None:
@@ -87,16 +87,16 @@ def test_all_ten_topics_are_made_where_missing(broker: Daemon, settings: Setting
 
 def test_the_pace_is_kept(embedded: Broker, settings: Settings) -> None:
     settings.KAFKA = embedded.client()
-    told = simulate("--rps", "150", "--seconds", "2")
-    assert told["messages"] == 300
-    assert told["seconds"] >= 1.99
+    summary = simulate("--rps", "150", "--seconds", "2")
+    assert summary["messages"] == 300
+    assert summary["seconds"] >= 1.99
 
 
 def test_days_lie_in_the_past(embedded: Broker, settings: Settings) -> None:
     settings.KAFKA = embedded.client()
-    told = simulate("--days", "20", "--messages", "500")
-    assert told["oldest"] < told["newest"]
-    span = datetime.fromisoformat(told["newest"]) - datetime.fromisoformat(told["oldest"])
+    summary = simulate("--days", "20", "--messages", "500")
+    assert summary["oldest"] < summary["newest"]
+    span = datetime.fromisoformat(summary["newest"]) - datetime.fromisoformat(summary["oldest"])
     assert timedelta(days=19) < span <= timedelta(days=20)
 
 
@@ -106,10 +106,10 @@ def test_sigterm_ends_it_with_everything_delivered(embedded: Broker) -> None:
         running.send_signal(signal.SIGTERM)
         out, errors = running.communicate(timeout=20)
     assert running.returncode == 0, errors
-    told = json.loads(out)
-    assert told["delivered"] == told["messages"] > 0
+    summary = json.loads(out)
+    assert summary["delivered"] == summary["messages"] > 0
     assert "Bytes of a message" in errors
-    assert sum(map(len, read(embedded, told["messages"]).values())) == told["messages"]
+    assert sum(map(len, read(embedded, summary["messages"]).values())) == summary["messages"]
 
 
 def test_a_broker_that_is_gone_is_said(embedded: Broker, settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""Consumers killed, told to stop at bad moments: nothing is lost and nothing is stored twice."""
+"""Consumers killed or stopped at bad moments: nothing is lost and nothing is stored twice."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ def test_killed_at_25_moments_of_a_load(
     complete(consumers, database, feed)
 
 
-def test_told_to_stop_at_moments_of_a_load(
-    consumers: Consumers, database: Database, feed: Feed
-) -> None:
+def test_stopped_at_moments_of_a_load(consumers: Consumers, database: Database, feed: Feed) -> None:
     """Batches are small, so that messages in hand wait for room: none may be passed over."""
     feed.send(6_000)
     wrote = 0
@@ -96,8 +94,8 @@ def test_sigterm_while_the_broker_is_away(
     until(lambda: database.read() == 500, running.said)
     broker.kill()
     time.sleep(1)
-    told = running.terminate()
-    assert told["read"] == 500
+    summary = running.terminate()
+    assert summary["read"] == 500
     assert database.stored() == feed.produced
 
 

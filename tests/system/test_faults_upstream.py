@@ -66,9 +66,9 @@ def test_it_halts_and_goes_on_by_itself(
     until(lambda: not metrics(port), "the metric stays raised")
     running.terminate()
     assert database.total() == feed.produced.total() + 40
-    told = consumers.manage("ledger", "--json")
-    assert told.returncode == 0
-    assert json.loads(told.stdout)["totals"]["quarantined"] == BAD
+    done = consumers.manage("ledger", "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["totals"]["quarantined"] == BAD
 
 
 def test_it_stays_halted_over_a_restart_and_goes_on_by_command(

@@ -50,7 +50,7 @@ def test_it_installs_once_and_again_when_the_file_changed(root: Path) -> None:
     assert setup(root, "requirements-dev.txt")[1] == "Installing requirements-dev.txt\n"
 
 
-def test_a_broken_environment_is_made_anew(root: Path) -> None:
+def test_a_broken_environment_is_made_again(root: Path) -> None:
     (root / ".venv" / "bin").mkdir(parents=True)
     (root / ".venv" / "bin" / "python").symlink_to("/nowhere/python3")
     code, said = setup(root)

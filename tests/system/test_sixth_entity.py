@@ -78,8 +78,8 @@ def test_one_declaration_and_one_migration(
     bodies = [value(id="P1", version=n, productInstanceId="A1", data={"sum": n}) for n in range(3)]
     send(broker.client(), *((TOPIC, body, "P1") for body in bodies), (TOPIC, b"bad"))
     consumers = Consumers(env, tmp_path, root=copy)
-    told = consumers.drain("--topics", TOPIC)
-    assert (told["stored"], told["quarantined"]) == (3, 1)
+    summary = consumers.drain("--topics", TOPIC)
+    assert (summary["stored"], summary["quarantined"]) == (3, 1)
 
     asked = subprocess.run(
         [sys.executable, "-c", ASK, "/api/v1/history/insurance-policy/P1",

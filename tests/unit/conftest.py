@@ -1,4 +1,4 @@
-"""Hypothesis without its clock: a busy machine is no failure."""
+"""Hypothesis without its clock: a busy machine is not a failure."""
 
 from hypothesis import HealthCheck, settings
 

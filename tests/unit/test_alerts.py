@@ -24,7 +24,7 @@ class Case:
     """Samples under which an alert is quiet at one time, fires later and is quiet again.
 
     series: promtool's notation, `start+stepxcount`, one sample per `interval`. Times are minutes.
-    labels: those of the alert besides its severity. summary: its text.
+    labels: those of the alert other than its severity. summary: its text.
     """
 
     alert: str

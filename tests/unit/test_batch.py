@@ -16,7 +16,7 @@ CHILD_SOURCE = TopicPartition(CHILD, "id-of-child", 0)
 
 
 def sized(size: int, offset: int = 0) -> Message:
-    """A good message of exactly so many bytes with its key."""
+    """A good message of exactly this number of bytes with its key."""
     padding = size - message(with_data(b'{"a":""}')).size
     found = message(with_data(b'{"a":"' + b"x" * padding + b'"}'), offset)
     assert found.size == size

@@ -18,7 +18,7 @@ def after(pattern: str, tolerance: Tolerance = TOLERANCE) -> str | None:
     return breaker.tripped()
 
 
-def test_so_many_in_a_row() -> None:
+def test_a_number_of_bad_messages_in_a_row() -> None:
     assert after("xxxx") is None
     assert after("xxxxx") == "5 bad messages in a row"
     assert after("xxxx.xxxx") is None

@@ -21,7 +21,7 @@ DEPTHS = [DEEPEST - 1, DEEPEST, DEEPEST + 1, 2 * DEEPEST + 1, 900, 6000]
 
 
 def nested(levels: int, inside: str = "1") -> bytes:
-    """Objects and lists in turn, `levels` of them around a value, with something beside each."""
+    """Objects and lists in turn, `levels` of them around a value, with something next to each."""
     text = inside
     for level in range(levels):
         text = f'{{"a": {text}, "]}}\\"": 0.50}}' if level % 2 else f'[{text}, "{{["]'

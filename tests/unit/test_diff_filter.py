@@ -107,7 +107,7 @@ def test_a_move_changes_nothing_inside() -> None:
 
 
 @pytest.mark.parametrize("path", ["rate", "~", "/a~", "/a~5", "/a~x", "/[pid]", "/[pid=1", "/["])
-def test_what_is_no_path_is_named(path: str) -> None:
+def test_what_is_not_a_path_is_named(path: str) -> None:
     with pytest.raises(BadPath, match=r"~|\[|slash"):
         parse(path)
 

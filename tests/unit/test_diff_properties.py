@@ -51,8 +51,8 @@ def test_values_stand_where_the_paths_point(pair: tuple[Any, Any]) -> None:
 
 @given(PAIRS)
 def test_no_two_changes_say_the_same(pair: tuple[Any, Any]) -> None:
-    told = [(change.kind, change.path) for change in changes(*pair)]
-    assert len(told) == len(set(told))
+    found = [(change.kind, change.path) for change in changes(*pair)]
+    assert len(found) == len(set(found))
 
 
 @given(PAIRS)

@@ -1,4 +1,4 @@
-"""All neighbouring versions of real documents, where their file lies beside the checkout."""
+"""All neighbouring versions of real documents, if their file is next to the checkout."""
 
 import gzip
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""The pairs that are hard on a comparison, small: right, and told in no more than needed."""
+"""The pairs that are hard on a comparison, small: correct, and with no more changes than needed."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def test_the_patch_is_no_longer_than_that_of_jsonpatch(name: str) -> None:
 @pytest.mark.parametrize(
     "name, kinds",
     [
-        ("one field beside the list", {"changed": 1}),
+        ("one field next to the list", {"changed": 1}),
         ("list: insert at the front", {"added": 1}),
         ("list: one removed", {"removed": 1}),
         ("list: every item changed", {"changed": 60}),

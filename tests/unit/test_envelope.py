@@ -76,7 +76,7 @@ def test_other_topics_keep_the_contract() -> None:
 
 
 @pytest.mark.parametrize(
-    "changed, told",
+    "changed, detail",
     [
         ({"after": {"rate": 1}}, "nothing at `/after/key`, the id"),
         ({"after": {"key": 7}}, "got `int`"),
@@ -85,23 +85,23 @@ def test_other_topics_keep_the_contract() -> None:
         ({"meta": None}, "nothing at `/meta/rev`, the version"),
     ],
 )
-def test_what_breaks_a_rule_is_named(changed: dict[str, Any], told: str) -> None:
+def test_what_breaks_a_rule_is_named(changed: dict[str, Any], detail: str) -> None:
     with pytest.raises(Rejected) as caught:
         decode(message(whole(**changed)), WINDOW, declared(PLACES))
     assert caught.value.reason is Reason.BAD_FIELD
-    assert told in caught.value.detail
+    assert detail in caught.value.detail
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, detail",
     [
         (b"[]", "Expected `object`"),
         (b'{"no-such-topic":{}}', "no entity is declared for topic 'no-such-topic'"),
         (json.dumps({TOPIC: {"version_no": "v"}}).encode(), "'version_no' is not a field"),
     ],
 )
-def test_a_wrong_declaration_is_refused(text: bytes, told: str) -> None:
-    with pytest.raises(ShapeError, match=told):
+def test_a_wrong_declaration_is_refused(text: bytes, detail: str) -> None:
+    with pytest.raises(ShapeError, match=detail):
         shapes(text)
 
 

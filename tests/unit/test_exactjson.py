@@ -76,12 +76,12 @@ def test_the_standard_library_reads_the_same(document: Any) -> None:
     assert equal(read, document)
 
 
-def test_what_is_no_json_value_is_not_written() -> None:
+def test_what_is_not_a_json_value_is_not_written() -> None:
     with pytest.raises(TypeError, match="object"):
         dumps(object())
 
 
-def test_true_false_and_null_are_no_numbers() -> None:
+def test_true_false_and_null_are_not_numbers() -> None:
     assert exact(loads("[true, false, null, 1, 0]")) == exact([True, False, None, 1, 0])
 
 
@@ -111,7 +111,7 @@ def test_text_is_kept_as_it_is() -> None:
         "1E+99999999999999999999",
         "[" * 100_000,
         "[" * 100_000 + "]" * 100_000,
-        # the same beside a number that needs the slow way
+        # the same next to a number that needs the slow way
         f'[{LONG}, "\\ud800"]',
         f"[{LONG}, NaN]",
         f"[{LONG}, 1E+99999999999999999999]",

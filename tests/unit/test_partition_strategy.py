@@ -82,7 +82,7 @@ def test_only_marked_partitions_are_dropped() -> None:
     assert [reason for _, reason in it.to_keep()] == ["not made by Annals, never dropped"]
 
 
-def test_a_marked_partition_that_is_no_utc_day_is_left_alone() -> None:
+def test_a_marked_partition_that_is_not_a_utc_day_is_left_alone() -> None:
     old = TODAY - timedelta(days=50)
     shifted = Partition(
         TABLE,
@@ -100,7 +100,7 @@ def test_a_marked_partition_that_is_no_utc_day_is_left_alone() -> None:
 def test_a_day_covered_by_a_foreign_partition_is_not_created() -> None:
     month = Partition(
         TABLE,
-        "by_hand",
+        "made_manually",
         midnight(TODAY),
         midnight(TODAY + timedelta(days=2)),
         State.ATTACHED,

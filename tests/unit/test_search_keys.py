@@ -107,7 +107,7 @@ def test_what_was_shown_that_day_is_left_out_and_all_else_is_not() -> None:
 @pytest.mark.parametrize(
     "first, then", [(-1, -2), (1, 1 << 61), ("UNSET", None), (None, "UNSET"), (True, "None")]
 )
-def test_values_that_are_alike_to_python_are_told_apart(first: object, then: object) -> None:
+def test_values_that_are_alike_to_python_are_distinguished(first: object, then: object) -> None:
     once, now = NewKeys(), NewKeys()
     for keys, fingerprint in ((once, first), (now, then)):
         keys.add(record({"rate": 1} if fingerprint is None else {"rate": 1, "number": fingerprint}))

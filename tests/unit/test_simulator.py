@@ -100,21 +100,21 @@ def test_shares(tally: Tally) -> None:
 def test_every_message_keeps_the_contract(messages: Sequence[Message]) -> None:
     decode = msgspec.json.Decoder(Envelope).decode
     for message in messages:
-        told = decode(message.value)
-        assert message.key == told.id.encode()
-        assert 1 <= len(told.id) <= ID_LENGTH
-        assert 1 <= len(told.client_id) <= CLIENT_ID_LENGTH
-        assert told.author is None or 1 <= len(told.author) <= AUTHOR_LENGTH
-        assert told.data is not None or told.type == "DELETE"
-        assert (told.product_instance_id is None) == (message.entity == ROOT.name)
+        envelope = decode(message.value)
+        assert message.key == envelope.id.encode()
+        assert 1 <= len(envelope.id) <= ID_LENGTH
+        assert 1 <= len(envelope.client_id) <= CLIENT_ID_LENGTH
+        assert envelope.author is None or 1 <= len(envelope.author) <= AUTHOR_LENGTH
+        assert envelope.data is not None or envelope.type == "DELETE"
+        assert (envelope.product_instance_id is None) == (message.entity == ROOT.name)
         assert BY_TOPIC[message.topic] is BY_NAME[message.entity]
-        moment = datetime.fromisoformat(told.updated_at[:26]).replace(tzinfo=UTC)
+        moment = datetime.fromisoformat(envelope.updated_at[:26]).replace(tzinfo=UTC)
         assert moment == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(
             microseconds=message.updated_at
         )
-        assert (told.version, ChangeType[told.type]) == (message.version, message.type)
-        assert (told.client_id, told.author) == (message.client_id, message.author)
-        assert told.product_instance_id in (None, message.product_instance_id)
+        assert (envelope.version, ChangeType[envelope.type]) == (message.version, message.type)
+        assert (envelope.client_id, envelope.author) == (message.client_id, message.author)
+        assert envelope.product_instance_id in (None, message.product_instance_id)
 
 
 def test_moments_have_up_to_nine_digits_and_no_offset(messages: Sequence[Message]) -> None:
@@ -128,12 +128,12 @@ def test_versions_grow_by_one_in_time_from_create_to_the_end(
     documents: dict[bytes, list[Message]],
 ) -> None:
     twins = 0
-    for told in documents.values():
-        assert [message.version for message in told] == list(range(len(told)))
-        assert told[0].type is ChangeType.CREATE
-        assert [message.complete for message in told] == [*[False] * (len(told) - 1), True]
-        assert all(message.type is ChangeType.UPDATE for message in told[1:-1])
-        for one, following in pairwise(told):
+    for history in documents.values():
+        assert [message.version for message in history] == list(range(len(history)))
+        assert history[0].type is ChangeType.CREATE
+        assert [message.complete for message in history] == [*[False] * (len(history) - 1), True]
+        assert all(message.type is ChangeType.UPDATE for message in history[1:-1])
+        for one, following in pairwise(history):
             assert one.updated_at <= following.updated_at
             twins += one.updated_at == following.updated_at
     assert 0.001 < twins / sum(map(len, documents.values())) < 0.03
@@ -156,8 +156,8 @@ def test_changes_are_real(documents: dict[bytes, list[Message]]) -> None:
     changed: Counter[str] = Counter()
     idle = versions = 0
     technical = {"modifiedAt", "modifiedBy", "etag", "hash"}
-    for told in islice(documents.values(), 2_000):
-        snapshots = [msgspec.json.decode(message.value)["data"] for message in told]
+    for history in islice(documents.values(), 2_000):
+        snapshots = [msgspec.json.decode(message.value)["data"] for message in history]
         for before, after in pairwise(snapshots):
             if after is None:
                 continue
@@ -173,8 +173,8 @@ def test_changes_are_real(documents: dict[bytes, list[Message]]) -> None:
 
 
 def test_money_comes_as_text_and_as_exact_numbers(messages: Sequence[Message]) -> None:
-    told = next(m for m in messages if m.entity == ROOT.name and m.version == 0)
-    data = msgspec.json.decode(told.value, type=dict[str, msgspec.Raw])["data"]
+    first = next(m for m in messages if m.entity == ROOT.name and m.version == 0)
+    data = msgspec.json.decode(first.value, type=dict[str, msgspec.Raw])["data"]
     fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     assert bytes(fields["amount"]).endswith(b'.0"')
     assert len(bytes(fields["baseRate"]).partition(b".")[2]) == 2
@@ -230,20 +230,20 @@ def test_another_seed_gives_other_documents() -> None:
 
 def test_an_endless_stream_goes_on_and_keeps_its_step() -> None:
     step = timedelta(seconds=7)
-    told = list(islice(stream(5, START, step=step, side_by_side=20), 3_000))
+    sent = list(islice(stream(5, START, step=step, side_by_side=20), 3_000))
     begin = START.timestamp() * 1e6
-    for number, message in enumerate(told):
+    for number, message in enumerate(sent):
         assert message.updated_at <= begin + (number + 1) * 7e6
-    assert told[-1].updated_at > begin + 2_900 * 7e6
-    applications = sum(m.type is ChangeType.CREATE and m.entity == ROOT.name for m in told)
-    assert applications == pytest.approx(len(told) / MEAN_MESSAGES, rel=0.2)
+    assert sent[-1].updated_at > begin + 2_900 * 7e6
+    applications = sum(m.type is ChangeType.CREATE and m.entity == ROOT.name for m in sent)
+    assert applications == pytest.approx(len(sent) / MEAN_MESSAGES, rel=0.2)
 
 
 def test_applications_live_side_by_side() -> None:
-    told = list(islice(stream(5, START, side_by_side=50), 5_000))[2_000:3_000]
-    switches = sum(one.key != other.key for one, other in pairwise(told))
-    assert switches > 0.9 * len(told)
-    assert len({message.product_instance_id for message in told}) > 50
+    sent = list(islice(stream(5, START, side_by_side=50), 5_000))[2_000:3_000]
+    switches = sum(one.key != other.key for one, other in pairwise(sent))
+    assert switches > 0.9 * len(sent)
+    assert len({message.product_instance_id for message in sent}) > 50
 
 
 def test_the_mean_of_an_application_is_as_the_plan_takes_it() -> None:

@@ -34,9 +34,9 @@ def test_the_nearest_bound_ends_it() -> None:
 
 @pytest.mark.parametrize("bounds", [{"applications": 120}, {"messages": 1_000}])
 @pytest.mark.parametrize("days", [0.5, 30.0])
-def test_days_end_now_and_begin_so_long_ago(bounds: dict[str, int], days: float) -> None:
+def test_days_end_now_and_begin_that_long_ago(bounds: dict[str, int], days: float) -> None:
     todo = plan(Asked(4, days=days, **bounds), NOW)
-    told = list(
+    sent = list(
         stream(
             todo.seed,
             todo.start,
@@ -47,7 +47,7 @@ def test_days_end_now_and_begin_so_long_ago(bounds: dict[str, int], days: float)
         if todo.applications
         else _first(todo.messages or 0, todo.start, todo.step, todo.side_by_side)
     )
-    moments = [datetime.fromtimestamp(message.updated_at / 1e6, UTC) for message in told]
+    moments = [datetime.fromtimestamp(message.updated_at / 1e6, UTC) for message in sent]
     assert max(moments) <= NOW
     assert timedelta(days=days) * 0.98 < max(moments) - min(moments) <= timedelta(days=days)
     assert todo.rps == 0
@@ -60,11 +60,11 @@ def _first(count: int, start: datetime, step: timedelta, side_by_side: int) -> l
 
 def test_lives_over_past_days_last_for_days() -> None:
     todo = plan(Asked(4, days=60.0, applications=300), NOW)
-    told = list(
+    sent = list(
         stream(4, todo.start, applications=300, step=todo.step, side_by_side=todo.side_by_side)
     )
     lives: dict[str, list[int]] = {}
-    for message in told:
+    for message in sent:
         lives.setdefault(message.product_instance_id, []).append(message.updated_at)
     days = sorted((max(life) - min(life)) / 86_400e6 for life in lives.values())
     assert 0.5 < days[len(days) // 2] < 8
@@ -77,7 +77,7 @@ def test_days_without_a_bound_are_refused() -> None:
         plan(Asked(1, days=3.0, seconds=10.0), NOW)
 
 
-def test_the_report_shows_asked_beside_produced() -> None:
+def test_the_report_shows_asked_and_produced() -> None:
     tally = Tally()
     for message in stream(1, NOW, applications=50):
         tally.add(message)
@@ -91,7 +91,7 @@ def test_the_report_shows_asked_beside_produced() -> None:
     assert tally.summary()["sizes"]["min"] == min(tally.sizes)
 
 
-def test_the_report_of_nothing_is_no_error() -> None:
+def test_the_report_of_nothing_is_not_an_error() -> None:
     out = StringIO()
     Console(file=out, width=100).print(report(Tally()))
     assert "0 of 0 documents complete" in out.getvalue()
@@ -99,11 +99,11 @@ def test_the_report_of_nothing_is_no_error() -> None:
 
 
 def test_the_showcase_is_an_application_with_children_and_versions() -> None:
-    told = list(stream(1, NOW, applications=200))
+    sent = list(stream(1, NOW, applications=200))
     tally = Tally()
-    for message in told:
+    for message in sent:
         tally.add(message)
-    own = [message for message in told if message.product_instance_id == tally.showcase]
+    own = [message for message in sent if message.product_instance_id == tally.showcase]
     assert len({message.key for message in own}) >= 4
     assert len(own) >= 12
 

@@ -129,7 +129,7 @@ class Consumers(RuleBasedStateMachine):
 
     @rule(
         owners=st.tuples(*(NUMBERS for _ in PARTITIONS)),
-        how=st.sampled_from(["handed over", "lost", "assigned anew", "revoked", "claimed anew"]),
+        how=st.sampled_from(["handed over", "lost", "assigned again", "revoked", "claimed again"]),
         claimed=st.booleans(),
     )
     def disturb(self, owners: tuple[int, ...], how: str, claimed: bool) -> None:
@@ -141,10 +141,10 @@ class Consumers(RuleBasedStateMachine):
             if how in ("handed over", "lost", "revoked"):
                 member.machine.revoke()
                 assert not member.machine.claim_due(self.now)
-            elif how == "claimed anew":
+            elif how == "claimed again":
                 member.machine.release(self.now)
             member.stop_reading()
-            if how in ("handed over", "lost", "assigned anew"):
+            if how in ("handed over", "lost", "assigned again"):
                 member.machine.assign(mine, self.now)
             assert member.machine.positions.claimed == {}
         for member in self.members:
@@ -336,7 +336,7 @@ class Consumers(RuleBasedStateMachine):
     @precondition(lambda self: any(entry.halted for entry in self.ledger.values()))
     @rule(partition=st.sampled_from(PARTITIONS))
     def resume_halted(self, partition: KafkaPartition) -> None:
-        """Somebody lets a halted partition go on, and its consumer claims anew."""
+        """Somebody lets a halted partition go on, and its consumer claims it again."""
         entry = self.ledger[partition]
         if entry.halted:
             entry.halted, entry.resume_until = False, len(self.log[partition])

@@ -64,8 +64,8 @@ def test_all_is_translated_and_compiled(path: Path) -> None:
             if "{" not in identity or '"' not in identity:
                 assert _names(text) == _names(identity), identity
         for count, text in zip((1, 2, 5), texts, strict=False):
-            told = compiled.ngettext(identity, identity, count)
-            assert (told if len(texts) > 1 else compiled.gettext(identity)) == text
+            translated = compiled.ngettext(identity, identity, count)
+            assert (translated if len(texts) > 1 else compiled.gettext(identity)) == text
 
 
 FUNCTIONS = {"_", "gettext", "gettext_lazy", "ngettext", "ngettext_lazy"}

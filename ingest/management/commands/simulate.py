@@ -78,9 +78,9 @@ class Command(BaseCommand):
         except (PlanError, ProducerError) as error:
             raise CommandError(str(error)) from None
         tally, took = _run(todo, asked.seconds, producer)
-        self._tell(todo, tally, took, producer, as_json=options["json"])
+        self._report(todo, tally, took, producer, as_json=options["json"])
 
-    def _tell(
+    def _report(
         self, todo: RunPlan, tally: Tally, took: float, producer: Producer, *, as_json: bool
     ) -> None:
         lost = producer.sent - producer.delivered
@@ -135,7 +135,7 @@ def _run(todo: RunPlan, seconds: float | None, producer: Producer) -> tuple[Tall
 
 
 _NO_WAIT = 0.001  # seconds not worth a nap
-_NOTICE = 0.2  # a signal is noticed within so many seconds
+_NOTICE = 0.2  # seconds within which a signal is noticed
 
 
 @contextmanager
