@@ -1,11 +1,13 @@
 """`python -m annals.docs [--write]`: checks or writes the generated pages of docs/.
 
 docs/settings.md, docs/commands.md and the folders in docs/structure.md are generated from the code,
-so they name every setting, command, option and folder.
+so they name every setting, command, option and folder. The list of decisions is generated from
+their pages.
 """
 
 import ast
 import os
+import re
 import sys
 from argparse import Action, ArgumentParser, _SubParsersAction
 from collections.abc import Iterable, Iterator
@@ -192,13 +194,17 @@ def _cell(text: str) -> str:
 
 def structure_page() -> str:
     """The text of docs/structure.md: the page as it is, with the table of folders replaced."""
-    page = (DOCS / "structure.md").read_text()
-    head, begin, rest = page.partition(BEGIN)
+    rows = "".join(f"| `{folder}/` | {_cell(text)} |\n" for folder, text in _folders())
+    return _with_table("structure.md", f"| folder | what is in it |\n|---|---|\n{rows}")
+
+
+def _with_table(name: str, table: str) -> str:
+    """The text of a page with the lines between BEGIN and END replaced."""
+    head, begin, rest = (DOCS / name).read_text().partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:
-        raise SystemExit(f"docs/structure.md needs the lines {BEGIN!r} and {END!r}")
-    rows = "".join(f"| `{folder}/` | {_cell(text)} |\n" for folder, text in _folders())
-    return f"{head}{begin}\n| folder | what is in it |\n|---|---|\n{rows}{end}{tail}"
+        raise SystemExit(f"docs/{name} needs the lines {BEGIN!r} and {END!r}")
+    return f"{head}{begin}\n{table}{end}{tail}"
 
 
 def _folders() -> Iterator[tuple[str, str]]:
@@ -220,6 +226,28 @@ def _modules(folder: Path) -> Iterator[Path]:
     return (path for path in folder.glob("*.py") if path.name != "__init__.py")
 
 
+def decisions_page() -> str:
+    """The text of docs/decisions/README.md: the page as it is, with the table of decisions
+    replaced."""
+    rows = "".join(map(_decision, sorted((DOCS / "decisions").glob("[0-9]*.md"))))
+    return _with_table("decisions/README.md", f"| number | title | status |\n|---|---|---|\n{rows}")
+
+
+def _decision(page: Path) -> str:
+    """The row of a decision. Its first line is the title; a line that begins with `Extended by
+    [number](page)` or `Replaced by [number](page)` is its status, without one it is in force."""
+    text = page.read_text()
+    title = re.match(r"# (\d{4}) (.+)\n", text)
+    if not title:
+        raise SystemExit(f"docs/decisions/{page.name} must begin with `# {page.name[:4]} title`")
+    change = re.search(r"^(Extended|Replaced) by (\[\d{4}\]\(\S+\.md\))", text, re.MULTILINE)
+    status = "in force"
+    if change:
+        kind, link = change.groups()
+        status = f"in force, extended by {link}" if kind == "Extended" else f"replaced by {link}"
+    return f"| [{title[1]}]({page.name}) | {_cell(title[2])} | {status} |\n"
+
+
 def numbering(names: Iterable[str]) -> list[str]:
     """What is wrong with the file names of decisions: each has the number after the previous."""
     faults = []
@@ -237,6 +265,7 @@ PAGES = {
     "settings.md": settings_page,
     "commands.md": commands_page,
     "structure.md": structure_page,
+    "decisions/README.md": decisions_page,
 }
 
 

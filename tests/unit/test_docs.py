@@ -94,6 +94,28 @@ def test_decisions_are_numbered_without_gaps_and_repeats() -> None:
 
 
 @pytest.mark.parametrize(
+    "line, status",
+    [
+        ("", "in force"),
+        ("Extended by [0003](0003-c.md): more.", "in force, extended by [0003](0003-c.md)"),
+        ("Replaced by [0003](0003-c.md).", "replaced by [0003](0003-c.md)"),
+        ("It is not Replaced by [0003](0003-c.md).", "in force"),
+    ],
+)
+def test_the_list_of_decisions_has_their_status(tmp_path: Path, line: str, status: str) -> None:
+    page = tmp_path / "0002-b.md"
+    page.write_text(f"# 0002 A | b\n\nText.\n{line}\n")
+    assert docs._decision(page) == f"| [0002](0002-b.md) | A \\| b | {status} |\n"
+
+
+def test_a_decision_without_its_title_is_named(tmp_path: Path) -> None:
+    page = tmp_path / "0002-b.md"
+    page.write_text("# b\n")
+    with pytest.raises(SystemExit, match=r"0002-b\.md must begin with `# 0002 title`"):
+        docs._decision(page)
+
+
+@pytest.mark.parametrize(
     "names, wrong", [(["0001-a", "0001-b"], "0001-b"), (["0001-a", "0003-c"], "0003-c")]
 )
 def test_a_repeated_or_skipped_number_of_a_decision_is_named(names: list[str], wrong: str) -> None:
