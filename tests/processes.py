@@ -1,4 +1,4 @@
-"""Fixtures for tests of whole processes: a PostgreSQL to maltreat, a database of one's own."""
+"""Fixtures for tests of processes: a PostgreSQL to stop and kill, a database for each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guessing at passwords: counted by name and by address, and slowed down before any hashing.
+"""Counts failed logins by name and by address, and delays further ones before any hashing.
 
 The counts are in the database, so that all web processes share them and a restart forgets none.
 """

@@ -1,4 +1,4 @@
-"""Who a login is at its provider, where it is logged in, and how often it was guessed at."""
+"""Who a login is at its provider, where it is logged in, and how many of its logins failed."""
 
 from django.contrib.auth.models import User
 from django.db import models

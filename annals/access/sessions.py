@@ -1,5 +1,5 @@
-"""How long a login lasts: until it is idle too long, in any case until its end, and people of a
-provider are asked for again in between."""
+"""How long a login lasts: it ends when it is idle too long, and in any case after some hours. In
+between, the provider is asked again about its people."""
 
 from __future__ import annotations
 

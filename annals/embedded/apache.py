@@ -45,7 +45,7 @@ SETTINGS: Mapping[str, str | int] = {
     "transaction.state.log.min.isr": 1,
     "share.coordinator.state.topic.replication.factor": 1,
     "share.coordinator.state.topic.min.isr": 1,
-    # A single node need not wait for other members.
+    # A single node does not have to wait for other members.
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 1000,
     "broker.session.timeout.ms": 3000,

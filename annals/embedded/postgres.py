@@ -1,7 +1,8 @@
 """An embedded PostgreSQL: starts, stops and finds the server of one directory.
 
-It listens on TCP on the loopback address and asks for a password. It has no Unix socket, whose
-path could be too long. Directory: `data/`, `password` (0600), `port`, `server.log`, `lock`.
+It listens on TCP on the loopback address and asks for a password. It has no Unix socket,
+because the path of a socket could be too long. Directory: `data/`, `password` (0600), `port`,
+`server.log`, `lock`.
 """
 
 import os

@@ -131,8 +131,8 @@ def _bind(held: ExitStack, wanted: int | None) -> int:
 
 
 def listens(pid: int, ports: Iterable[int]) -> bool:
-    """Whether the process listens on all of these TCP ports. To connect would not tell: another
-    program may have taken a port."""
+    """Whether the process listens on all of these TCP ports. A connection would not show it:
+    another program may have taken a port."""
     try:
         connections = psutil.Process(pid).net_connections("tcp")
     except psutil.Error:

@@ -123,7 +123,7 @@ def _ledger(entries: Sequence[Entry]) -> Iterator[Metric]:
 
 
 def _quarantine() -> Metric:
-    """Only unsettled messages, which are few and have an index: settled ones stay for ever."""
+    """Only unsettled messages, which are few and have an index: settled ones stay forever."""
     family = GaugeMetricFamily(
         "annals_store_quarantine", "Unsettled messages in quarantine", labels=["status", "reason"]
     )

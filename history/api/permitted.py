@@ -12,7 +12,7 @@ _until: dict[tuple[object, str], float] = {}
 
 
 class Caller(Protocol):
-    """Whoever asks: a login, or a program with a token of its own."""
+    """The caller: a login, or a program with its own token."""
 
     @property
     def pk(self) -> object: ...

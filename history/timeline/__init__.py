@@ -1,6 +1,6 @@
 """The history of an entity: versions in order, each compared with the one before.
 
-The only reader of the *_aud tables; the API and the screens both stand on it.
+The only reader of the *_aud tables; the API and the screens use it.
 """
 
 from history.timeline.absence import Absence

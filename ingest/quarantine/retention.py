@@ -36,7 +36,7 @@ def remove_old(connection: Connection, window: Window, hold_days: int, now: date
     hold_days later, as long as they hold their day. The arrival of an unsettled message counts only
     if its day is after the window: a retry could store a version inside the window.
 
-    Each thousand is a transaction of its own. The ledger counts them as quarantined for ever.
+    Each thousand is a transaction of its own. The ledger counts them as quarantined forever.
     """
     unsettled = window.oldest - timedelta(days=hold_days)
     values = {

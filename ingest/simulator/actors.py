@@ -53,7 +53,7 @@ def _rows(text: str, kind: Literal["person", "service"]) -> tuple[Person, ...]:
 STAFF: Final = tuple(person.login for person in _rows(_STAFF, "person"))
 PEOPLE: Final = _rows(_STAFF, "person") + _rows(_SERVICES, "service")
 
-# At work already, but not yet in the list: the product must show a login it does not know.
+# New people who are not in the list yet: the product must show a login that it does not know.
 NEWCOMERS: Final = ("v.novikova", "d.andreev2")
 
 ACTUALIZATOR: Final = "top-data-client-actualizator"
@@ -65,7 +65,7 @@ RATES: Final = "top-rate-calculator"
 CRM: Final = "top-crm-sync"
 ARCHIVE: Final = "top-archive-keeper"
 
-# The front ends people work in: they send the client id, the person is the author.
+# The front ends that people use: the client id is the front end's, the author is the person.
 FRONT_ENDS: Final = ("top-front-office", "top-partner-portal", "top-underwriting-desk")
 
 

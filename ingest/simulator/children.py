@@ -33,7 +33,7 @@ _BORN: Final = (date(1960, 1, 1).toordinal(), date(2005, 12, 31).toordinal())
 
 
 def _fill(document: Document, turn: Turn, optional: Mapping[str, Any]) -> None:
-    """Optional fields as far as there is room, then a remark in what is left."""
+    """Add optional fields while there is room, then a remark that fills the rest."""
     for name, value in optional.items():
         document.snapshot[name] = value
         if document.room() < 0:

@@ -14,10 +14,10 @@ from ingest.simulator.mutable_snapshot import MutableSnapshot, moment
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """What goes to Kafka, and what it says, so that a test need not parse it.
+    """What goes to Kafka, and what it says, so that a test does not have to parse it.
 
     updated_at: microseconds since 1970-01-01 UTC, truncated as the store does it.
-    product_instance_id: the application, of the application itself too.
+    product_instance_id: the application; for the application itself, its own id.
     complete: the last version that this document has.
     """
 
@@ -60,7 +60,7 @@ class Plot(NamedTuple):
 
 @dataclass(slots=True)
 class Document:
-    """A document with the life drawn for it. size: bytes its messages should have, about."""
+    """A document and what was drawn for it. size: bytes that its messages should have, roughly."""
 
     entity: str
     id: str
@@ -130,7 +130,7 @@ class Document:
         if self.product_instance_id != self.id:
             head += f',"productInstanceId":"{self.product_instance_id}"'
         if change is ChangeType.DELETE:
-            # A field the contract does not know: whoever reads must pass it over.
+            # A field that the contract does not have: readers must ignore it.
             head += f',"reason":"{_REASONS[self.product_instance_id == self.id]}"'
         return head.encode() + b',"data":' + data + b"}"
 
@@ -145,12 +145,12 @@ _GRAINS = (1, 1, 1, 1, 1, 1, 1, 1, 1_000, 1_000, 1_000_000)
 def _in_clock_resolution(rng: Random, now: int) -> int:
     """Most clocks upstream give nanoseconds, some microseconds, a few milliseconds."""
     coarse = now - now % _GRAINS[int(rng.random() * len(_GRAINS))]
-    # A moment without a fraction would make the least message shorter than the asked one.
+    # A moment without a fraction would make the smallest message shorter than the target.
     return coarse if coarse % 1_000_000_000 else now
 
 
 def _someone(rng: Random, staff: tuple[str, ...]) -> Actor:
-    """Mostly the people of this application, now and then anyone of the bank."""
+    """Mostly the people of this application, sometimes anyone of the bank."""
     draw = rng.random()
     if draw < 0.85:
         author = staff[int(draw / 0.85 * len(staff))]

@@ -41,7 +41,7 @@ PAYMENT_BYTES: Final = 122
 
 
 def paper(rng: Random, today: str) -> Item:
-    """A document of the client's; today: ISO date."""
+    """A document of the client; today: ISO date."""
     code, name = PAPERS[int(rng.random() * len(PAPERS))]
     return {
         "pid": new_id(rng),
@@ -66,7 +66,7 @@ def comment(rng: Random, at: str, by: str, size: int = 0) -> Item:
 
 
 def schedule(rng: Random, rows: int, debt: Decimal, rate: Decimal, first: date) -> list[Item]:
-    """The payments of an annuity, a month after another; the debt is repaid in `rows` of them."""
+    """The payments of an annuity, one for each month; the debt is repaid in `rows` of them."""
     payments: list[Item] = [
         {"pid": new_id(rng), "date": (first + timedelta(days=30 * n)).isoformat()}
         for n in range(1, rows + 1)
@@ -89,7 +89,7 @@ _KOPECK = Decimal("0.01")
 
 
 def annuity(debt: Decimal, rate: Decimal, months: int) -> Decimal:
-    """The monthly payment to the kopeck; rate: per cent a year, above 0."""
+    """The monthly payment, exact to the kopeck; rate: percent per year, above 0."""
     monthly = float(rate) / 1200
     return Decimal(round(float(debt) * monthly / (1 - (1 + monthly) ** -months), 2)).quantize(
         _KOPECK

@@ -83,9 +83,9 @@ class MutableSnapshot:
         return sum(map(len, self._parts.values())) + len(self._parts) + 1
 
     def write(self, version: int, at: str, by: str) -> bytes:
-        """The JSON object, with the technical fields that every change moves.
+        """The JSON object, with the technical fields that every change sets.
 
-        `hash` is of the other fields alone: a change of nothing but technical fields keeps it.
+        `hash` covers only the other fields: a change of technical fields alone keeps it.
         """
         body = b",".join(self._parts.values())
         digest = blake2b(body, digest_size=8).hexdigest()

@@ -66,7 +66,7 @@ def create(document: Document, turn: Turn) -> None:
 
 
 def _pledge(document: Document, rng: Random) -> None:
-    """What only a loan against a pledge has; a consumer loan may have a refinanced debt."""
+    """What only a secured loan has; a consumer loan may have a refinanced debt."""
     snapshot = document.snapshot
     if document.role != CONSUMER_LOAN:
         snapshot["encumbrance"] = {"submissionId": None, "status": "NONE", "registeredAt": None}
@@ -76,7 +76,7 @@ def _pledge(document: Document, rng: Random) -> None:
 
 
 def _fill(document: Document, turn: Turn, amount: Decimal, rate: Decimal) -> None:
-    """Lists while there is room for them, a payment schedule in a big one, a remark to end."""
+    """Add lists while there is room, a payment schedule if there is much, then a remark."""
     rng, snapshot = turn.rng, document.snapshot
     room = document.room()
     if room > 140:

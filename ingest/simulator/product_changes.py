@@ -32,12 +32,12 @@ Change = Callable[[Document, Turn], Actor | None]
 
 
 def change(document: Document, turn: Turn) -> Actor | None:
-    """The steps of the workflow that are due, and one or two other changes."""
+    """Make the steps of the workflow that are due, and one or two other changes."""
     if turn.last and document.versions > 3:
         return _close(document, turn)
     draw = turn.rng.random()
     if draw < 0.02:
-        return Actor(actors.CRM)  # nothing but the technical fields
+        return Actor(actors.CRM)  # only the technical fields
     moved = _move(document, turn)
     if moved and draw < 0.3:
         return None
@@ -67,7 +67,7 @@ def _approve(document: Document) -> None:
 
 
 def _close(document: Document, turn: Turn) -> Actor | None:
-    if turn.rng.random() < 0.15:  # some wait for their client for ever
+    if turn.rng.random() < 0.15:  # some wait for their client forever
         return _terms(document, turn)
     code, name = turn.rng.choice(_OUTCOMES)
     document.snapshot.update({"status": code, "stage": name, "closedAt": turn.at})
@@ -185,7 +185,7 @@ def _insurance(document: Document, turn: Turn) -> Actor | None:
 
 
 def _encumbrance(document: Document, turn: Turn) -> Actor | None:
-    """The pledge on its way through the register; only services write it."""
+    """The next state of the pledge in the register; only services write it."""
     snapshot = document.snapshot
     if "encumbrance" not in snapshot:
         return _terms(document, turn)

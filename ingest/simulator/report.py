@@ -9,10 +9,10 @@ from rich.table import Table
 from history.entities import ENTITIES, ROOT
 from history.record import ChangeType
 from ingest.simulator.shape import (
-    ASKED_MEAN,
-    ASKED_PRODUCT_SHARE,
-    ASKED_SIZES,
-    ASKED_VERSIONS,
+    TARGET_MEAN,
+    TARGET_PRODUCT_SHARE,
+    TARGET_SIZES,
+    TARGET_VERSIONS,
 )
 from ingest.simulator.tally import Tally, named
 
@@ -32,7 +32,7 @@ def report(tally: Tally) -> Group:
 def _table(title: str, rows: Iterator[Row]) -> Table:
     table = Table(title=title, title_justify="left", min_width=72)
     table.add_column("")
-    for heading in ("asked", "produced", "off"):
+    for heading in ("target", "produced", "off"):
         table.add_column(heading, justify="right")
     for row in rows:
         table.add_row(*row)
@@ -41,27 +41,27 @@ def _table(title: str, rows: Iterator[Row]) -> Table:
 
 def _sizes(tally: Tally) -> Iterator[Row]:
     produced = tally.size_quantiles()
-    for quantile, asked in ASKED_SIZES.items():
-        yield _row(named(quantile), asked, produced[quantile])
-    yield _row("mean", ASKED_MEAN, round(tally.mean) if tally.messages else None)
+    for quantile, target in TARGET_SIZES.items():
+        yield _row(named(quantile), target, produced[quantile])
+    yield _row("mean", TARGET_MEAN, round(tally.mean) if tally.messages else None)
 
 
 def _versions(tally: Tally) -> Iterator[Row]:
     produced = tally.version_quantiles()
-    for quantile, asked in ASKED_VERSIONS.items():
-        yield _row(named(quantile), asked, produced[quantile])
+    for quantile, target in TARGET_VERSIONS.items():
+        yield _row(named(quantile), target, produced[quantile])
 
 
-def _row(name: str, asked: int, produced: int | None) -> Row:
+def _row(name: str, target: int, produced: int | None) -> Row:
     if produced is None:
-        return name, f"{asked:,}", "-", "-"
-    return name, f"{asked:,}", f"{produced:,}", f"{(produced - asked) / asked:+.1%}"
+        return name, f"{target:,}", "-", "-"
+    return name, f"{target:,}", f"{produced:,}", f"{(produced - target) / target:+.1%}"
 
 
 def _shares(tally: Tally) -> Iterator[Row]:
     for entity in ENTITIES:
-        asked = f"{ASKED_PRODUCT_SHARE:.0%}" if entity is ROOT else ""
-        yield entity.name, asked, f"{tally.share(entity.name):.1%}", ""
+        target = f"{TARGET_PRODUCT_SHARE:.0%}" if entity is ROOT else ""
+        yield entity.name, target, f"{tally.share(entity.name):.1%}", ""
     for change in ChangeType:
         share = tally.types[change] / tally.messages if tally.messages else 0.0
         yield change.name, "", f"{share:.1%}", ""

@@ -1,4 +1,4 @@
-"""How long, how fast and over which days a simulation runs, worked out from what was asked."""
+"""How long, how fast and over which days a simulation runs, computed from the options."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ _PAST_LIFE = timedelta(days=3)
 
 
 class PlanError(ValueError):
-    """What was asked does not fit together. The message says what is missing."""
+    """The options contradict each other. The message says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What `stream` is called with, when to stop, and the pace of sending (0: none)."""
+    """The arguments of `stream`, when to stop, and messages per second (0: no limit)."""
 
     seed: int
     start: datetime
@@ -42,7 +42,7 @@ class RunPlan:
 
 
 def plan(asked: Asked, now: datetime) -> RunPlan:
-    """Raises PlanError where days are asked without anything that bounds the messages."""
+    """Raises PlanError if days are given without a limit of messages."""
     rps = asked.rps
     if rps is None:
         rps = 0.0 if asked.days else LIVE_RPS
@@ -57,7 +57,7 @@ def plan(asked: Asked, now: datetime) -> RunPlan:
         life = min(_PAST_LIFE, span / 4)
     else:
         start, step = now, timedelta(seconds=1 / rps) if rps else _UNPACED_STEP
-        # A cut run leaves lives open, the long ones first: the shorter the lives, the fewer.
+        # A run that is cut leaves applications incomplete; short lives leave fewer.
         part = 6 if asked.applications is not None else 20
         life = _LIVE_LIFE if total is None else min(_LIVE_LIFE, step * total / part)
     return RunPlan(
@@ -72,7 +72,7 @@ def plan(asked: Asked, now: datetime) -> RunPlan:
 
 
 def _total(asked: Asked, rps: float) -> int | None:
-    """How many messages there will be, where that is bounded."""
+    """How many messages there will be; None if there is no limit."""
     bounds = []
     if asked.messages is not None:
         bounds.append(asked.messages)

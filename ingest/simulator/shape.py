@@ -1,12 +1,12 @@
-"""The distribution the load is asked to have, and the numbers it is drawn from."""
+"""The target distribution of the load, and the numbers from which it is drawn."""
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Final, Generic, TypeVar
 
-# What is asked: bytes of a message value at a quantile (0 is the least, 1 the most).
-ASKED_SIZES: Final[Mapping[float, int]] = {
+# The target: bytes of a message value at a quantile (0 is the smallest, 1 the largest).
+TARGET_SIZES: Final[Mapping[float, int]] = {
     0.0: 260,
     0.25: 1_356,
     0.5: 1_647,
@@ -16,19 +16,19 @@ ASKED_SIZES: Final[Mapping[float, int]] = {
     0.99: 6_501,
     1.0: 36_864,
 }
-ASKED_MEAN: Final = 1_785
-ASKED_VERSIONS: Final[Mapping[float, int]] = {0.5: 4, 0.95: 12, 0.99: 22}
-ASKED_PRODUCT_SHARE: Final = 0.80
+TARGET_MEAN: Final = 1_785
+TARGET_VERSIONS: Final[Mapping[float, int]] = {0.5: 4, 0.95: 12, 0.99: 22}
+TARGET_PRODUCT_SHARE: Final = 0.80
 
-LEAST_BYTES: Final = ASKED_SIZES[0.0]
-MOST_BYTES: Final = ASKED_SIZES[1.0]
+LEAST_BYTES: Final = TARGET_SIZES[0.0]
+MOST_BYTES: Final = TARGET_SIZES[1.0]
 
 # Children are the small documents: they share the lowest fifth of the sizes, as they share a
 # fifth of the messages; product instances take the rest.
 CHILD_SIZES_BELOW: Final = 0.20
 
-# Bytes of a whole message by quantile; the points between the asked ones bend each stretch
-# towards its small end, which is what brings the mean down to the asked one.
+# Bytes of a whole message by quantile. The points between the target quantiles make small messages
+# more frequent, which brings the mean down to the target.
 _SIZE_POINTS: Final[Sequence[tuple[float, int]]] = (
     (0.0, 300),
     (0.01, 340),
@@ -51,8 +51,8 @@ _SIZE_POINTS: Final[Sequence[tuple[float, int]]] = (
     (1.0, 35_500),
 )
 
-# Weights of the number of versions of a document. Apart for product instances and children, so that
-# the former are 80% of the messages while both together have the asked quantiles.
+# Weights of the number of versions of a document. Separate for product instances and children, so
+# that product instances are 80% of the messages and both together have the target quantiles.
 PRODUCT_VERSIONS: Final[Mapping[int, float]] = {
     1: 1.0, 2: 1.5, 3: 2.0, 4: 3.0, 5: 8.0, 6: 11.0, 7: 12.0, 8: 12.0, 9: 11.0, 10: 9.5,
     11: 8.5, 12: 12.5, 13: 1.5, 14: 1.3, 15: 1.1, 16: 0.9, 17: 0.8, 18: 0.7, 19: 0.6, 20: 0.5,
@@ -101,10 +101,10 @@ class Weighted(Generic[T]):
 
 
 class Spread:
-    """Numbers in 0..1 that fill the range evenly however few are taken.
+    """Numbers in 0..1 that fill the range evenly, even if only a few are taken.
 
-    An additive recurrence: with plain random draws a short run would miss the asked quantiles
-    by chance; with this the error falls as 1/n instead of 1/sqrt(n). Two spreads with different
+    An additive recurrence: with plain random draws a short run would miss the target quantiles
+    by chance; here the error falls as 1/n instead of 1/sqrt(n). Two spreads with different
     steps of `STEPS` fill the square evenly too.
     """
 

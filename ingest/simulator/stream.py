@@ -31,7 +31,7 @@ _TWINS = 0.015  # the chance that a version has the moment of the version before
 
 @dataclass(slots=True)
 class Application:
-    """One application: its documents, and whose turn it is, message by message."""
+    """One application: its documents, and for each message the document that changes."""
 
     rng: Random
     turns: list[Document]
@@ -53,7 +53,7 @@ class Application:
 
 
 class Author:
-    """Draws applications one after another, so that their shapes together fill the shape asked."""
+    """Draws applications one after another, so that together they have the target distribution."""
 
     def __init__(self, seed: int) -> None:
         rng = Random(f"annals {seed}")
@@ -118,7 +118,7 @@ def stream(
     """Messages of `applications` applications (None: without end), in the order they happen.
 
     The same seed and start give the same bytes. Message k happens at start + k * step, to the
-    grain of its clock, but for twins: two versions of one document that share their moment.
+    resolution of its clock, except twins: two versions of one document that share their moment.
     side_by_side: how many applications live at a time; an application with m messages lasts
     about m * side_by_side steps. The versions of a document come in order, from 0 by one.
     A naive start is an error.

@@ -1,4 +1,4 @@
-"""What a stream really had: sizes, versions, shares. Memory does not grow with its length."""
+"""Counts what a stream contains: sizes, versions, shares. Memory does not grow with its length."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from history.entities import ROOT
 from history.record import ChangeType
 from ingest.simulator.document import Message
 from ingest.simulator.mutable_snapshot import moment
-from ingest.simulator.shape import ASKED_SIZES, ASKED_VERSIONS
+from ingest.simulator.shape import TARGET_SIZES, TARGET_VERSIONS
 
 _CANDIDATES: Final = 2_000
 
@@ -50,10 +50,10 @@ class Tally:
         self._look(message)
 
     def _look(self, message: Message) -> None:
-        """Remember how much there is to see in the first applications."""
+        """Count how much a timeline of each of the first applications shows."""
         own = message.product_instance_id
         if own in self._interest:
-            # A child is worth four versions; beyond sixteen a page tells no more.
+            # A child counts as four versions. After sixteen versions a page shows nothing new.
             worth = 4 if message.version == 0 else int(message.version < 16)
             self._interest[own] += worth
         elif len(self._interest) < _CANDIDATES:
@@ -61,7 +61,7 @@ class Tally:
 
     @property
     def showcase(self) -> str | None:
-        """The application worth looking at: many kinds of documents with many versions."""
+        """The best application for a demo: many kinds of documents with many versions."""
         best = self._interest.most_common(1)
         return best[0][0] if best else None
 
@@ -70,11 +70,11 @@ class Tally:
         return self.bytes / self.messages if self.messages else 0.0
 
     def size_quantiles(self) -> Mapping[float, int | None]:
-        return {quantile: at(self.sizes, quantile) for quantile in ASKED_SIZES}
+        return {quantile: at(self.sizes, quantile) for quantile in TARGET_SIZES}
 
     def version_quantiles(self) -> Mapping[float, int | None]:
-        """Of the complete documents: an open one would count too few."""
-        return {quantile: at(self.versions, quantile) for quantile in ASKED_VERSIONS}
+        """Of the complete documents: an incomplete one has too few versions."""
+        return {quantile: at(self.versions, quantile) for quantile in TARGET_VERSIONS}
 
     def share(self, entity: str) -> float:
         return self.entities[entity] / self.messages if self.messages else 0.0
@@ -99,7 +99,8 @@ class Tally:
 
 
 def at(counts: Counter[int], quantile: float) -> int | None:
-    """The least value that at least this share of the counted does not exceed; None of none."""
+    """The smallest value that at least this share of the counted values does not exceed; None if
+    nothing was counted."""
     left = quantile * counts.total()
     for value in sorted(counts):
         left -= counts[value]

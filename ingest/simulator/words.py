@@ -101,7 +101,7 @@ def full_name(rng: Random) -> tuple[str, str, str]:
 
 
 def remark(rng: Random, size: int) -> str:
-    """What a clerk would write, in `size` bytes of UTF-8 or at most a word less."""
+    """A remark as a clerk writes it: `size` bytes of UTF-8, or less by one word at most."""
     said: list[str] = []
     left = size
     while left > 0:

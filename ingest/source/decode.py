@@ -63,7 +63,7 @@ class Rejected(Exception):
 
 
 class Expired(Exception):
-    """The version is older than the window. It is stored all the same if its day still exists."""
+    """The version is older than the window. It is still stored if its day exists."""
 
     def __init__(self, record: Record) -> None:
         super().__init__("older than the window")

@@ -29,7 +29,7 @@ def headers(raw: ck.Message) -> Headers:
 
 
 def _salvage(raw: ck.Message, error: BaseException) -> Headers:
-    """What the client has built in spite of its failure.
+    """What the client has built although it failed.
 
     confluent_kafka leaves each name that is not UTF-8 out of its pair, and only then fails, with
     the bytes of the first such name. The message keeps the pairs; the second call returns them.

@@ -1,4 +1,4 @@
-"""One day's partition: made and dropped by several at once, in any time zone, in nobody's way."""
+"""One day's partition: made and dropped by several at once, in any time zone, blocking nobody."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_one_partition_that_was_lost_fences_the_whole_batch(ingested: Ingested) 
 
 
 def test_a_claim_waits_for_the_write_that_is_under_way(ingested: Ingested) -> None:
-    """Whoever takes a partition over starts after what the one before has just written."""
+    """A consumer that takes a partition over starts after what the one before has just written."""
     batch = ingested.batch(value(id="a"))
     taken: list[int] = []
 
@@ -302,7 +302,7 @@ def probe(ahead: str, claim: Claim) -> int | None:
         ("x" * 100, None),
         ("." * 5, 10),
         ("." * 15 + "x" * 500, 10),  # bad ones may come again: the limits hold for them
-        ("x" * 100 + "." * 20, 130),  # fixed: what lies between is let into the quarantine
+        ("x" * 100 + "." * 20, 130),  # fixed: what is between them goes to quarantine
     ],
 )
 def test_a_halted_partition_goes_on_once_the_cause_is_gone(

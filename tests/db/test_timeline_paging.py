@@ -1,4 +1,4 @@
-"""Paging, held for made-up histories: nothing is lost, nothing comes twice, whatever arrives."""
+"""Paging over generated histories: nothing is lost, nothing repeated while versions arrive."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def rolled_back() -> Iterator[None]:
-    """Whatever is written inside is gone afterwards."""
+    """What is written inside is gone afterwards."""
     with transaction.atomic():
         yield
         transaction.set_rollback(True)

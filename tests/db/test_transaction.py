@@ -349,7 +349,7 @@ def test_kinds_of_all_sorts_in_one_batch(ingested: Ingested) -> None:
 
 def test_two_writers_with_the_same_rows_at_once(ingested: Ingested) -> None:
     """Live topic and migration twin, each read by a process of its own, bring the same versions:
-    each is stored once, in whatever order the two come to it."""
+    each is stored once, in any order of the two."""
     bodies = [value(id=f"{number:04}") for number in range(600)]
     shuffled = random.Random(5).sample(bodies, len(bodies))
     claims = ingested.claims

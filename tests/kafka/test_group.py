@@ -107,7 +107,7 @@ class Members:
 
 
 def leave_together(pair: tuple[Member, Member]) -> None:
-    """The leader leaves amid the rebalance that the other's leaving began."""
+    """The leader leaves during the rebalance that the leaving of the other started."""
     for member in reversed(pair):
         member.send(signal.SIGTERM)
         member.process.wait(20)

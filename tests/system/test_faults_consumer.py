@@ -41,7 +41,7 @@ def test_killed_at_25_moments_of_a_load(
 
 
 def test_stopped_at_moments_of_a_load(consumers: Consumers, database: Database, feed: Feed) -> None:
-    """Batches are small, so that messages in hand wait for room: none may be passed over."""
+    """Batches are small, so that read messages wait for room: none may be skipped."""
     feed.send(6_000)
     wrote = 0
     for _ in range(STOPS):

@@ -104,7 +104,7 @@ def test_kinds_come_in_the_order_of_declaration() -> None:
 def test_what_was_read_is_what_lies_between_start_and_next(
     steps: list[tuple[int, bool, int]],
 ) -> None:
-    """Whatever comes in whatever order of partitions: next - start = read + gaps, and each message
+    """For any messages in any order of partitions: next - start = read + gaps, and each message
     is a row, a reject or counted as expired."""
     batch = Batch(ROOMY)
     offsets = dict.fromkeys(range(3), 0)

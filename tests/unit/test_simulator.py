@@ -1,4 +1,4 @@
-"""The simulated stream: the contract's messages, the asked sizes and lives, and real changes."""
+"""The simulated stream: the contract's messages, the target sizes and lives, and real changes."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH, ChangeTyp
 from ingest.simulator.actors import NEWCOMERS, PEOPLE
 from ingest.simulator.document import Message
 from ingest.simulator.shape import (
-    ASKED_MEAN,
-    ASKED_PRODUCT_SHARE,
-    ASKED_SIZES,
-    ASKED_VERSIONS,
     LEAST_BYTES,
     MOST_BYTES,
+    TARGET_MEAN,
+    TARGET_PRODUCT_SHARE,
+    TARGET_SIZES,
+    TARGET_VERSIONS,
 )
 from ingest.simulator.stream import MEAN_MESSAGES, count_messages, stream
 from ingest.simulator.tally import Tally
@@ -65,32 +65,32 @@ def documents(messages: Sequence[Message]) -> dict[bytes, list[Message]]:
     return found
 
 
-def test_sizes_are_those_asked(tally: Tally) -> None:
+def test_sizes_are_the_target(tally: Tally) -> None:
     produced = tally.size_quantiles()
     for quantile, tolerance in {0.25: 0.03, 0.5: 0.03, 0.75: 0.03, 0.9: 0.04, 0.95: 0.05}.items():
-        assert produced[quantile] == pytest.approx(ASKED_SIZES[quantile], rel=tolerance), quantile
-    assert produced[0.99] == pytest.approx(ASKED_SIZES[0.99], rel=0.1)
-    assert tally.mean == pytest.approx(ASKED_MEAN, rel=0.03)
+        assert produced[quantile] == pytest.approx(TARGET_SIZES[quantile], rel=tolerance), quantile
+    assert produced[0.99] == pytest.approx(TARGET_SIZES[0.99], rel=0.1)
+    assert tally.mean == pytest.approx(TARGET_MEAN, rel=0.03)
     assert LEAST_BYTES <= min(tally.sizes) < 1.1 * LEAST_BYTES
     assert 0.7 * MOST_BYTES < max(tally.sizes) <= MOST_BYTES
 
 
-def test_versions_of_a_document_are_those_asked(tally: Tally) -> None:
+def test_versions_of_a_document_are_the_target(tally: Tally) -> None:
     assert tally.complete == tally.documents
-    assert tally.version_quantiles() == dict(ASKED_VERSIONS)
+    assert tally.version_quantiles() == dict(TARGET_VERSIONS)
 
 
-def test_a_short_run_has_the_asked_distribution_too() -> None:
+def test_a_short_run_has_the_target_distribution_too() -> None:
     tally = Tally()
     for message in stream(3, START, applications=400):
         tally.add(message)
-    assert tally.size_quantiles()[0.5] == pytest.approx(ASKED_SIZES[0.5], rel=0.05)
-    assert tally.mean == pytest.approx(ASKED_MEAN, rel=0.08)
-    assert tally.version_quantiles()[0.5] == ASKED_VERSIONS[0.5]
+    assert tally.size_quantiles()[0.5] == pytest.approx(TARGET_SIZES[0.5], rel=0.05)
+    assert tally.mean == pytest.approx(TARGET_MEAN, rel=0.08)
+    assert tally.version_quantiles()[0.5] == TARGET_VERSIONS[0.5]
 
 
 def test_shares(tally: Tally) -> None:
-    assert tally.share(ROOT.name) == pytest.approx(ASKED_PRODUCT_SHARE, abs=0.015)
+    assert tally.share(ROOT.name) == pytest.approx(TARGET_PRODUCT_SHARE, abs=0.015)
     assert set(tally.entities) == set(SIMULATED)
     assert min(tally.entities.values()) > 200
     assert tally.types[ChangeType.DELETE] > 100

@@ -77,7 +77,7 @@ def test_days_without_a_bound_are_refused() -> None:
         plan(Asked(1, days=3.0, seconds=10.0), NOW)
 
 
-def test_the_report_shows_asked_and_produced() -> None:
+def test_the_report_shows_target_and_produced() -> None:
     tally = Tally()
     for message in stream(1, NOW, applications=50):
         tally.add(message)

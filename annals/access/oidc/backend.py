@@ -1,8 +1,8 @@
-"""mozilla-django-oidc's backend for several providers, with our own checks at its seams.
+"""mozilla-django-oidc's backend for several providers, with our own checks.
 
-Its flow and its PKCE are used. Replaced are: the look-up of settings (one provider each), the
-calls to the provider (bounded), the check of the ID token (issuer, audience, azp, times, nonce) and
-the search for the user (issuer and subject in place of the e-mail).
+We use its flow and its PKCE. We replace the look-up of settings (one provider each), the calls to
+the provider (bounded), the check of the ID token (issuer, audience, azp, times, nonce) and the
+search for the user (issuer and subject in place of the e-mail).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def setting(name: str, *default: object) -> Any:
 
 
 class ProviderBackend(OIDCAuthenticationBackend):  # type: ignore[misc] # untyped library
-    """Logs in whoever comes back from the provider that `request.annals_provider` names."""
+    """Logs in the person who comes back from the provider `request.annals_provider`."""
 
     _callback = ""
 
@@ -42,7 +42,7 @@ class ProviderBackend(OIDCAuthenticationBackend):  # type: ignore[misc] # untype
         return self._callback if name.endswith("_CALLBACK_URL") else setting(name, *default)
 
     def authenticate(self, request: HttpRequest | None, **kwargs: Any) -> User | None:
-        """Raises tokens.TokenError, ProviderDownError and people.NoRoleError: the callback shows
+        """Raises tokens.TokenError, ProviderDownError and claims.NoRoleError: the callback shows
         a page for each."""
         name = getattr(request, "annals_provider", None)
         if name is None or "nonce" not in kwargs:

@@ -1,7 +1,7 @@
-"""A person's claims into a login of Annals: its name, its roles, its line in the people table.
+"""Makes a login of Annals from a person's claims: name, roles, and a row of the people table.
 
-What a provider says holds: a role that is gone from the claims is gone here at the next login, and
-so is every permission that somebody gave to the login manually.
+The provider decides: a role that is gone from the claims is gone here at the next login, and so is
+every permission that somebody gave to the login manually.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def roles_of(provider: Provider, claims: Mapping[str, Any]) -> frozenset[str]:
 
 
 def claim(claims: Mapping[str, Any], path: str) -> Any:
-    """The claim at a dotted path, or of this very name; None where there is none."""
+    """The claim of exactly this name, or else at this dotted path; None if there is none."""
     if path in claims:
         return claims[path]
     found: Any = claims

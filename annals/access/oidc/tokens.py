@@ -1,4 +1,4 @@
-"""Whether a JWT is what it says: signature, issuer, audience, times, and what it is for.
+"""Checks a JWT: signature, issuer, audience, times, and its purpose.
 
 TokenError   it is refused, and why
 ScopeError   a good token that lacks the scope
