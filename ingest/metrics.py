@@ -27,6 +27,13 @@ LAG = Gauge(
 HALTED = Gauge("annals_halted", "1: reading stopped, too much is bad.", ["topic", "partition"])
 PAUSED = Gauge("annals_paused", "1: reading is paused until the database has caught up.")
 PARTITIONS = Gauge("annals_partitions_held", "Topic partitions that this consumer reads.")
+# Progress, not life: an endpoint answers also while the loop or a write hangs.
+TURN = Gauge(
+    "annals_consumer_turn_timestamp_seconds", "Unix time of the latest turn of the consumer's loop."
+)
+IN_FLIGHT_SECONDS = Gauge(
+    "annals_batch_in_flight_seconds", "Age of the batch that is being written; 0: none is."
+)
 DATABASE_UP = Gauge("annals_database_up", "0 while a write is repeated after an error, else 1.")
 DATABASE_UP.set(1)
 RETRIES = Counter("annals_write_retries_total", "Tries that the database did not serve.")

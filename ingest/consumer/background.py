@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from queue import SimpleQueue
-from threading import Thread
 
 import psycopg
 
 from history.window import Window
 from ingest import metrics
+from ingest.consumer.beats import Beats
 from ingest.consumer.breaker import Tolerance
 from ingest.consumer.positions import ClaimedPartition, Positions
+from ingest.consumer.worker import Worker
 from ingest.source.decode import Decode, Expired, Rejected, decode
 from ingest.source.kafka import Source, Unreachable
 from ingest.source.message import KafkaPartition, Message
@@ -103,14 +103,15 @@ class Background:
     def __init__(
         self,
         probe: Probe,
+        beats: Beats,
         record: Callable[[Callable[[Connection], object]], object],
     ) -> None:
         self._probe = probe
+        self._beats = beats
         self._record = record
         self._probes: dict[KafkaPartition, Future[int | None]] = {}
-        self._waiting: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        # A daemon thread: a probe may wait for brokers that are away, and the end must not.
-        Thread(target=self._run_probes, name="probe", daemon=True).start()
+        # A probe may wait for brokers that are away, and the end must not.
+        self._prober = Worker("probe")
         self._due = 0.0
 
     def turn(self, source: Source, positions: Positions, window: Window) -> str | None:
@@ -126,7 +127,7 @@ class Background:
         metrics.halted(positions.halted())
         recreated = self._topic_recreated(source, positions)
         ends = {claimed[partition].claim: high for partition, high in highs.items()}
-        self._record(partial(ledger.heartbeat, ends=ends, seen_at=source.reached_at))
+        self._beats.give(ends, source.reached_at)
         if self._probe_halted(positions, window):
             return "a halted partition is read again"
         if recreated:
@@ -137,9 +138,10 @@ class Background:
         """Record that reading of a partition has stopped."""
         self._record(partial(ledger.halt, claims=[claimed.claim], why=why))
 
-    def _run_probes(self) -> None:
-        while True:
-            self._waiting.get()()
+    def close(self, seconds: float) -> None:
+        """End. Waits at most this long for a database that does not answer, for a probe never."""
+        self._prober.close(0)
+        self._beats.close(seconds)
 
     def _probe_halted(self, positions: Positions, window: Window) -> bool:
         """Start probes, and take the results of those that are done. True: a partition resumes."""
@@ -157,22 +159,10 @@ class Background:
                     self._record(partial(ledger.resume, held=claimed.claim, until=until))
                     resumed = True
             elif future is None:
-                self._probes[partition] = self._submit(
+                self._probes[partition] = self._prober.submit(
                     partial(self._probe, partition, claimed.claim, claimed.expected, window)
                 )
         return resumed
-
-    def _submit(self, probe: Callable[[], int | None]) -> Future[int | None]:
-        future: Future[int | None] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(probe())
-            except BaseException as error:
-                future.set_exception(error)
-
-        self._waiting.put(run)
-        return future
 
     @staticmethod
     def _topic_recreated(source: Source, positions: Positions) -> bool:

@@ -10,23 +10,25 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from threading import Event
 from typing import TypeVar
 
 from history.window import Window
 from ingest import metrics
 from ingest.consumer.background import Background, Probe
+from ingest.consumer.beats import Beats
 from ingest.consumer.breaker import Tolerance
 from ingest.consumer.positions import ClaimedPartition
 from ingest.consumer.state_machine import StateMachine, Verdict
 from ingest.consumer.totals import Meter, Totals
+from ingest.consumer.worker import Worker
 from ingest.source.decode import Decode, decode
 from ingest.source.kafka import Source, Unreachable
 from ingest.source.message import KafkaPartition, Message, TopicPartition
 from ingest.store.batch import Limits
-from ingest.store.claim import Claim
 from ingest.store.ledger import Connection, Fenced
 from ingest.store.retrying import Abandoned, RetryingWriter
 from ingest.store.transaction import Written
@@ -45,6 +47,8 @@ PAUSE_AFTER_SECONDS = 0.5
 # When partitions are revoked, or at the end, a batch gets this long to be written.
 HAND_OVER_SECONDS = 2.0
 CLAIM_AFTER_UNREACHABLE_SECONDS = 1.0
+# At the end, other work in the database gets this long.
+END_SECONDS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +74,14 @@ class Consumer:
         ],
         writer: RetryingWriter,
         probe: Probe,
+        beats: Beats,
     ) -> None:
         self._policy = policy
         self._writer = writer
-        self._database = ThreadPoolExecutor(1, "database")
+        self._database = Worker("database")
         self._written: Future[Written] | None = None
-        self._background = Background(probe, self._record)
+        self._launched_at = 0.0
+        self._background = Background(probe, beats, self._record)
         self._machine = StateMachine(policy.limits, policy.tolerance, policy.decode)
         self._positions = self._machine.positions
         self._window = policy.window()
@@ -90,6 +96,7 @@ class Consumer:
 
     def run(self) -> Totals:
         """Consume until stopped. During outages of broker or database it waits."""
+        metrics.IN_FLIGHT_SECONDS.set_function(self._in_flight_seconds)
         try:
             while not self._stop.is_set() and not self._idle_long_enough():
                 self._turn()
@@ -100,20 +107,15 @@ class Consumer:
         finally:
             self._writer.abandon()
             self._source.close()
-            if self._written is not None and not self._written.done():
-                self._writer.cut()
-            self._database.shutdown(wait=True)
-            self._writer.close()
+            self._background.close(END_SECONDS)
+            self._end_database()
         return self._meter.totals
 
     def _turn(self) -> None:
         """One turn: finish the batch in flight if it is written, launch the next, read messages."""
         self._land()
         self._window = self._policy.window()
-        # Also while batch follows batch: one topic's backlog must not keep another halted.
-        why = self._background.turn(self._source, self._positions, self._window)
-        if why is not None:
-            self._claim_again(why)
+        self._upkeep()
         if self._machine.launch_due:
             self._launch()
         if self._machine.claim_due(time.monotonic()):
@@ -125,6 +127,14 @@ class Consumer:
             self._meter.begin()
         if self._take_all(messages):
             self._skip_to_ends()
+
+    def _upkeep(self) -> None:
+        """What is due in every turn, also while batch follows batch: one topic's backlog must not
+        keep another halted."""
+        metrics.TURN.set_to_current_time()
+        why = self._background.turn(self._source, self._positions, self._window)
+        if why is not None:
+            self._claim_again(why)
 
     def _take_all(self, messages: list[Message]) -> bool:
         """Take these messages. False: the rest is left; the claim that follows reads them again."""
@@ -198,7 +208,10 @@ class Consumer:
         flight = self._machine.launch(time.monotonic())
         high = {source: self._source.high_watermark(source.kafka) for source in flight.claims}
         self._writer.proceed()
-        self._written = self._database.submit(self._writer.write, flight.batch, flight.claims, high)
+        self._launched_at = time.monotonic()
+        self._written = self._database.submit(
+            partial(self._writer.write, flight.batch, flight.claims, high)
+        )
 
     def _land(self) -> None:
         """Finish the batch in flight if it is written; the next one is launched first."""
@@ -243,6 +256,7 @@ class Consumer:
         self._source.pause(self._machine.pause())
         metrics.PAUSED.set(1)
         while self._machine.paused and not _done(written, 0) and not self._stop.is_set():
+            self._upkeep()
             for message in self._source.poll(1, POLL_WHILE_IDLE_SECONDS):
                 # Paused partitions deliver nothing. If one does, the ledger knows where to go on.
                 self._act(self._machine.take(message, self._window), message)
@@ -259,8 +273,9 @@ class Consumer:
             self._machine.release(time.monotonic() + CLAIM_AFTER_UNREACHABLE_SECONDS)
             return
         self._writer.proceed()
-        claims: Future[list[Claim]] = self._database.submit(self._writer.claim, wanted)
+        claims = self._database.submit(partial(self._writer.claim, wanted))
         while not _done(claims, POLL_WHILE_WRITING_SECONDS):
+            metrics.TURN.set_to_current_time()
             self._source.poll(1, POLL_WHILE_WRITING_SECONDS)  # reads nothing: runs the callbacks
             if self._positions.generation != generation or self._stop.is_set():
                 self._writer.abandon()
@@ -323,7 +338,20 @@ class Consumer:
         self._source.start({})
 
     def _record(self, job: Callable[[Connection], object]) -> None:
-        self._database.submit(self._writer.note, job)
+        self._database.submit(partial(self._writer.note, job))
+
+    def _in_flight_seconds(self) -> float:
+        """Called by the thread of the metrics."""
+        written = self._written
+        return 0.0 if written is None or written.done() else time.monotonic() - self._launched_at
+
+    def _end_database(self) -> None:
+        """End the database's thread. Work that does not end in time is cut off."""
+        pending = self._written is not None and not self._written.done()
+        if pending or not self._database.close(END_SECONDS):
+            self._writer.cut()
+        if self._database.close(END_SECONDS):
+            self._writer.close()
 
     def _idle_long_enough(self) -> bool:
         limit, since = self._policy.until_idle, self._machine.idle_since()

@@ -163,6 +163,23 @@ def advance(connection: Connection, moves: Sequence[Advance]) -> None:
             )
 
 
+_HEARTBEAT = """
+WITH mine AS (
+    SELECT l.topic, l.topic_id, l.partition, v.high
+    FROM unnest(%s::text[], %s::text[], %s::int[], %s::bigint[], %s::bigint[])
+        AS v(topic, topic_id, partition, epoch, high)
+    JOIN ingest_ledger l USING (topic, topic_id, partition, epoch)
+    FOR UPDATE OF l SKIP LOCKED
+)
+UPDATE ingest_ledger l SET
+    checked_at = now(), high_watermark = greatest(l.high_watermark, mine.high),
+    end_known_at = CASE WHEN mine.high IS NULL THEN l.end_known_at
+        ELSE greatest(l.end_known_at, now() - make_interval(secs => %s::float8)) END
+FROM mine
+WHERE l.topic = mine.topic AND l.topic_id = mine.topic_id AND l.partition = mine.partition
+"""
+
+
 def stands_at(connection: Connection, ends: Mapping[Claim, int]) -> bool:
     """Whether the ledger is at these offsets under the same claims: then a commit whose answer was
     lost has succeeded."""
@@ -184,21 +201,15 @@ def heartbeat(
     so that the lag of an idle partition is known and known to be fresh.
 
     seen_at: the time.monotonic() at which the brokers answered for certain; None: they do not.
+    A row that a write has locked is passed over, so a beat waits for no write and no write for it:
+    one statement holds no lock for a client that freezes.
     """
+    if not ends:
+        return
     age = None if seen_at is None else max(0.0, time.monotonic() - seen_at)
-    with connection.cursor() as cursor:
-        cursor.executemany(
-            "UPDATE ingest_ledger SET checked_at = now(),"
-            " high_watermark = greatest(high_watermark, %(end)s::bigint),"
-            " end_known_at = CASE WHEN %(end)s::bigint IS NULL THEN end_known_at ELSE"
-            " greatest(end_known_at, now() - make_interval(secs => %(age)s::float8)) END"
-            " WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)s"
-            " AND epoch = %(epoch)s",
-            [
-                dict(zip(_PLACE, _place(claim), strict=True), end=end, age=age)
-                for claim, end in ends.items()
-            ],
-        )
+    rows = [(*_place(claim), end) for claim, end in ends.items()]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    connection.execute(_HEARTBEAT, [*columns, age])
 
 
 def halt(connection: Connection, claims: Iterable[Claim], why: str) -> None:
@@ -229,9 +240,6 @@ def resume_until(connection: Connection, held: Claim) -> int:
         _place(held),
     ).fetchone()
     return int(row[0]) if row else 0  # type: ignore[call-overload]
-
-
-_PLACE = ("topic", "topic_id", "partition", "epoch")
 
 
 def _place(held: Claim) -> tuple[str, str, int, int]:

@@ -7,9 +7,6 @@ rows are found by halving. If the batch fails there too, rows are isolated with 
 
 from __future__ import annotations
 
-import contextlib
-import os
-import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +25,7 @@ from ingest.store.current_window import current
 from ingest.store.fast_path import copy_rows
 from ingest.store.ledger import Advance, Connection
 from ingest.store.search_index import index
+from ingest.store.session import Session
 from ingest.store.slow_path import store_deduplicated, store_isolated
 from ingest.store.sqlstate import Cause, cause, missing_partition
 
@@ -66,34 +64,22 @@ class Writer:
         self, connect: Callable[[], Connection], window: Callable[[], Window] = current
     ) -> None:
         """window: gives the days of which a missing one is created."""
-        self._connect = connect
+        self._session = Session(connect)
         self._window = window
-        self._open: Connection | None = None
         self._slow_batches_left: Counter[str] = Counter()
 
     @property
     def connection(self) -> Connection:
         """The open connection; opens one if there is none."""
-        if self._open is None:
-            self._open = self._connect()
-        return self._open
+        return self._session.connection
 
     def cut(self) -> None:
-        """Break the connection while another thread waits on it. The server rolls back what was not
-        committed."""
-        connection = self._open
-        if connection is not None and not connection.closed:
-            with (
-                contextlib.suppress(OSError, psycopg.Error),
-                socket.socket(fileno=os.dup(connection.fileno())) as wire,
-            ):
-                wire.shutdown(socket.SHUT_RDWR)
+        """Break the connection while another thread waits on it."""
+        self._session.cut()
 
     def close(self) -> None:
         """Close the connection; the next use opens another."""
-        if self._open is not None:
-            self._open.close()
-            self._open = None
+        self._session.close()
 
     def write(
         self,

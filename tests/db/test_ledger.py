@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from io import StringIO
@@ -252,6 +253,30 @@ def test_lag_is_what_the_broker_has_beyond_the_next_offset(ingested: Ingested) -
         ledger.heartbeat(plain, {ingested.claims[TWIN_SOURCE]: 7}, None)
     lags = {entry.topic: entry.lag for entry in figures.entries()}
     assert lags == {SOURCE.topic: 50, TWIN_SOURCE.topic: 7, CHILD_SOURCE.topic: None}
+
+
+def test_a_heartbeat_waits_for_no_write(ingested: Ingested) -> None:
+    """The row that a write has locked is left to it; the others get their beat."""
+    claims = ingested.claims
+    with connect() as writing, writing.transaction(force_rollback=True):
+        writing.execute("UPDATE ingest_ledger SET read = read WHERE topic = %s", [SOURCE.topic])
+        with connect() as plain:
+            plain.execute("SET lock_timeout = '100ms'")
+            ends = {claims[SOURCE]: 5, claims[TWIN_SOURCE]: None, claims[CHILD_SOURCE]: 7}
+            ledger.heartbeat(plain, ends, time.monotonic())
+    rows = query("SELECT topic, high_watermark, end_known_at IS NOT NULL AS known,"
+                 " checked_at > updated_at AS beaten FROM ingest_ledger")  # fmt: skip
+    assert {row["topic"]: [*row.values()][1:] for row in rows} == {
+        SOURCE.topic: [None, False, False],
+        TWIN_SOURCE.topic: [None, False, True],
+        CHILD_SOURCE.topic: [7, True, True],
+    }
+
+
+def test_a_heartbeat_of_no_partition_is_none(ingested: Ingested) -> None:
+    with connect() as plain:
+        ledger.heartbeat(plain, {}, None)
+    assert query("SELECT 1 FROM ingest_ledger WHERE checked_at > updated_at") == []
 
 
 def test_a_fenced_consumer_notes_nothing(ingested: Ingested) -> None:

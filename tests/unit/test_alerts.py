@@ -16,6 +16,7 @@ RULES = Path(__file__).parents[2] / "docker/prometheus/rules.yaml"
 PLACE = 'topic="t",partition="0"'
 OTHER = 'topic="t",partition="1"'
 CONSUMERS = 'up{job="annals-consume",instance="c"}'
+OTHER_CONSUMER = 'up{job="annals-consume",instance="c2"}'
 WEB = 'up{job="annals-web",instance="w"}'
 
 
@@ -84,6 +85,39 @@ CASES = [
         clears=13,
         labels={"instance": "c1"},
         summary="The consumer c1 cannot write: the database refuses or is away",
+    ),
+    Case(  # one of two consumers; the other's batches hide nothing
+        "AnnalsWriteHangs",
+        {
+            'annals_batch_in_flight_seconds{instance="c1"}': "0+0x5 0+60x10 0+0x10",
+            'annals_batch_in_flight_seconds{instance="c2"}': "0+0x5 1+0x30",
+        },
+        quiet=(5, 8),
+        fires=(9,),
+        clears=17,
+        labels={"instance": "c1"},
+        summary="The consumer c1 has been writing one batch for 3m 0s",
+    ),
+    Case(
+        "AnnalsConsumerHangs",
+        {
+            'annals_consumer_turn_timestamp_seconds{instance="c1"}': "0+60x10 600+0x10 1260+60x9",
+            'annals_consumer_turn_timestamp_seconds{instance="c2"}': "0+60x40",
+        },
+        quiet=(10, 12),
+        fires=(13,),
+        clears=22,
+        labels={"instance": "c1"},
+        summary="The loop of the consumer c1 has not turned for 3m 0s",
+    ),
+    Case(  # its endpoint does not answer while it is frozen, and another consumer goes on
+        "AnnalsDown",
+        {WEB: "1+0x30", CONSUMERS: "1+0x30", OTHER_CONSUMER: "1+0x5 0+0x5 1+0x20"},
+        quiet=(5, 7),
+        fires=(9,),
+        clears=14,
+        labels={"job": "annals-consume", "instance": "c2"},
+        summary="annals-consume c2 does not answer",
     ),
     Case(
         "AnnalsWritesRetried",

@@ -21,6 +21,7 @@ from prometheus_client import start_http_server
 
 from history.entities import BY_TOPIC
 from ingest.consumer.background import Probe
+from ingest.consumer.beats import Beats
 from ingest.consumer.breaker import Tolerance
 from ingest.consumer.loop import Consumer, Policy
 from ingest.source import kafka
@@ -30,6 +31,7 @@ from ingest.store.batch import Limits
 from ingest.store.connect import connect
 from ingest.store.current_window import current
 from ingest.store.retrying import RetryingWriter
+from ingest.store.session import Session
 from ingest.store.transaction import Writer
 
 logger = logging.getLogger(__name__)
@@ -108,6 +110,7 @@ def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Cons
             tolerance,
             policy.decode,
         ),
+        Beats(Session(partial(connect, "annals-beat"))),
     )
 
 

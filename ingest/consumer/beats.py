@@ -1,0 +1,50 @@
+"""The heartbeats of a consumer in the ledger: who holds a partition, and where it ends."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from concurrent.futures import Future
+from functools import partial
+
+import psycopg
+
+from history.error_text import describe
+from ingest.consumer.worker import Worker
+from ingest.store import ledger
+from ingest.store.claim import Claim
+from ingest.store.session import Session
+
+logger = logging.getLogger(__name__)
+
+
+class Beats:
+    """Writes them on a thread and a connection of its own: no write of a batch delays them.
+
+    The consumer's loop gives each beat, so a loop that hangs is silent.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._worker = Worker("beats")
+        self._last: Future[None] | None = None
+
+    def give(self, ends: Mapping[Claim, int | None], seen_at: float | None) -> None:
+        """Write a beat, as ledger.heartbeat() does; none while the last one is not written. Never
+        waits."""
+        if self._last is None or self._last.done():
+            self._last = self._worker.submit(partial(self._write, ends, seen_at))
+
+    def close(self, seconds: float) -> None:
+        """End, at most this long after the database stopped answering."""
+        if not self._worker.close(0):
+            self._session.cut()
+        if self._worker.close(seconds):
+            self._session.close()
+
+    def _write(self, ends: Mapping[Claim, int | None], seen_at: float | None) -> None:
+        try:
+            ledger.heartbeat(self._session.connection, ends, seen_at)
+        except psycopg.Error as error:
+            logger.warning("no heartbeat is written, the next follows: %s", describe(error))
+            self._session.close()

@@ -1,0 +1,223 @@
+"""A consumer that is frozen or hangs: the metrics tell which, and SIGTERM still ends it in time.
+
+docs/operations.md says which alert fires for each.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+
+import psutil
+import psycopg
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from annals.embedded import process
+from ingest.consumer.background import BEAT_SECONDS
+from tests.consuming import Consumers, Database, Feed, Running, complete, until
+from tests.processes import consumers, database, feed, server
+
+pytestmark = pytest.mark.system
+__all__ = ["consumers", "database", "feed", "server"]
+
+TURN = "annals_consumer_turn_timestamp_seconds"
+IN_FLIGHT = "annals_batch_in_flight_seconds"
+UP = "annals_database_up"
+# Small batches: while one is written the other is soon full, and reading pauses.
+SMALL = {"ANNALS_BATCH_ROWS": "10"}
+MESSAGES = 100
+# A loop that goes round turns within this time, even if it polls for a while.
+TURNS_SECONDS = 3
+
+PTRACE_ATTACH, PTRACE_DETACH = 16, 17
+WAIT_FOR_THREADS = 0x40000000
+
+
+def scrape(port: int) -> dict[str, float] | None:
+    """The metrics without labels as Prometheus gets them; None if the endpoint does not answer."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=2) as answer:
+            text = answer.read().decode()
+    except (urllib.error.URLError, TimeoutError):
+        return None
+    families = text_string_to_metric_families(text)
+    return {sample.name: sample.value for family in families for sample in family.samples}
+
+
+def started(consumers: Consumers, feed: Feed, **env: str) -> tuple[Running, int]:
+    """A consumer that has stored something, and the port of its metrics."""
+    [port] = process.free_ports([None])
+    running = consumers.start("--metrics-port", str(port), **env)
+    running.until_reading()
+    feed.send(10)
+    return running, port
+
+
+def until_metric(port: int, name: str, above: float, running: Running) -> dict[str, float]:
+    """Wait for a metric; gives all metrics of that scrape."""
+    found: dict[str, float] = {}
+
+    def reached() -> bool:
+        found.update(scrape(port) or {})
+        return found.get(name, -1) > above
+
+    until(reached, running.said)
+    return found
+
+
+def beaten(database: Database) -> datetime | None:
+    """When a consumer wrote its last beat."""
+    [row] = database.query("SELECT max(checked_at) AS at FROM ingest_ledger")
+    at: datetime | None = row["at"]
+    return at
+
+
+def until_two_beats(database: Database, running: Running) -> None:
+    """Wait for two beats: the first may have been on its way already."""
+    for _ in range(2):
+        before = beaten(database)
+        until(lambda before=before: beaten(database) != before, running.said)  # type: ignore[misc]
+
+
+def goes_on(database: Database, feed: Feed, running: Running, port: int) -> None:
+    """What was in its way is gone: it stores everything, and shows no batch in flight."""
+    until(lambda: database.read() == feed.produced.total(), running.said)
+    until(lambda: (scrape(port) or {}).get(IN_FLIGHT) == 0, running.said)
+    running.terminate()
+
+
+def test_frozen_it_does_not_answer(consumers: Consumers, database: Database, feed: Feed) -> None:
+    running, port = started(consumers, feed)
+    until(lambda: scrape(port), "no metrics")
+    running.freeze()
+    assert scrape(port) is None
+    running.wake()
+    goes_on(database, feed, running, port)
+
+
+def test_a_write_that_waits_for_a_lock(
+    consumers: Consumers, database: Database, feed: Feed
+) -> None:
+    """The batch grows old and the write is retried; the loop turns, the beats go on."""
+    running, port = started(consumers, feed, **SMALL)
+    with psycopg.connect(database.url) as plain:
+        plain.execute("LOCK TABLE product_instance_aud IN ACCESS EXCLUSIVE MODE")
+        feed.send(MESSAGES)
+        first = until_metric(port, "annals_paused", 0, running)
+        until_two_beats(database, running)
+        later = until_metric(port, IN_FLIGHT, first[IN_FLIGHT] + BEAT_SECONDS, running)
+        assert later[TURN] > first[TURN]
+        until(lambda: (scrape(port) or {}).get(UP) == 0, running.said)
+    goes_on(database, feed, running, port)
+    complete(consumers, database, feed)
+
+
+def backend(database: Database, purpose: str) -> psutil.Process:
+    """The process of PostgreSQL that serves a connection."""
+    [row] = database.query(
+        "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND datname = %s",
+        *(purpose, database.name),
+    )
+    return psutil.Process(row["pid"])
+
+
+def test_a_write_that_gets_no_answer(consumers: Consumers, database: Database, feed: Feed) -> None:
+    """The server's process for the write hangs, as on a disk that does not answer: no error comes,
+    and only the age of the batch tells."""
+    running, port = started(consumers, feed, **SMALL)
+    until(lambda: database.read() == 10, running.said)
+    serving = backend(database, "annals-consume")
+    serving.suspend()
+    try:
+        feed.send(MESSAGES)
+        first = until_metric(port, "annals_paused", 0, running)
+        until_two_beats(database, running)
+        later = until_metric(port, IN_FLIGHT, first[IN_FLIGHT] + BEAT_SECONDS, running)
+        assert later[TURN] > first[TURN]
+        assert later[UP] == 1
+    finally:
+        serving.resume()
+    goes_on(database, feed, running, port)
+    complete(consumers, database, feed)
+
+
+@contextmanager
+def loop_stopped(running: Running, port: int) -> Iterator[None]:
+    """The thread of the loop stands still inside the block, and only this thread: a debugger does
+    not stop the others. It must not hold Python's lock at that moment, or none would run."""
+    pid, ptrace = running.process.pid, ctypes.CDLL(None, use_errno=True).ptrace
+    ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    for _ in range(20):
+        if ptrace(PTRACE_ATTACH, pid, None, None) != 0:
+            raise OSError(ctypes.get_errno(), "this system lets no process trace its child")
+        os.waitpid(pid, WAIT_FOR_THREADS)
+        if scrape(port) is not None:
+            break
+        assert ptrace(PTRACE_DETACH, pid, None, None) == 0
+        time.sleep(0.1)
+    else:
+        raise AssertionError("the loop always holds Python's lock")
+    try:
+        yield
+    finally:
+        assert ptrace(PTRACE_DETACH, pid, None, None) == 0
+
+
+def test_a_loop_that_hangs(consumers: Consumers, database: Database, feed: Feed) -> None:
+    """The process answers; the time of the last turn and the beats stand still."""
+    running, port = started(consumers, feed)
+    until(lambda: database.read() == 10, running.said)
+    with loop_stopped(running, port):
+        first = scrape(port)
+        time.sleep(1)  # a beat may have been on its way
+        before = beaten(database)
+        time.sleep(BEAT_SECONDS + TURNS_SECONDS)
+        later = scrape(port)
+        assert first is not None
+        assert later is not None
+        assert later[TURN] == first[TURN]
+        assert later[IN_FLIGHT] == 0
+        assert beaten(database) == before
+    until_metric(port, TURN, first[TURN], running)
+    goes_on(database, feed, running, port)
+
+
+@contextmanager
+def frozen(database: Database) -> Iterator[None]:
+    """All processes of PostgreSQL are stopped inside the block. The system still takes connections
+    and bytes for them."""
+    pid = database.server.pid()
+    assert pid is not None
+    parent = psutil.Process(pid)
+    family = [parent, *parent.children()]
+    for each in family:
+        each.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for each in family:
+            with suppress(psutil.NoSuchProcess):  # it had ended already
+                each.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("count", [0, 500], ids=["idle", "busy"])
+def test_sigterm_while_postgresql_is_frozen(
+    consumers: Consumers, database: Database, feed: Feed, count: int
+) -> None:
+    """Also when nothing but beats waits for it, or work that failed connects again."""
+    running, _ = started(consumers, feed)
+    until(lambda: database.read() == 10, running.said)
+    with frozen(database):
+        feed.send(count)
+        time.sleep(2 * BEAT_SECONDS + 1)
+        running.terminate()
+    consumers.drain()
+    complete(consumers, database, feed)
