@@ -17,7 +17,7 @@ class PointerError(ValueError):
 def segments(pointer: str) -> list[str]:
     """The members that a JSON pointer names, from the outside in; none for the whole text."""
     if pointer and not pointer.startswith("/"):
-        raise PointerError(f"{pointer!r} is no JSON pointer: it must be empty or begin with /")
+        raise PointerError(f"{pointer!r} is not a JSON pointer: it must be empty or begin with /")
     parts = pointer.split("/")[1:]
     return [part.replace("~1", "/").replace("~0", "~") for part in parts]
 
@@ -52,7 +52,7 @@ class PointerLookup:
         """The values in the order in which they were wanted; UNSET for what is not there.
 
         Raises msgspec.ValidationError for a value of another type, msgspec.DecodeError for what
-        is no JSON, RecursionError for what is nested too deep.
+        is not JSON, RecursionError for what is nested too deep.
         """
         found: list[Any] = [UNSET] * self._size
         self._collect(self._decoder.decode(text), found)

@@ -45,8 +45,8 @@ def address_of(request: HttpRequest | None) -> str:
 
 
 def wait_seconds(request: HttpRequest | None, name: str) -> int:
-    """For how many seconds no password of this name, or from this address, is looked at; 0: it
-    is. One query, by primary key."""
+    """Seconds for which no password of this name or from this address is checked; 0: it is
+    checked now. One query, by primary key."""
     keys = _keys(request, name)
     now = timezone.now()
     waits = [
@@ -75,7 +75,7 @@ def failed(request: HttpRequest | None, name: str, why: str = "wrong") -> None:
 
 
 def watch() -> None:
-    """Have every failed and every successful login come here."""
+    """Count the failed logins, and clear the count at a successful one."""
     user_login_failed.connect(_on_failed, dispatch_uid="access.attempts")
     user_logged_in.connect(_on_success, dispatch_uid="access.attempts")
 

@@ -26,8 +26,8 @@ BREAK_GLASS: Final = Counter(
 
 
 class Passwords(ModelBackend):
-    """Checks a password where one may be used at all, and not while its name or its address has to
-    wait: nothing is hashed then."""
+    """Checks a password if passwords may be used. Hashes nothing while its name or its address has
+    to wait."""
 
     def authenticate(
         self,
@@ -56,7 +56,7 @@ class Passwords(ModelBackend):
 
 
 class LoginForm(AdminAuthenticationForm):
-    """Django's, and it says how long to wait."""
+    """Django's form, which also says how long to wait."""
 
     def get_invalid_login_error(self) -> ValidationError:
         wait = getattr(self.request, "annals_wait", 0)

@@ -23,7 +23,7 @@ NOTE_EVERY_SECONDS: Final = 60.0
 
 class SessionLimits:
     """Middleware, after authentication. A session that is over is logged out: the page then asks
-    for a log-in as it does of everybody."""
+    for a log-in."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -47,7 +47,7 @@ class SessionLimits:
 
     @staticmethod
     def _renewal(request: HttpRequest, now: float) -> HttpResponse | None:
-        """The way past the provider, for a page that a person opens when it is time to."""
+        """A redirect to the provider, if it is time to ask it again and a person opens a page."""
         session = request.session
         provider = session.get(PROVIDER)
         if provider is None:

@@ -29,7 +29,7 @@ SETTINGS: Final[Mapping[str, object]] = {
 
 
 def setting(name: str, *default: object) -> Any:
-    """What the library takes for a setting: ours, or its own default."""
+    """The value of a setting of the library: ours, or its own default."""
     return SETTINGS.get(name, default[0] if default else "")
 
 

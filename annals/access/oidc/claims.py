@@ -58,7 +58,7 @@ def user_of(provider: Provider, claims: Mapping[str, Any]) -> User:
 
 @transaction.atomic
 def _brought_up_to_date(provider: Provider, claims: Mapping[str, Any]) -> User | None:
-    """The login; None where there is none and none is to be made."""
+    """The login; None if there is none and none may be made."""
     login = _text(claim(claims, provider.login_claim)) or _text(claims["sub"])
     name = _text(claim(claims, provider.name_claim))
     roles = roles_of(provider, claims)
@@ -103,7 +103,7 @@ def _text(value: object) -> str:
 
 
 def _free(name: str, own: User) -> str:
-    """The name, or with a number where another login has it."""
+    """The name; with a number if another login has it."""
     number, found = 1, name
     while User.objects.filter(username=found).exclude(pk=own.pk or 0).exists():
         number += 1

@@ -47,8 +47,8 @@ class Key:
 
 
 class Discovery:
-    """One provider's metadata and keys. For several threads: one asks the provider, and whoever
-    finds what it needs among what is remembered does not wait for that."""
+    """One provider's metadata and keys. Thread-safe: one thread asks the provider, and a thread
+    that finds what it needs in memory does not wait for that."""
 
     def __init__(self, provider: Provider, clock: Callable[[], float] = time.monotonic) -> None:
         self.provider = provider

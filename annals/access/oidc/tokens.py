@@ -41,14 +41,14 @@ class Bearer:
 
 
 def issuer_of(token: str) -> tuple[Mapping[str, Any], str]:
-    """The header of a token, and who says to have issued it: nothing of it is checked yet."""
+    """The header of a token, and the issuer that it names. Nothing is checked yet."""
     if len(token) > LONGEST_TOKEN or not token.isascii():
-        raise TokenError("The token is too long or is no JWT.")
+        raise TokenError("The token is too long or is not a JWT.")
     try:
         header = jwt.get_unverified_header(token)
         claims = jwt.decode(token, options={"verify_signature": False})
     except (jwt.PyJWTError, ValueError, RecursionError):
-        raise TokenError("The token is no JWT.") from None
+        raise TokenError("The token is not a JWT.") from None
     issuer = claims.get("iss")
     if not isinstance(issuer, str):
         raise TokenError("The token names no issuer.")

@@ -52,7 +52,7 @@ def page(request: HttpRequest) -> HttpResponse:
 
 
 def _search(asked: str, token: str | None, notes: list[str]) -> dict[str, Results]:
-    """What each text has found. The whole of what was asked is tried first, as given and without
+    """What each text has found. The whole text is tried first, as given and without
     blanks around it; then its parts, or other spellings of it."""
     texts = list(dict.fromkeys(text for text in _BETWEEN.split(asked) if text))
     whole = dict.fromkeys([asked, asked.strip(), *(texts if len(texts) == 1 else ())])
