@@ -57,18 +57,18 @@ def tampered(issuer: Issuer) -> str:
 Make = Callable[[Issuer], str]
 
 HOSTILE: dict[str, tuple[Make, str]] = {
-    "nothing": (lambda _: "", "no JWT"),
-    "one word": (lambda _: "abc", "no JWT"),
-    "two parts": (lambda i: i.token().rpartition(".")[0], "no JWT"),
-    "four parts": (lambda i: i.token() + ".x", "no JWT"),
-    "encrypted, five parts": (lambda _: "a.b.c.d.e", "no JWT"),
-    "not base64": (lambda _: "!.!.!", "no JWT"),
-    "not ASCII": (lambda i: i.token() + "ё", "no JWT"),
-    "a NUL": (lambda i: "\0" + i.token(), "no JWT"),
+    "nothing": (lambda _: "", "not a JWT"),
+    "one word": (lambda _: "abc", "not a JWT"),
+    "two parts": (lambda i: i.token().rpartition(".")[0], "not a JWT"),
+    "four parts": (lambda i: i.token() + ".x", "not a JWT"),
+    "encrypted, five parts": (lambda _: "a.b.c.d.e", "not a JWT"),
+    "not base64": (lambda _: "!.!.!", "not a JWT"),
+    "not ASCII": (lambda i: i.token() + "ё", "not a JWT"),
+    "a NUL": (lambda i: "\0" + i.token(), "not a JWT"),
     "far too long": (lambda i: i.token(filler="x" * 20_000), "too long"),
     "claims are a list": (
         lambda _: unsigned({"alg": "RS256"}, []),  # type: ignore[arg-type]
-        "no JWT",
+        "not a JWT",
     ),
     "no issuer": (lambda i: i.token(iss=None), "names no issuer"),
     "issuer is a list": (lambda i: unsigned({"alg": "RS256"}, i.claims(iss=["x"])), "no issuer"),
@@ -87,7 +87,7 @@ HOSTILE: dict[str, tuple[Make, str]] = {
     "unknown key id": (lambda i: i.token(kid="unknown"), "does not have"),
     "key id is a number": (
         lambda i: unsigned({"alg": "RS256", "kid": 7}, i.claims()),
-        "no JWT",
+        "not a JWT",
     ),
     "no key id though there are several keys": (
         lambda i: i.keys.append(jwk(OTHER_RSA, "second")) or i.token(kid=None),  # type: ignore[func-returns-value]
@@ -142,7 +142,7 @@ HOSTILE: dict[str, tuple[Make, str]] = {
             + jwt.utils.base64url_encode(b'{"a":' * 1000 + b"1" + b"}" * 1000).decode()
             + ".x"
         ),
-        "no JWT|names no issuer",
+        "not a JWT|names no issuer",
     ),
 }
 
