@@ -113,6 +113,7 @@ def decode(message: Message, window: Window, shapes: Shapes = CONTRACT) -> Recor
         if not application:
             raise Rejected(Reason.NO_APPLICATION, "productInstanceId is missing or empty")
     updated_at = moment(envelope.updated_at)
+    has_nul = may_have_nul(value)
     record = Record(
         entity.name,
         envelope.id,
@@ -122,9 +123,9 @@ def decode(message: Message, window: Window, shapes: Shapes = CONTRACT) -> Recor
         envelope.client_id,
         envelope.author or None,
         application,
-        _snapshot(envelope.data, kind, value),
+        _snapshot(envelope.data, kind, value, has_nul),
     )
-    if "\0" in f"{record.id}{record.client_id}{application}{record.author}":
+    if has_nul and "\0" in f"{record.id}{record.client_id}{application}{record.author}":
         raise Rejected(
             Reason.BAD_TEXT, "a NUL character in id, clientId, author or productInstanceId"
         )
@@ -167,8 +168,9 @@ def _envelope(value: bytes, shape: Shape | None) -> Envelope:
         raise Rejected(Reason.TOO_DEEP, f"nested deeper than {MAX_NESTING} levels") from None
 
 
-def _snapshot(raw: Raw | UnsetType, kind: int, message: bytes) -> bytes | memoryview:
-    """The snapshot as a view of the message, without a copy unless it has a NUL character."""
+def _snapshot(raw: Raw | UnsetType, kind: int, message: bytes, has_nul: bool) -> bytes | memoryview:
+    """The snapshot as a view of the message, without a copy unless the message has a NUL
+    character."""
     if raw is not UNSET:
         data = memoryview(raw)
         if data[0] == _BRACE:
@@ -176,7 +178,7 @@ def _snapshot(raw: Raw | UnsetType, kind: int, message: bytes) -> bytes | memory
                 raise Rejected(Reason.TOO_DEEP, f"nested deeper than {MAX_NESTING} levels")
             if len(data) > _SMALL_BYTES:
                 _check_exponents(data)
-            return to_store(bytes(data)) if may_have_nul(message) else data
+            return to_store(bytes(data)) if has_nul else data
         if kind == ChangeType.DELETE and bytes(data) == b"null":
             return data
     raise Rejected(Reason.BAD_DATA, "data is not an object (null is allowed for DELETE only)")

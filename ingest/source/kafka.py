@@ -111,7 +111,11 @@ class Source:
             self._unstick()
             return []
         rest = self._consumer.consume(limit - 1, 0) if limit > 1 else []
-        return [_message(raw) for raw in (first, *rest) if self._is_message(raw)]
+        return [
+            _message(raw)
+            for raw in (first, *rest)
+            if (error := raw.error()) is None or self._note(raw, error)
+        ]
 
     def ends(self) -> dict[KafkaPartition, int]:
         """The partitions that poll() has read to their end since the last call, each with its end
@@ -254,10 +258,8 @@ class Source:
             ids[topic] = "" if text in NO_TOPIC_ID else text
         return ids
 
-    def _is_message(self, raw: ck.Message) -> bool:
-        error = raw.error()
-        if error is None:
-            return True
+    def _note(self, raw: ck.Message, error: ck.KafkaError) -> bool:
+        """Take note of an event that is not a message. Returns False, so that poll() drops it."""
         topic, number, offset = raw.topic(), raw.partition(), raw.offset()
         if error.code() == ck.KafkaError._PARTITION_EOF:
             if topic is not None and number is not None and offset is not None and offset >= 0:

@@ -4,7 +4,6 @@ row from a forged one."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date
 
 from psycopg import sql
 
@@ -40,20 +39,19 @@ def note(connection: Connection, entity: Entity, rows: Sequence[Row]) -> None:
     a lock on the day's table, and a sealer commits its mark before it waits for such locks
     (history.seals.late.announce). So the mark is seen here, or the sealer sees the rows.
     """
-    today = (clock.now().date() - EPOCH).days * MICROSECONDS_PER_DAY
-    old = [row for row in rows if row.record.updated_at < today]
-    if not old:
+    today = (clock.now().date() - EPOCH).days
+    written = {row.record.updated_at // MICROSECONDS_PER_DAY for row in rows}
+    finished = [day_of(day * MICROSECONDS_PER_DAY) for day in written if day < today]
+    if not finished:
         return
-    by_day: dict[date, list[Row]] = {}
-    for row in old:
-        by_day.setdefault(day_of(row.record.updated_at), []).append(row)
-    sealed = connection.execute(
+    found = connection.execute(
         'SELECT day FROM sealed_day WHERE "table" = %s AND day = ANY(%s)',
-        (entity.table, list(by_day)),
+        (entity.table, finished),
     ).fetchall()
     query = sql.SQL(_NOTE).format(encoded=encoded(entity), table=sql.Identifier(entity.table))
-    for day in sorted(by_day.keys() & {day for (day,) in sealed}):
-        connection.execute(query, (entity.table, day, *_columns(by_day[day]), *days.bounds(day)))
+    for day in sorted(set(finished) & {day for (day,) in found}):
+        late = [row for row in rows if day_of(row.record.updated_at) == day]
+        connection.execute(query, (entity.table, day, *_columns(late), *days.bounds(day)))
 
 
 def _columns(rows: Sequence[Row]) -> tuple[list[object], ...]:
