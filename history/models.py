@@ -125,7 +125,7 @@ class SearchKey(models.Model):
     entity = models.CharField(max_length=40)
     id = models.CharField(max_length=ID_LENGTH)
     product_instance_id = models.CharField(max_length=ID_LENGTH)
-    day = models.DateField()  # of the newest version seen with it: retention goes by this
+    day = models.DateField()  # of the newest version seen with the key; retention uses it
 
     class Meta:
         db_table = "search_key"

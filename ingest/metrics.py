@@ -27,7 +27,7 @@ LAG = Gauge(
 HALTED = Gauge("annals_halted", "1: reading stopped, too much is bad.", ["topic", "partition"])
 PAUSED = Gauge("annals_paused", "1: reading is paused until the database has caught up.")
 PARTITIONS = Gauge("annals_partitions_held", "Topic partitions that this consumer reads.")
-# Progress, not life: an endpoint answers also while the loop or a write hangs.
+# Not the state of the process: an endpoint also answers while the loop or a write hangs.
 TURN = Gauge(
     "annals_consumer_turn_timestamp_seconds", "Unix time of the latest turn of the consumer's loop."
 )

@@ -24,7 +24,7 @@ from annals.access.models import Attempts
 log = logging.getLogger(__name__)
 
 FAILED: Final = Counter("annals_login_failures_total", "Failed logins with a password.", ["why"])
-# Failures that cost nothing, for people who mistype; after them the wait doubles each time.
+# Failures without a wait, for people who mistype. After them the wait doubles each time.
 FREE: Final = {"name": 5, "address": 20}
 FIRST_WAIT_SECONDS: Final = 2.0
 LONGEST_WAIT_SECONDS: Final = 900.0
@@ -61,7 +61,7 @@ def failed(request: HttpRequest | None, name: str, why: str = "wrong") -> None:
     FAILED.labels(why).inc()
     log.warning("login failed for %r from %s: %s", name[:150], address_of(request), why)
     if why == "wait":
-        return  # a wait that ran on as long as somebody asks would lock the person out for good
+        return  # otherwise a guesser could make the wait grow without end
     now = timezone.now()
     with connection.cursor() as cursor:
         # In one order, so that two failures at once do not wait for each other.

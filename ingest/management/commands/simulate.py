@@ -134,7 +134,7 @@ def _run(todo: RunPlan, seconds: float | None, producer: Producer) -> tuple[Tall
     return tally, monotonic() - began
 
 
-_NO_WAIT = 0.001  # seconds not worth a nap
+_NO_WAIT = 0.001  # seconds: a shorter wait is left out
 _NOTICE = 0.2  # seconds within which a signal is noticed
 
 
