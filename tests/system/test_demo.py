@@ -9,6 +9,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from queue import Queue
 from threading import Thread
@@ -69,7 +70,7 @@ class Demo:
 
     def child(self, name: str) -> psutil.Process:
         """A process of the demo, by a word of its command line."""
-        found = [each for each in processes(self.home) if name in each.cmdline()]
+        found = [each for each in processes(self.home) if name in command_line(each)]
         return min(found, key=lambda each: each.create_time())
 
 
@@ -86,6 +87,13 @@ def processes(home: Path) -> list[psutil.Process]:
         except psutil.Error:
             continue
     return found
+
+
+def command_line(each: psutil.Process) -> list[str]:
+    """Its words; none for a process that has ended, as PostgreSQL's children do at any time."""
+    with suppress(psutil.NoSuchProcess):
+        return list(each.cmdline())
+    return []
 
 
 def wait(condition: Callable[[], bool]) -> None:
@@ -157,7 +165,7 @@ def test_a_killed_supervisor_ends_its_processes_and_the_next_uses_its_servers(ho
     demo = Demo(home, "--port", str(free_port()), "--no-simulate")
     demo.until(READY)
     assert not all(is_server(each) for each in processes(home))
-    servers = {each.pid for each in processes(home) if "-D" in each.cmdline()}
+    servers = {each.pid for each in processes(home) if "-D" in command_line(each)}
     demo.process.kill()
     demo.end()
     wait(lambda: all(is_server(each) for each in processes(home)))
@@ -172,8 +180,11 @@ def test_a_killed_supervisor_ends_its_processes_and_the_next_uses_its_servers(ho
 
 
 def is_server(each: psutil.Process) -> bool:
-    """PostgreSQL (its children name no directory) or the broker: they outlive a killed demo."""
-    return each.name() in ("postgres", "tansu")
+    """PostgreSQL (its children name no directory) or the broker: they outlive a killed demo. False
+    for a process that has ended."""
+    with suppress(psutil.NoSuchProcess):
+        return each.name() in ("postgres", "tansu")
+    return False
 
 
 def test_interrupted_while_it_starts_it_leaves_nothing_behind(home: Path) -> None:
