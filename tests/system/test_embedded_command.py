@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,10 +16,13 @@ Manage = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path
-    embedded.database_server(tmp_path).stop("immediate")
-    embedded.broker_server(tmp_path).stop()
+def home() -> Iterator[Path]:
+    """Not tmp_path: each run of pytest by root closes the directory above it to other users, and
+    the PostgreSQL that root starts is another user's."""
+    with tempfile.TemporaryDirectory(prefix="annals-embedded-") as folder:
+        yield Path(folder)
+        embedded.database_server(folder).stop("immediate")
+        embedded.broker_server(folder).stop()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import re
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,8 +27,16 @@ print(server.start(), server.pid(), server.url())
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Postgres]:
-    server = Postgres(tmp_path / "postgres", FAST)
+def root() -> Iterator[Path]:
+    """A directory for servers. Not in tmp_path: each run of pytest by root closes the directory
+    above it to other users, and the PostgreSQL that root starts is another user's."""
+    with tempfile.TemporaryDirectory(prefix="annals-postgres-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def server(root: Path) -> Iterator[Postgres]:
+    server = Postgres(root / "postgres", FAST)
     server.start()
     yield server
     server.stop("immediate")
@@ -118,8 +127,8 @@ def test_a_pid_file_that_names_somebody_elses_process_is_stale(server: Postgres)
         other.wait()
 
 
-def test_two_processes_starting_it_at_once_share_one(tmp_path: Path) -> None:
-    home = tmp_path / "postgres"
+def test_two_processes_starting_it_at_once_share_one(root: Path) -> None:
+    home = root / "postgres"
     command = [sys.executable, "-c", START, str(home)]
     starters = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     said = [starter.communicate(timeout=60)[0].split() for starter in starters]
@@ -132,9 +141,9 @@ def test_two_processes_starting_it_at_once_share_one(tmp_path: Path) -> None:
         server.stop("immediate")
 
 
-def test_an_initialisation_cut_short_is_begun_again(tmp_path: Path) -> None:
-    server = Postgres(tmp_path / "postgres", FAST)
-    half = tmp_path / "postgres" / "data.new"
+def test_an_initialisation_cut_short_is_begun_again(root: Path) -> None:
+    server = Postgres(root / "postgres", FAST)
+    half = root / "postgres" / "data.new"
     half.mkdir(parents=True)
     (half / "PG_VERSION").write_text("18\n")
     try:
@@ -144,10 +153,10 @@ def test_an_initialisation_cut_short_is_begun_again(tmp_path: Path) -> None:
         server.stop("immediate")
 
 
-def test_a_port_taken_meanwhile_is_replaced(server: Postgres, tmp_path: Path) -> None:
+def test_a_port_taken_meanwhile_is_replaced(server: Postgres, root: Path) -> None:
     port = server.port()
     server.stop()
-    thief = Postgres(tmp_path / "thief", FAST)
+    thief = Postgres(root / "thief", FAST)
     thief.home.mkdir()
     (thief.home / "port").write_text(str(port))
     thief.start()
@@ -160,8 +169,8 @@ def test_a_port_taken_meanwhile_is_replaced(server: Postgres, tmp_path: Path) ->
         thief.stop("immediate")
 
 
-def test_a_home_too_long_for_a_unix_socket_is_fine(tmp_path: Path) -> None:
-    server = Postgres(tmp_path / ("long" * 30) / "postgres", FAST)
+def test_a_home_too_long_for_a_unix_socket_is_fine(root: Path) -> None:
+    server = Postgres(root / ("long" * 30) / "postgres", FAST)
     try:
         assert server.start() is True
         assert ask(server, "SELECT 1") == (1,)
@@ -169,8 +178,8 @@ def test_a_home_too_long_for_a_unix_socket_is_fine(tmp_path: Path) -> None:
         server.stop("immediate")
 
 
-def test_a_start_that_fails_says_why(tmp_path: Path) -> None:
-    server = Postgres(tmp_path / "postgres", {**FAST, "shared_buffers": "much"})
+def test_a_start_that_fails_says_why(root: Path) -> None:
+    server = Postgres(root / "postgres", {**FAST, "shared_buffers": "much"})
     with pytest.raises(EmbeddedError, match="shared_buffers"):
         server.start()
     assert server.pid() is None
@@ -192,9 +201,9 @@ def test_settings_change_while_it_runs(server: Postgres) -> None:
 
 
 def test_a_synchronous_standby_takes_over_with_all_that_was_committed(
-    server: Postgres, tmp_path: Path
+    server: Postgres, root: Path
 ) -> None:
-    standby = server.standby(tmp_path / "standby", "second", FAST)
+    standby = server.standby(root / "standby", "second", FAST)
     try:
         assert standby.start() is True
         server.configure({"synchronous_standby_names": "second"})
