@@ -19,6 +19,7 @@ from ingest.store import missing_days
 from ingest.store.batch import EntityDay, Row
 from ingest.store.deduplicate import key
 from ingest.store.ledger import Connection
+from ingest.store.missing_days import Refusal
 from ingest.store.slow_path import store_isolated
 from ingest.store.sqlstate import missing_partition
 
@@ -43,7 +44,7 @@ def retry(
     is not available; what was yielded before is committed.
     """
     after, conflicts = 0, 0
-    refused: dict[EntityDay, str] = {}
+    refused: dict[EntityDay, Refusal] = {}
     while True:
         attempt = _Attempt(connection, window(), decode, refused)
         try:
@@ -91,7 +92,7 @@ class _Attempt:
         connection: Connection,
         window: Window,
         decode: Decode,
-        refused: Mapping[EntityDay, str],
+        refused: Mapping[EntityDay, Refusal],
     ) -> None:
         self._connection = connection
         self._window = window
@@ -143,7 +144,7 @@ class _Attempt:
             elif row.day in missing:
                 self.outcomes["stored"] += 1
             else:
-                why = self._refused[row.day]
+                why = self._refused[row.day].why
                 self._postpone(locked[id(row.message)], Reason.NO_PARTITION, why)
 
     def _store(self, entity: Entity, rows: list[Row], locked: Mapping[int, LockedMessage]) -> None:

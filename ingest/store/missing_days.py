@@ -1,16 +1,20 @@
 """Rows whose day is older than the window, or has no partition.
 
 A row is stored while its day exists, whatever its age. A day inside the window that is missing is
-created. A day before the window that is missing is never created again: its rows are expired.
+created. A day before the window that is missing is never created again: its rows are expired. The
+reasons are in docs/decisions/0030-rows-without-a-day.md and 0035-days-to-wait-for.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import date, timedelta
 
+import psycopg
 from psycopg import errors
 
-from history import days
+from history import clock, days
 from history.entities import BY_NAME
 from history.error_text import describe
 from history.window import Window
@@ -19,6 +23,19 @@ from ingest.store.ledger import Connection
 
 # The table of the day belongs to somebody else, or this login may not create it.
 REFUSED = (errors.InsufficientPrivilege, days.ForeignTableError)
+
+
+class MissingDayError(psycopg.ProgrammingError):
+    """A day that should exist is missing, and this login may not create it: an outage, which ends
+    when `partitions maintain` has run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a day cannot be created. privilege: only because this login may not."""
+
+    why: str
+    privilege: bool
 
 
 def admit_expired(connection: Connection, batch: Batch) -> None:
@@ -32,23 +49,39 @@ def provide(connection: Connection, batch: Batch, window: Window) -> bool:
     """Make a batch storable that has rows without a partition; False if no partition is missing.
 
     `connection` is in autocommit mode. Rows of a day that cannot be created go to quarantine: they
-    stop no other row, and a retry stores them when the day exists.
+    stop no other row, and a retry stores them when the day exists. Raises MissingDayError for a day
+    up to tomorrow that only another login may create.
     """
     wanted = batch.days()
     missing = wanted - existing(connection, wanted)
     if not missing:
         return False
     batch.expire({each for each in missing if each[1] < window.oldest})
-    for day, why in create(connection, missing, window).items():
-        batch.refuse(day, why)
+    waiting = []
+    for day, refusal in create(connection, missing, window).items():
+        if refusal.privilege and not _is_ahead(day[1]):
+            waiting.append(refusal.why)
+        else:
+            batch.refuse(day, refusal.why)
+    if waiting:
+        raise MissingDayError(
+            f"{waiting[0]}. {len(waiting)} days are missing: run `manage.py partitions maintain` "
+            "as the owner of the tables"
+        )
     return True
+
+
+def _is_ahead(day: date) -> bool:
+    """Whether a day is so far ahead that only an odd message has it. A clock may differ by some
+    minutes, so tomorrow is not."""
+    return day > clock.now().date() + timedelta(days=1)
 
 
 def create(
     connection: Connection, missing: Collection[EntityDay], window: Window
-) -> dict[EntityDay, str]:
+) -> dict[EntityDay, Refusal]:
     """Create the partitions of these days, except before the window. Returns the days for which
-    this is not possible, however long one waits, and why."""
+    this login cannot, however long one waits."""
     refused = {}
     for each in sorted(missing):
         name, day = each
@@ -59,7 +92,8 @@ def create(
             days.create(connection, table, day)
         except REFUSED as error:
             partition = days.partition_name(table, day)
-            refused[each] = f"{partition} cannot be created: {describe(error)}"
+            why = f"{partition} cannot be created: {describe(error)}"
+            refused[each] = Refusal(why, isinstance(error, errors.InsufficientPrivilege))
     return refused
 
 

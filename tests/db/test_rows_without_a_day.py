@@ -28,6 +28,7 @@ from ingest.quarantine.messages import Selection
 from ingest.quarantine.retry import retry
 from ingest.store import missing_days
 from ingest.store.connect import connect
+from ingest.store.sqlstate import Cause, cause
 from ingest.store.transaction import Writer
 from tests.db.ingested import CHILD_SOURCE, Ingested, counts, faults, ids, quarantined, query
 from tests.messages import NOW, SOURCE, WINDOW, message, value
@@ -227,6 +228,45 @@ def test_a_day_that_the_consumer_may_not_create_stops_no_other_row(
         assert again == {"stored": 1}
     assert ids() == ["a", "ahead", "b"]
     assert faults() == []
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("number", [1, 0, -1, -89])
+def test_a_day_that_only_maintain_may_create_is_waited_for(
+    ingested: Ingested, plain: psycopg.Connection[Any], number: int
+) -> None:
+    """That it is missing is not the message's fault: nothing goes to quarantine, nothing moves."""
+    missing, ahead = TODAY + timedelta(days=number), TODAY + timedelta(days=14)
+    with restricted(ingested):
+        batch = ingested.batch(at(missing, id="a"), at(ahead, id="ahead"), b"bad")
+        for _ in range(2):
+            with pytest.raises(missing_days.MissingDayError, match="partitions maintain") as raised:
+                ingested.store(batch)
+            assert days.partition_name(ROOT.table, missing) in str(raised.value)
+            assert cause(raised.value) is Cause.INSTALLATION
+            assert (ids(), counts(), quarantined()) == ([], {}, [])
+        days.create(plain, ROOT.table, missing)
+        ingested.store(batch)
+    assert ids() == ["a"]
+    assert [each["reason"] for each in quarantined()] == ["no_partition", "not_json"]
+    assert counts() == {"next_offset": 3, "read": 3, "stored": 1, "quarantined": 2}
+    assert faults() == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_retry_of_a_day_that_only_maintain_may_create_is_postponed(
+    ingested: Ingested, plain: psycopg.Connection[Any]
+) -> None:
+    """It is in quarantine already, so nobody waits."""
+    batch = ingested.batch()
+    ingested.fill(batch, at(TODAY, id="a"), window=later(-60))
+    ingested.store(batch)
+    with restricted(ingested) as consumer:
+        assert sum(retry(consumer, Selection(), lambda: WINDOW), Counter()) == {"retrying": 1}
+        assert [each["reason"] for each in quarantined()] == ["no_partition"]
+        days.create(plain, ROOT.table, TODAY)
+        assert sum(retry(consumer, Selection(), lambda: WINDOW), Counter()) == {"stored": 1}
+    assert ids() == ["a"]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -149,6 +149,32 @@ def test_no_room_on_the_disk(
     assert consumers.manage("ledger").returncode == 0
 
 
+@pytest.fixture
+def restricted(consumers: Consumers, database: Database) -> Iterator[str]:
+    """The URL of a login with the consumer's rights, which may create no day."""
+    assert consumers.manage("grants", "--apply").returncode == 0
+    name, password = f"consumer_{database.name}", "secret"
+    database.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{password}' IN ROLE annals_consumer")
+    yield f"postgresql://{name}:{password}@{database.url.partition('@')[2]}"
+    consumers.stop()
+    database.execute(f"DROP ROLE {name}")
+
+
+def test_today_is_missing_and_only_maintain_may_create_it(
+    consumers: Consumers, database: Database, feed: Feed, restricted: str
+) -> None:
+    """The limits for bad messages are low: none of these may count as one."""
+    running = consumers.start(DATABASE_URL=restricted, ANNALS_MAX_BAD_IN_A_ROW="5")
+    running.until_reading()
+    feed.send(200)
+    until(lambda: running.said().count("run `manage.py partitions maintain`") > 2, running.said)
+    assert (database.read(), database.quarantined()) == (0, [])
+    assert consumers.manage("partitions", "maintain").returncode == 0
+    until(lambda: database.read() == feed.produced.total(), running.said)
+    running.terminate()
+    complete(consumers, database, feed)
+
+
 @contextmanager
 def maintaining(consumers: Consumers, **env: str) -> Iterator[list[int]]:
     """Run `partitions maintain --force` again and again around a block; gives its exit codes."""
