@@ -60,9 +60,10 @@ def archive(
 
     A day that is archived already and gets no new row stays as it is. Otherwise all rows go to new
     files, which are read back, and one manifest replaces the other; the files of the former one
-    stay until `manifest.tidy`. Finished files of an interrupted run are checked and used. Memory:
-    one row group. Only with the lock of maintain's runs. Raises ArchiveError if an archived file is
-    damaged, if a row differs from its archived one, or if the table changes meanwhile.
+    stay until `manifest.tidy`. Finished files of an interrupted run are checked and used, unless
+    the table has changed since. Memory: one row group. Only with the lock of maintain's runs.
+    Raises ArchiveError if an archived file is damaged, if a row differs from its archived one, or
+    if the table changes meanwhile.
     """
     table = Rows(connection, store, entity, source)
     known = manifest.load(store, entity.table, day)
@@ -93,14 +94,15 @@ def _write(
             finished = manifest.FinishedFiles(new.number, tuple(new.files))
             manifest.save_progress(new.store, *table, finished)
     written, digest = new.digest.rows, new.digest.finish()
-    if expected is None and resumed:
-        expected = rows.digest(new.progress)  # the table may have changed between the two runs
-    if expected is None:
+    if expected is None and not resumed:
         same = count(rows.connection, rows.source) == written
     else:
-        same = digest == expected
+        same = digest == (expected or rows.digest(new.progress))
     if not same or (known and written < known.rows):
         manifest.clear_progress(new.store, *table)
+        if resumed:  # the table may have changed between the two runs
+            again = _Generation(new.store, new.entity, new.day, new.number, new.progress)
+            return _write(rows, again, known, expected)
         raise ArchiveError(
             f"{table[0]} {table[1]} changed while it was archived: {written} rows were written, "
             f"the table has {count(rows.connection, rows.source)}, or others; run it again"
