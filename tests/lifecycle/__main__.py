@@ -1,6 +1,8 @@
 """`python -m tests.lifecycle --minutes 10 --seed 1`: the state machine with a large budget.
 
 Ends with 1 at the first failure, with the smallest series of steps that leads to it.
+With `--defect NAME` Annals has that defect, one of tests/lifecycle/defects.py: three searches, each
+until the machine finds it. Ends with 1 if one of them does not find it.
 """
 
 from __future__ import annotations
@@ -11,35 +13,83 @@ import time
 
 import tests.postgres  # noqa: F401 - starts the server before Django reads its settings
 
+SEARCHES = 3
+
 
 def main() -> int:
     import django
 
     django.setup()
-    from tests.lifecycle import machine
-    from tests.lifecycle.run import run
+    from tests.lifecycle.defects import DEFECTS
     from tests.lifecycle.stand import prepared
 
-    parser = argparse.ArgumentParser(prog="python -m tests.lifecycle", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10, help="how long to look for failures")
-    parser.add_argument("--seed", type=int, default=1, help="of the first series of examples")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.lifecycle",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=10, help="how long each search takes at most"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the first search")
     parser.add_argument("--steps", type=int, default=60, help="steps of each example")
+    parser.add_argument("--defect", choices=[*DEFECTS, "all"], help="put this defect back")
     options = parser.parse_args()
-    until, seed = time.monotonic() + options.minutes * 60, options.seed
+    names = list(DEFECTS) if options.defect == "all" else [options.defect]
     with prepared():
-        while time.monotonic() < until:
-            print(f"seed {seed}: ", end="", flush=True)
-            try:
-                run(seed, examples=25, steps=options.steps)
-            except Exception as error:
-                print(f"found after {machine.record.found_after}:")
-                print(error, *getattr(error, "__notes__", ()), sep="\n")
-                return 1
-            finally:
-                print(machine.record, flush=True)
-            seed += 1
+        if options.defect is None:
+            return _search(options.seed, options.minutes, options.steps)
+        found = [
+            _finds(name, options.seed + number, options.minutes, options.steps)
+            for name in names
+            for number in range(SEARCHES)
+        ]
+    return 0 if all(found) else 1
+
+
+def _search(seed: int, minutes: float, steps: int) -> int:
+    """Look for failures; returns the exit code."""
+    from tests.lifecycle import machine
+    from tests.lifecycle.run import run
+
+    until = time.monotonic() + minutes * 60
+    while time.monotonic() < until:
+        print(f"seed {seed}: ", end="", flush=True)
+        try:
+            run(seed, examples=25, steps=steps)
+        except Exception as error:
+            print(f"found after {machine.record.found_after}:")
+            print(error, *getattr(error, "__notes__", ()), sep="\n")
+            return 1
+        finally:
+            print(machine.record, flush=True)
+        seed += 1
     print("nothing found")
     return 0
+
+
+def _finds(name: str, seed: int, minutes: float, steps: int) -> bool:
+    """Whether the machine finds a defect."""
+    from tests.lifecycle import machine
+    from tests.lifecycle.defects import DEFECTS, put_back
+    from tests.lifecycle.record import Record
+    from tests.lifecycle.run import run
+
+    print(f"defect {name}, {DEFECTS[name][0]}, seed {seed}: ", end="", flush=True)
+    record = machine.record = Record()
+    with put_back(name):
+        for number in range(sys.maxsize):
+            if record.seconds > minutes * 60:
+                break
+            try:
+                run(seed + number * SEARCHES, examples=25, steps=steps, shrink=False)
+            except Exception as error:
+                cause = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+                what = f"{type(cause).__name__}: {cause}".splitlines()[0]
+                print(f"found after {record.found_after}: {what}", flush=True)
+                return True
+    print(f"not found: {record}", flush=True)
+    return False
 
 
 if __name__ == "__main__":

@@ -17,9 +17,9 @@ from tests.lifecycle.model import Model, newest_archived
 from tests.lifecycle.observed import Place
 from tests.lifecycle.record import Record, state
 from tests.lifecycle.sent import TOPICS, Draft
-from tests.lifecycle.stand import AHEAD, HOLD, RETENTION, START, Stand, command
-from tests.lifecycle.strategies import DRAFTS, HOURS, faults
-from tests.lifecycle.tamper import Tampering, tamper
+from tests.lifecycle.stand import AHEAD, HOLD, RETENTION, START, Done, Stand, command
+from tests.lifecycle.strategies import DRAFTS, HOURS, LATE, OVERLAPS, faults
+from tests.lifecycle.tamper import Damage, Tampering, damage, tamper
 from tests.lifecycle.work import FENCED, Fault, Work
 
 record = Record()
@@ -104,10 +104,7 @@ class Lifecycle(RuleBasedStateMachine):
         newest = newest_archived(self.work.seen)
         if days is None:
             days = (self.model.today - newest).days if newest else RETENTION + 1
-        self.model.retention = days
-        self.model.window_moved()
-        self.stand.set_retention(days)
-        record.steps["retention"] += 1
+        self._keep(days)
         if cron:
             self._do("maintain")
 
@@ -117,6 +114,22 @@ class Lifecycle(RuleBasedStateMachine):
     def restore(self, day: int, fault: Fault | None) -> None:
         if self.work.seen.archived:
             self._do("restore", fault, day)
+
+    @rule(drafts=LATE, overlap=OVERLAPS, cron=st.booleans())
+    def restore_and_write(
+        self, drafts: list[Draft], overlap: tuple[str, Fault], cron: bool
+    ) -> None:
+        """The newest archived day is inside retention again, and rows of that day arrive while it
+        is restored. cron: the day is created before."""
+        newest = newest_archived(self.work.seen)
+        if newest is None:
+            return
+        self._keep((self.model.today - newest).days)
+        if cron:
+            self._do("maintain")
+        self._send(0, drafts)
+        self._do(*overlap)
+        self._do("write")
 
     @rule(day=st.integers(0, 2))
     def release(self, day: int) -> None:
@@ -154,6 +167,33 @@ class Lifecycle(RuleBasedStateMachine):
         undo()
         self._check(Step("tamper"))
 
+    @rule(
+        number=st.integers(0, 3),
+        how=st.sampled_from(Damage),
+        position=st.integers(0, 4000),
+        act=st.sampled_from([None, "maintain", "restore"]),
+    )
+    def damage(self, number: int, how: Damage, position: int, act: str | None) -> None:
+        """A file of the archive is damaged, and put back. act: what is done meanwhile."""
+        files = sorted(
+            (f"{table} {day}", name)
+            for (table, day), names in self.work.seen.archived.items()
+            for name in names
+        )
+        if not files:
+            return
+        where, name = files[number % len(files)]
+        undo = damage(self.stand.archive / name, how, position)
+        done = command("partitions", "verify", "--archive")
+        assert done.code == 1, f"verify --archive does not notice: {how.value} {name}: {done}"
+        assert where in done.said, f"verify --archive does not name {where}: {done}"
+        step = self.work.do(act) if act else Step("damage")
+        step.fault = "damage"
+        undo()
+        self._check(step)
+        done = command("partitions", "verify", "--archive")
+        assert done == Done(), f"verify --archive complains: {done}"
+
     def _sealed_with_rows(self) -> list[Place]:
         """The sealed days whose rows are in the table only: verify has nothing else to compare."""
         seen = self.work.seen
@@ -163,6 +203,13 @@ class Lifecycle(RuleBasedStateMachine):
             for place in filled & seen.sealed.keys()
             if seen.days[place].restored or place not in seen.archived
         )
+
+    def _keep(self, days: int) -> None:
+        """Set retention."""
+        self.model.retention = days
+        self.model.window_moved()
+        self.stand.set_retention(days)
+        record.steps["retention"] += 1
 
     def _send(self, hours: int, drafts: list[Draft]) -> None:
         self.work.pass_time(hours)

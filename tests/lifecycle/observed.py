@@ -45,14 +45,14 @@ class Day:
 
 @dataclass(frozen=True)
 class Observed:
-    """One moment. rows: of all tables of days, attached or not. ledger: by topic. quarantine,
-    removed: messages, and those that retention has removed from quarantine. sealed: id and row
-    count of the newest seal."""
+    """One moment. rows: of all tables of days, attached or not. archived: the files of each
+    archived day. ledger: by topic. quarantine, removed: messages, and those that retention has
+    removed from quarantine. sealed: id and row count of the newest seal."""
 
     days: dict[Place, Day]
     rows: Counter[Row]
     archive: Counter[Row]
-    archived: frozenset[Place]
+    archived: dict[Place, tuple[str, ...]]
     ledger: dict[str, Any]
     quarantine: dict[Where, Any]
     removed: dict[Where, Any]
@@ -95,7 +95,10 @@ class Observer:
                     for file in each.files
                     for row in self._file(each.table, file["name"])
                 ),
-                archived=frozenset((each.table, each.day) for each in archived),
+                archived={
+                    (each.table, each.day): tuple(file["name"] for file in each.files)
+                    for each in archived
+                },
                 ledger={row.topic: row for row in self._query("SELECT * FROM ingest_ledger")},
                 quarantine=self._messages("ingest_quarantine"),
                 removed=self._messages("clock.removed"),

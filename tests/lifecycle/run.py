@@ -8,13 +8,13 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.lifecycle.machine import Lifecycle
 
 
-def run(number: int, examples: int, steps: int) -> None:
-    """Run this many examples of this many steps, from a seed. Raises the first failure, with the
-    smallest series of steps that leads to it as its notes."""
+def run(number: int, examples: int, steps: int, shrink: bool = True) -> None:
+    """Run this many examples of this many steps, from a seed. Raises the first failure; with shrink
+    the smallest series of steps that leads to it is in its notes."""
     options = settings(
         max_examples=examples,
         stateful_step_count=steps,
-        phases=(Phase.generate, Phase.shrink),
+        phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
         deadline=None,
         database=None,
         print_blob=False,

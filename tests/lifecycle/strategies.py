@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hypothesis import strategies as st
 
 from tests.lifecycle.faults import Point
@@ -35,13 +37,9 @@ _MEANWHILE = {
 
 def faults(act: str) -> st.SearchStrategy[Fault | None]:
     """What happens in the middle of an act; None half of the time."""
-    words, most = _POINTS[act]
-    points = st.builds(
-        Point, st.sampled_from(words), st.sampled_from([0, 0, 0, 1, 2]), st.booleans()
-    ) | st.builds(Point, st.just(""), st.integers(0, most), st.booleans())
     return st.none() | st.builds(
         Fault,
-        point=points,
+        point=_points(act),
         what=st.sampled_from(["kill", "cut", *_MEANWHILE[act]]),
         day=st.sampled_from([0, 0, 1]),
         midnight=st.booleans(),
@@ -49,21 +47,42 @@ def faults(act: str) -> st.SearchStrategy[Fault | None]:
     )
 
 
-DRAFTS = st.lists(
-    st.builds(
-        Draft,
-        entity=st.integers(0, 1),
-        twin=st.booleans(),
-        id=st.integers(0, 1),
-        version=st.integers(0, 2),
-        day=st.sampled_from(When),
-        moment=st.integers(0, 3),
-        content=st.integers(0, 1),
-        kind=st.sampled_from([Kind.GOOD] * 8 + [Kind.POISON, Kind.BROKEN]),
-    ),
-    min_size=1,
-    max_size=4,
+def _points(act: str) -> st.SearchStrategy[Point]:
+    words, most = _POINTS[act]
+    return st.builds(
+        Point, st.sampled_from(words), st.sampled_from([0, 0, 0, 1, 2]), st.booleans()
+    ) | st.builds(Point, st.just(""), st.integers(0, most), st.booleans())
+
+
+# A restore and a write, one in the middle of the other, or a restore that is killed.
+OVERLAPS = st.tuples(
+    st.just("write"), st.builds(Fault, _points("write"), st.just("restore"))
+) | st.tuples(
+    st.just("restore"),
+    st.builds(Fault, _points("restore"), st.sampled_from(["write", "write", "kill"])),
 )
+
+
+def _drafts(days: Iterable[When], kinds: Iterable[Kind]) -> st.SearchStrategy[list[Draft]]:
+    return st.lists(
+        st.builds(
+            Draft,
+            entity=st.integers(0, 1),
+            twin=st.booleans(),
+            id=st.integers(0, 1),
+            version=st.integers(0, 2),
+            day=st.sampled_from([*days]),
+            moment=st.integers(0, 3),
+            content=st.integers(0, 1),
+            kind=st.sampled_from([*kinds]),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+
+
+DRAFTS = _drafts(When, [Kind.GOOD] * 8 + [Kind.POISON, Kind.BROKEN])
+LATE = _drafts([When.ARCHIVED], [Kind.GOOD])
 
 # Time that passes without cron before a step; 0: none, -1: until the next midnight.
 HOURS = st.sampled_from([0, 6, -1, 48])

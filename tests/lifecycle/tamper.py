@@ -1,9 +1,10 @@
-"""Changes to stored rows that do not go through Annals."""
+"""Changes to stored rows and archived files that do not go through Annals."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -44,3 +45,29 @@ def tamper(
             connection.execute(sql.SQL("DROP TABLE {copy}").format(**names))
 
     return undo
+
+
+class Damage(Enum):
+    """What is done to a file of the archive."""
+
+    TRUNCATE = "truncate"
+    OVERWRITE = "overwrite a byte"
+    REMOVE = "remove"
+
+
+def damage(path: Path, how: Damage, position: int) -> Callable[[], None]:
+    """Damage a file at a position, counted from its end. Returns what undoes it."""
+    before = path.read_bytes()
+    place = len(before) - 1 - position % len(before)
+    if how is Damage.REMOVE:
+        path.unlink()
+    elif how is Damage.TRUNCATE:
+        path.write_bytes(before[:place])
+    else:
+        path.write_bytes(before[:place] + bytes([before[place] ^ 1]) + before[place + 1 :])
+    return lambda: _write(path, before)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)

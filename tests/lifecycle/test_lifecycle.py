@@ -1,7 +1,9 @@
 """The state machine with a small budget; `python -m tests.lifecycle` has a large one."""
 
+import pytest
 from pytest_django import DjangoDbBlocker
 
+from tests.lifecycle.defects import DEFECTS, put_back
 from tests.lifecycle.machine import record
 from tests.lifecycle.run import run
 from tests.lifecycle.stand import prepared
@@ -13,3 +15,10 @@ def test_the_life_of_a_day(django_db_blocker: DjangoDbBlocker) -> None:
     print(f"\n{record}")
     assert record.steps.keys() >= {"send", "write", "maintain", "retention", "restore", "retry"}
     assert record.meanwhile.keys() >= {"kill", "cut", "maintain", "write"}
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_a_defect_can_be_put_back(name: str) -> None:
+    """`python -m tests.lifecycle --defect NAME` still changes what exists."""
+    with put_back(name):
+        pass

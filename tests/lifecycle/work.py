@@ -123,10 +123,7 @@ class Work:
 
     def ready(self) -> Consumer:
         """The consumer; a new one if there is none."""
-        if self.consumer is None:
-            self.consumer = Consumer(self._model)
-            self.consumer.claim()
-        return self.consumer
+        return self.consumer or self._take_over()
 
     def _write(self) -> Done:
         consumer = self.ready()
@@ -143,12 +140,24 @@ class Work:
         return Done()
 
     def _claim(self) -> Done:
-        """Another consumer claims the partitions."""
-        if self.fenced is not None:
-            self._lose(self.fenced)
-        self.fenced, self.consumer = self.consumer, None
-        self.ready()
+        self._take_over()
         return Done()
+
+    def _take_over(self) -> Consumer:
+        """Another consumer claims the partitions; the one before does not know it. Two can do this
+        at once."""
+        consumer = Consumer(self._model)
+        try:
+            consumer.claim()
+        except BaseException:
+            consumer.close()
+            raise
+        if self.consumer is not None:
+            if self.fenced is not None:
+                self._lose(self.fenced)
+            self.fenced = self.consumer
+        self.consumer = consumer
+        return consumer
 
     def _lose(self, consumer: Consumer) -> None:
         self._stand.wait_for_end(consumer.close())

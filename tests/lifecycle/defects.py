@@ -1,0 +1,167 @@
+"""Defects that Annals once had. Each can be put back, to see that the machine finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import date
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import psycopg
+from psycopg import errors, sql
+
+from annals.management.commands import partitions
+from history import days
+from history.archive import archiver, manifest, restore, write
+from history.archive.manifest import Manifest
+from history.archive.merge import Rows
+from history.archive.store import ArchiveError, Store
+from history.canonical import Connection
+from history.days import State
+from history.entities import Entity
+from history.seals import finished, seal
+from history.window import Window
+from ingest.quarantine import retry
+from ingest.store import missing_days, transaction
+
+# Replaces an attribute of a module or class, which must exist.
+Replace = Callable[[Any, str, Any], None]
+
+
+def _archive_overwritten(replace: Replace) -> None:
+    def archive(
+        connection: Connection,
+        store: Store,
+        entity: Entity,
+        day: date,
+        source: sql.Composable,
+        progress: write.ReportRows = lambda _: None,
+    ) -> Manifest:
+        rows = Rows(connection, store, entity, source)
+        known = manifest.load(store, entity.table, day)
+        if known and rows.digest(progress) == known.digest:
+            return known
+        number = known.generation + 1 if known else 1
+        return write._write(rows, write._Generation(store, entity, day, number, progress))
+
+    replace(archiver, "archive", archive)
+    replace(archiver.Archiver, "_check_known", lambda *_: None)
+
+
+def _dropped_day_created(replace: Replace) -> None:
+    provide, ever = missing_days.provide, Window(date.min, date(9999, 1, 1))
+    replace(missing_days, "provide", lambda connection, batch, _: provide(connection, batch, ever))
+
+
+def _row_in_flight_dropped(replace: Replace) -> None:
+    merge = restore._Merge.__call__
+
+    def once(self: Any, place: days.DayTable) -> None:
+        if not hasattr(self, "done"):
+            self.done = True
+            merge(self, place)
+
+    replace(restore._Merge, "__call__", once)
+
+
+def _hold_in_vain(replace: Replace) -> None:
+    with_day = retry._Attempt._with_day
+
+    def expire(self: Any, locked: Any, skip: bool) -> Iterator[Any]:
+        for row in self._expired:
+            self._settle(locked[id(row.message)], "expired")
+        self._expired = []
+        yield from with_day(self, locked, skip)
+
+    replace(missing_days, "admit_expired", lambda *_: None)
+    replace(retry._Attempt, "_with_day", expire)
+
+
+def _filled_in_place(replace: Replace) -> None:
+    def fill(
+        connection: Connection, store: Store, entity: Entity, wanted: Manifest, progress: Any
+    ) -> None:
+        place = _make_room(connection, wanted)
+        with connection.transaction():
+            days.create_detached(connection, place, wanted.day, days.RESTORED)
+        try:
+            restore._fill(connection, store, entity, place.child, wanted, progress)
+        except BaseException:
+            connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
+            raise
+        days.retry_lock(partial(_attach, connection, place, wanted.day), days.LOCK_WAIT_S)
+
+    written = transaction.Writer.write
+
+    def stopped(self: Any, *args: Any) -> Any:
+        try:
+            return written(self, *args)
+        except days.ForeignTableError as error:
+            raise psycopg.OperationalError(f"ForeignTableError: {error}") from error
+
+    replace(restore, "_restore", fill)
+    replace(days.DayTable, "ours", days.DayTable.marked)
+    replace(missing_days, "REFUSED", (errors.InsufficientPrivilege,))
+    replace(transaction.Writer, "write", stopped)
+
+
+def _make_room(connection: Connection, wanted: Manifest) -> days.DayTable:
+    """Drop an empty partition of the day, and what an interrupted restore left."""
+    place = days.locate(connection, wanted.table, wanted.day)
+
+    def check_empty(_: days.DayTable) -> None:
+        if rows := write.count(connection, place.child):
+            raise ArchiveError(f"{wanted.table} {wanted.day} is there and has {rows} rows")
+
+    if place.state is State.DETACHED and place.comment == days.RESTORED:
+        connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
+    elif place.state is not State.ABSENT:
+        check_empty(place)
+        days.drop(connection, wanted.table, wanted.day, confirm=check_empty)
+    return days.locate(connection, wanted.table, wanted.day)
+
+
+def _attach(connection: Connection, place: days.DayTable, day: date) -> None:
+    with connection.transaction():
+        connection.execute(f"SET LOCAL lock_timeout = {days.LOCK_TIMEOUT_MS}")
+        days.attach(connection, place, day)
+
+
+def _empty_days_sealed(replace: Replace) -> None:
+    due, check = finished.due, seal._check_rows
+
+    def settled(existing: Any, today: date, after_days: int, _: Any) -> finished.Due:
+        return due(existing, today, after_days, lambda _: {})
+
+    def check_some(table: str, day: date, rows: int) -> None:
+        if rows:
+            check(table, day, rows)
+
+    replace(finished, "_with_rows", set)
+    replace(partitions, "due", settled)
+    replace(seal, "_check_rows", check_some)
+
+
+# By name: what is wrong, and what puts it back.
+DEFECTS: dict[str, tuple[str, Callable[[Replace], None]]] = {
+    "1": ("a day is archived again with fewer rows", _archive_overwritten),
+    "1b": ("a batch decoded before midnight creates a dropped day", _dropped_day_created),
+    "4": ("restore drops a row that a consumer has in flight", _row_in_flight_dropped),
+    "8": ("rows of a held day count as expired", _hold_in_vain),
+    "9": ("restore fills the table of the day in place", _filled_in_place),
+    "12": ("maintain seals days that never had a row", _empty_days_sealed),
+}
+
+
+@contextmanager
+def put_back(name: str) -> Iterator[None]:
+    """Put a defect back until the block ends."""
+    with ExitStack() as stack:
+
+        def replace(owner: Any, attribute: str, value: Any) -> None:
+            stack.enter_context(mock.patch.object(owner, attribute, value))
+
+        DEFECTS[name][1](replace)
+        yield
