@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import psycopg
 import pytest
 
+from annals.embedded import process
 from history.entities import ENTITIES
-from tests.consuming import SESSION_MS, Consumers, Database, Feed, Running, complete, until
+from tests.consuming import LIVE, SESSION_MS, Consumers, Database, Feed, Running, complete, until
 from tests.processes import consumers, database, feed, server
 
 pytestmark = pytest.mark.kafka
@@ -59,8 +62,9 @@ def test_frozen_past_its_session_and_woken(
     """Frozen while its write waits for a lock: another takes its partitions over, and what the
     woken one had in hand is refused."""
 
-    def freeze(running: Running) -> None:
+    def freeze(running: Running, _: int) -> None:
         with locked(database, FIRST):
+            feed.send(10)
             until(lambda: database.query(WAITING), "no wait")
             running.freeze()
 
@@ -73,34 +77,78 @@ def test_frozen_between_the_rows_of_a_write(
     """The rows that it has written are not committed and locked, and PostgreSQL waits for more of
     them for as long as it takes: who has its partitions now does not."""
 
-    def freeze(running: Running) -> None:
-        with ExitStack() as later:
-            with locked(database, FIRST):
-                until(lambda: database.query(WAITING), "no wait")
-                time.sleep(1)  # the next batch has rows for every table
-                later.enter_context(locked(database, LAST))
-            until(lambda: database.query(WAITING + HAS_WRITTEN), "no wait with rows written")
-            running.freeze()
+    def freeze(running: Running, port: int) -> None:
+        for _ in range(5):
+            with ExitStack() as later:
+                with locked(database, FIRST):
+                    feed.send(1)  # alone in its batch, for the first table
+                    until(lambda: database.query(WAITING), "no wait")
+                    feed.send(4 * len(LIVE) - 1)  # the next batch: rows for every table
+                    until(lambda: all_taken(database, feed, port), running.said)
+                    later.enter_context(locked(database, LAST))
+                until(lambda: database.query(WAITING + HAS_WRITTEN), "no wait with rows written")
+                running.freeze()
+            if is_copying(database):
+                return
+            # The write gave up the lock in the moment before the freeze: it waits ten seconds.
+            running.wake()
+            until(lambda: database.read() == feed.produced.total(), running.said)
+        raise AssertionError("five times too slow")
 
-    other = taken_over(consumers, database, feed, freeze)
-    assert "froze during a write" in other.said()
+    taken_over(consumers, database, feed, freeze, "froze during a write")
+
+
+def all_taken(database: Database, feed: Feed, port: int) -> bool:
+    """Whether the consumer has taken every message into a batch, written or not. It counts the lag
+    before each heartbeat."""
+    [known] = database.query("SELECT sum(high_watermark)::int AS end FROM ingest_ledger")
+    if known["end"] != feed.produced.total():
+        return False
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    lags = [float(line.split()[-1]) for line in lines if line.startswith("annals_lag_messages{")]
+    return bool(lags) and not any(lags)
+
+
+def is_copying(database: Database) -> bool:
+    """Whether PostgreSQL waits for the rest of a COPY. The lock that it waited for is free now."""
+    found: list[dict[str, Any]] = []
+
+    def waits_for_client() -> bool:
+        found[:] = database.query(
+            "SELECT state, query FROM pg_stat_activity WHERE datname = %s"
+            " AND application_name = 'annals-consume' AND wait_event = 'ClientRead'",
+            database.name,
+        )
+        return bool(found)
+
+    until(waits_for_client, "PostgreSQL does not wait for the consumer")
+    return found[0]["state"] == "active" and f'COPY "{LAST}"' in found[0]["query"]
 
 
 def taken_over(
-    consumers: Consumers, database: Database, feed: Feed, freeze: Callable[[Running], None]
-) -> Running:
-    """A consumer freezes under load, another goes on where it was, it wakes, both end: nothing is
-    lost and nothing there twice. Gives the other."""
-    frozen = consumers.start()
+    consumers: Consumers,
+    database: Database,
+    feed: Feed,
+    freeze: Callable[[Running, int], None],
+    says: str = "",
+) -> None:
+    """A consumer freezes, another goes on where it was and says something, it wakes, both end:
+    nothing is lost and nothing there twice. freeze: gets the consumer and its port for metrics;
+    everything is read then."""
+    [port] = process.free_ports([None])
+    frozen = consumers.start("--metrics-port", str(port))
     frozen.until_reading()
+    feed.send(20 * len(LIVE))
+    until(lambda: database.read() == feed.produced.total(), frozen.said)
+    freeze(frozen, port)
     with feed.pouring(200):
-        until(lambda: database.read() > 100, frozen.said)
-        freeze(frozen)
         time.sleep(2 * SESSION_MS / 1000)
         other = consumers.start()
         other.until_reading()
         before = database.read()
         until(lambda: database.read() > before + 200, other.said)
+        until(lambda: says in other.said(), other.said)
         [taken] = database.query("SELECT min(epoch) AS epoch FROM ingest_ledger")
         assert taken["epoch"] > 1
         frozen.wake()
@@ -110,7 +158,6 @@ def taken_over(
     frozen.terminate()
     other.terminate()
     complete(consumers, database, feed)
-    return other
 
 
 def test_what_was_paused_for_a_slow_database_is_read_after_a_rebalance(
