@@ -256,3 +256,17 @@ class LateRow(models.Model):
         db_table = "late_row"
         default_permissions = ()
         indexes = [models.Index(fields=["table", "day", "row_hash"], name="late_row_hash")]
+
+
+class VerifiedTable(models.Model):
+    """The latest complete `partitions verify` of a table, for the metrics. days: those it read.
+    faults: days that differ, and one more if the chain of seals is broken."""
+
+    table = models.CharField(max_length=63, primary_key=True)
+    started_at = models.DateTimeField()
+    days = models.IntegerField()
+    faults = models.IntegerField()
+
+    class Meta:
+        db_table = "verified_table"
+        default_permissions = ()

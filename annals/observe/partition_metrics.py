@@ -14,6 +14,7 @@ from history.models import ArchivedDay
 from history.partitions import runs
 from history.partitions.plan import Policy
 from history.partitions.status import status
+from history.seals import verified
 
 # Fields of history.partitions.status.Status.
 TABLES = {
@@ -71,6 +72,27 @@ def last_run() -> Iterator[Metric]:
         "Partitions that the latest `partitions maintain` held because of unsettled messages",
         value=latest.held,
     )
+
+
+def verification() -> Iterator[Metric]:
+    """What `partitions verify` has found in the tables that have seals."""
+    since = GaugeMetricFamily(
+        "annals_verify_timestamp_seconds",
+        "Time when the latest complete `partitions verify` of the table began; before the first, "
+        "the time of its first seal",
+        labels=["table"],
+    )
+    faults = GaugeMetricFamily(
+        "annals_verify_faults",
+        "Days that differed from their seals in the latest complete `partitions verify`, and one "
+        "more if the chain of seals was broken",
+        labels=["table"],
+    )
+    for found in verified.latest():
+        since.add_metric([found.table], found.since.timestamp())
+        if found.faults is not None:
+            faults.add_metric([found.table], found.faults)
+    yield from (since, faults)
 
 
 def archive() -> Iterator[Metric]:

@@ -54,6 +54,7 @@ class StoreCollector(Collector):
                 *partition_metrics.tables(),
                 *partition_metrics.last_run(),
                 *partition_metrics.archive(),
+                *partition_metrics.verification(),
             ]
         except (DatabaseError, psycopg.Error) as error:
             log.warning("metrics: %s", describe(error))

@@ -14,7 +14,14 @@ from django.core.management import call_command
 from django.db import connection
 
 from history.entities import ENTITIES
-from history.models import ArchivedDay, DaySeal, LateRow, MaintainRun, SealedDay
+from history.models import (
+    ArchivedDay,
+    DaySeal,
+    LateRow,
+    MaintainRun,
+    SealedDay,
+    VerifiedTable,
+)
 from history.partitions import catalog
 from history.partitions.plan import Holds, Policy
 from history.window import Window
@@ -67,7 +74,8 @@ def tables(transactional_db: None) -> None:
 
 def _clean() -> None:
     drop_partitions()
-    for model in (MaintainRun, ArchivedDay, DaySeal, SealedDay, LateRow, Ledger, Quarantined):
+    kept = (MaintainRun, ArchivedDay, DaySeal, SealedDay, LateRow, VerifiedTable)
+    for model in (*kept, Ledger, Quarantined):
         model.objects.all().delete()
 
 

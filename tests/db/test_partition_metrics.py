@@ -6,14 +6,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.conf import settings
+from django.db import connection
 from prometheus_client.core import Metric
 
 from annals import env
 from annals.observe import partition_metrics
 from history import days
+from history.entities import BY_NAME
+from history.models import DaySeal, VerifiedTable
 from history.partitions.plan import SPARE_DAYS
+from history.seals.seal import seal
 from ingest.models import Quarantined
-from tests.db.partitioned import TABLE, TABLES, raw, run
+from tests.db.partitioned import TABLE, TABLES, insert, raw, run
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -79,3 +83,48 @@ def test_the_latest_run_is_reported(few_days: None) -> None:
     assert found["annals_maintain_seconds",] > 0
     age = datetime.now(UTC).timestamp() - found["annals_maintain_timestamp_seconds",]
     assert 0 <= age < 300
+
+
+def test_nothing_is_due_before_the_first_seal() -> None:
+    assert values(list(partition_metrics.verification())) == {}
+
+
+def test_what_verify_found_is_reported_for_each_table() -> None:
+    old = TODAY - timedelta(days=5)
+    with raw() as plain:
+        days.create(plain, TABLE, old)
+        insert(plain, datetime(old.year, old.month, old.day, 12, tzinfo=UTC), "a")
+        made = seal(plain, BY_NAME["product-instance"], old)
+    since, faults = "annals_verify_timestamp_seconds", "annals_verify_faults"
+    assert values(list(partition_metrics.verification())) == {
+        (since, TABLE): made.sealed_at.timestamp()
+    }
+    assert run("verify", str(old))[0] == 0  # of one day only: the table waits for its check
+    assert (faults, TABLE) not in values(list(partition_metrics.verification()))
+    assert run("verify")[0] == 0
+    first = values(list(partition_metrics.verification()))
+    assert first[faults, TABLE] == 0
+    assert first[since, TABLE] > made.sealed_at.timestamp()
+    with raw() as plain:
+        plain.execute(f"UPDATE {TABLE} SET author = 'x'")
+    DaySeal.objects.update(digest="f" * 64)
+    assert run("verify", "--entity", "product-car")[0] == 0
+    assert values(list(partition_metrics.verification()))[faults, TABLE] == 0
+    assert run("verify")[0] == 1
+    second = values(list(partition_metrics.verification()))
+    assert second[faults, TABLE] == 2  # the day and the chain
+    assert second[since, TABLE] > first[since, TABLE]
+    assert second[faults, TABLES[1]] == 0
+
+
+def test_verify_without_the_right_to_write_checks_the_same() -> None:
+    """As on a standby."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET default_transaction_read_only = on")
+        try:
+            code, _, err = run("verify")
+        finally:
+            cursor.execute("RESET default_transaction_read_only")
+    assert code == 0
+    assert "the result is not recorded for the metrics" in err
+    assert not VerifiedTable.objects.exists()

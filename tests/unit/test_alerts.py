@@ -191,6 +191,31 @@ CASES = [
         clears=32,
         summary="2 archived days are missing, unreadable or changed",
     ),
+    Case(  # one table of two
+        "AnnalsSealsDiffer",
+        {
+            **web("annals_verify_faults", 'table="a"', "0+0x10 2+0x20 0+0x10"),
+            **web("annals_verify_faults", 'table="b"', "0+0x40"),
+        },
+        quiet=(10,),
+        fires=(12, 30),
+        clears=32,
+        labels={"table": "a"},
+        summary="a: 2 faults in sealed days, as of the latest verify",
+    ),
+    Case(
+        "AnnalsVerifyMissing",
+        {
+            **web("annals_verify_timestamp_seconds", 'table="a"', "0+0x2400 720000+0x60"),
+            **web("annals_verify_timestamp_seconds", 'table="b"', "0+300x2460"),
+        },
+        quiet=(60, 8 * 1440 + 30),
+        fires=(8 * 1440 + 70,),
+        clears=2401 * 5,
+        labels={"table": "a"},
+        summary="a: partitions verify has not completed for 8d 1h 10m 0s",
+        interval="5m",
+    ),
     Case(
         "AnnalsDaysNotDropped",
         {
