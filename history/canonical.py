@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from history.day_rows import DayRows, Form
 from history.entities import Entity
 
 Connection = psycopg.Connection[Any]
@@ -21,36 +22,39 @@ RANGE_ROWS = 10_000
 
 # A text field is preceded by its length, so that two rows never have the same bytes. NULL is `-`.
 _TEXT = "octet_length({0}) || ':' || {0}"
-_MICROSECONDS = "(extract(epoch FROM updated_at) * 1000000)::bigint"
+_MICROSECONDS = "(extract(epoch FROM {0}) * 1000000)::bigint"
 
 
 def columns(entity: Entity) -> tuple[str, ...]:
-    """The columns of an entity's table, in the canonical order."""
-    child = () if entity.root else ("product_instance_id",)
-    return ("id", "version", "updated_at", "client_id", "author", "type", *child, "data")
+    """The names of the columns of an entity's table, in the canonical order."""
+    return tuple(column.name for column in entity.columns)
 
 
 def fields(entity: Entity) -> sql.SQL:
     """The select list of the rows that `encode` takes: updated_at in microseconds since the epoch,
     data as PostgreSQL's text of the JSONB."""
-    forms = {"updated_at": _MICROSECONDS, "data": "data::text"}
+    forms = {"updated_at": _MICROSECONDS.format("updated_at"), "data": "data::text"}
     return sql.SQL(", ".join(forms.get(name, name) for name in columns(entity)))
 
 
-def order(connection: Connection) -> sql.SQL:
-    """ORDER BY of the rows: id by its bytes, version, updated_at. A database that sorts by bytes
-    anyway gets no COLLATE, because without it PostgreSQL can use the primary key."""
+def order(connection: Connection, rows: DayRows) -> sql.SQL:
+    """ORDER BY of the rows, a text by its bytes: id, version, updated_at of a version. A database
+    that sorts by bytes anyway gets no COLLATE, because without it PostgreSQL can use the primary
+    key."""
     row = connection.execute(
         "SELECT datlocprovider = 'b' OR datlocprovider = 'c' AND datcollate IN ('C', 'POSIX')"
         " FROM pg_database WHERE datname = current_database()"
     ).fetchone()
     bytewise = row is not None and row[0]
-    return sql.SQL("id, version, updated_at" if bytewise else 'id COLLATE "C", version, updated_at')
+    texts = {name for name, form in rows.columns if form is Form.TEXT and not bytewise}
+    parts = [f'{name} COLLATE "C"' if name in texts else name for name in rows.order]
+    return sql.SQL(", ".join(parts))
 
 
 def after(key: tuple[str, int, int]) -> sql.Composed:
     """The condition for the rows after a key (id, version, updated_at in microseconds)."""
-    return sql.SQL('(id COLLATE "C", version, ' + _MICROSECONDS + ") > ({}, {}, {})").format(
+    moment = _MICROSECONDS.format("updated_at")
+    return sql.SQL(f'(id COLLATE "C", version, {moment}) > ({{}}, {{}}, {{}})').format(
         *map(sql.Literal, key)
     )
 
@@ -69,19 +73,15 @@ def encode(row: Sequence[Any]) -> bytes:
     return b",".join(parts)
 
 
-def encoded(entity: Entity) -> sql.SQL:
+def encoded(rows: DayRows) -> sql.SQL:
     """An SQL expression with the value of `encode`, as bytea."""
-    text = {"id", "client_id", "author", "product_instance_id"}
-    parts = []
-    for name in columns(entity):
-        if name == "data":
-            parts.append(_TEXT.format("data::text"))
-        elif name == "updated_at":
-            parts.append(_MICROSECONDS)
-        elif name in text:
-            parts.append(f"coalesce({_TEXT.format(name)}, '-')")
-        else:
-            parts.append(name)
+    forms = {
+        Form.TEXT: f"coalesce({_TEXT}, '-')",
+        Form.NUMBER: "{0}",
+        Form.MOMENT: _MICROSECONDS,
+        Form.JSON: _TEXT.replace("{0}", "{0}::text"),
+    }
+    parts = [forms[form].format(name) for name, form in rows.columns]
     return sql.SQL(f"convert_to(concat_ws(',', {', '.join(parts)}), 'UTF8')")
 
 
@@ -132,11 +132,11 @@ class Digest:
         self._open, self._count = hashlib.sha256(), 0
 
 
-def digest(connection: Connection, entity: Entity, source: sql.Composable) -> Digest:
+def digest(connection: Connection, rows: DayRows, source: sql.Composable) -> Digest:
     """The digest of the rows of a table or partition. The server hashes and sorts the rows."""
     query = sql.SQL(
-        "COPY (SELECT id, version, sha256({}) FROM {} ORDER BY {}) TO STDOUT (FORMAT BINARY)"
-    ).format(encoded(entity), source, order(connection))
+        "COPY (SELECT {}, {}, sha256({}) FROM {} ORDER BY {}) TO STDOUT (FORMAT BINARY)"
+    ).format(*map(sql.SQL, rows.called), encoded(rows), source, order(connection, rows))
     result = Digest()
     with connection.cursor() as cursor, cursor.copy(query) as copy:
         copy.set_types(["text", "int4", "bytea"])

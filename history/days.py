@@ -46,7 +46,8 @@ class ForeignTableError(RuntimeError):
 class DayTable(NamedTuple):
     """The table of one day (child) and its partitioned table (parent), with schema, quoted.
 
-    new: the name of a table that is to replace the child.
+    new: the name of a table that is to replace the child. key: the column that says of which day a
+    row is.
     """
 
     parent: sql.Identifier
@@ -55,6 +56,7 @@ class DayTable(NamedTuple):
     state: State
     comment: str | None
     default: bool  # whether the parent has a default partition
+    key: sql.Identifier
 
     @property
     def marked(self) -> bool:
@@ -153,7 +155,9 @@ def locate(connection: Connection, table: str, day: date) -> DayTable:
     """The table of a day and its state. Raises psycopg.errors.UndefinedTable without `table`."""
     row = connection.execute(
         "SELECT space.nspname, child.oid IS NOT NULL, link.inhparent IS NOT NULL,"
-        " link.inhdetachpending, obj_description(child.oid, 'pg_class'), partitioned.partdefid <> 0"
+        " link.inhdetachpending, obj_description(child.oid, 'pg_class'),"
+        " partitioned.partdefid <> 0, (SELECT attname FROM pg_attribute"
+        "  WHERE attrelid = parent.oid AND attnum = partitioned.partattrs[0])"
         " FROM pg_class parent JOIN pg_namespace space ON space.oid = parent.relnamespace"
         " JOIN pg_partitioned_table partitioned ON partitioned.partrelid = parent.oid"
         " LEFT JOIN pg_class child"
@@ -164,7 +168,7 @@ def locate(connection: Connection, table: str, day: date) -> DayTable:
         [partition_name(table, day), table],
     ).fetchone()
     assert row is not None  # noqa: S101 - the cast to regclass raises where there is no table
-    schema, exists, linked, pending, comment, default = row
+    schema, exists, linked, pending, comment, default, key = row
     if not exists:
         state = State.ABSENT
     elif not linked:
@@ -178,6 +182,7 @@ def locate(connection: Connection, table: str, day: date) -> DayTable:
         state,
         comment,
         default,
+        sql.Identifier(key),
     )
 
 
@@ -200,8 +205,8 @@ def create_detached(connection: Connection, place: DayTable, day: date, mark: st
     connection.execute(
         sql.SQL(
             "CREATE TABLE {child} (LIKE {parent} INCLUDING ALL EXCLUDING IDENTITY,"
-            " CONSTRAINT in_day CHECK (updated_at >= {start} AND updated_at < {end}))"
-        ).format(child=place.child, parent=place.parent, **_literals(day))
+            " CONSTRAINT in_day CHECK ({key} >= {start} AND {key} < {end}))"
+        ).format(child=place.child, parent=place.parent, key=place.key, **_literals(day))
     )
     mark_as(connection, place, mark)
 

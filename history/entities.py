@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from history.day_rows import Column, Form
+
 TOPIC_PREFIX = "top-storage.export."
 MIGRATION_PREFIX = "top-storage.export.migration."
 # Characters of the longest business key. Longer values are not searched for.
@@ -36,6 +38,29 @@ class Entity:
     @property
     def model_name(self) -> str:
         return self.name.title().replace("-", "") + "Aud"
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of its table, in the canonical order; see history.day_rows."""
+        child = () if self.root else (Column("product_instance_id", Form.TEXT),)
+        return (
+            Column("id", Form.TEXT),
+            Column("version", Form.NUMBER),
+            Column("updated_at", Form.MOMENT),
+            Column("client_id", Form.TEXT),
+            Column("author", Form.TEXT),
+            Column("type", Form.NUMBER),
+            *child,
+            Column("data", Form.JSON),
+        )
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        return ("id", "version", "updated_at")
+
+    @property
+    def called(self) -> tuple[str, str]:
+        return ("id", "version")
 
     @property
     def topics(self) -> tuple[str, str]:

@@ -41,7 +41,7 @@ class Rows:
         where = sql.SQL("true") if after is None else canonical.after(after)
         query = sql.SQL("COPY (SELECT {} FROM {} WHERE {} ORDER BY {}) TO STDOUT (FORMAT BINARY)")
         child = () if self.entity.root else ("text",)
-        by = order(self.connection)
+        by = order(self.connection, self.entity)
         with (
             self.connection.cursor() as cursor,
             cursor.copy(query.format(fields(self.entity), self.source, where, by)) as copy,

@@ -26,13 +26,16 @@ class Locks:
 def count(connection: BaseDatabaseWrapper, plans: Iterable[DayPlan]) -> Locks:
     """The locks for the days that exist and those that the plan creates.
 
-    A run itself never holds more locks than those of one day.
+    Only the tables of versions count: no statement reads more than a few days of another one. A run
+    itself never holds more locks than those of one day.
     """
     needed = 0
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('max_locks_per_transaction')::int")
         (configured,) = cursor.fetchone() or (0,)
         for table in plans:
+            if not table.of_versions:
+                continue
             cursor.execute(
                 "SELECT count(*) FROM pg_index WHERE indrelid = %s::regclass",
                 [table.strategy.table],

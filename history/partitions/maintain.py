@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import date
@@ -16,6 +16,7 @@ from history.days import ADVISORY_SPACE, partition_name
 from history.error_text import describe
 from history.partitions.plan import DayPlan, Policy, Report, plan
 from history.partitions.strategy import Archiver, DayPartition
+from history.partitions.tables import VERSIONS, Partitioned
 
 # The advisory locks of days are (ADVISORY_SPACE, hash); this one is of the one-number kind.
 RUN_LOCK = ADVISORY_SPACE << 32
@@ -99,9 +100,10 @@ def maintain(
     begin: Callable[[list[DayPlan]], None] = lambda _: None,
     archiver: Archiver | None = None,
     using: str = "default",
+    tables: Sequence[Partitioned] = VERSIONS,
 ) -> Outcome:
     """Create and drop what the plan says. begin gets the plan before the first step, report gets
-    every step; archiver archives every day before it is dropped.
+    every step; archiver archives every day of versions before it is dropped.
 
     Raises AlreadyRunningError during another run.
     """
@@ -112,7 +114,7 @@ def maintain(
         report(action, part, error)
 
     with run_lock(using):
-        plans = plan(policy, using)
+        plans = plan(policy, using, tables)
         outcome.held += [part.name for table in plans for part in table.held()]
         begin(plans)
         for table in plans:

@@ -17,11 +17,10 @@ from psqlextra.partitioning import (
     PostgresPartitioningManager,
 )
 
-from history.entities import ENTITIES
-from history.models import VERSION_MODELS
 from history.partitions import catalog
 from history.partitions.catalog import Partition
 from history.partitions.strategy import Archiver, DayPartition, DayStrategy
+from history.partitions.tables import VERSIONS, Partitioned
 from history.window import Window
 
 # Given days that are about to be dropped, each a table and a day: those that must stay, and why.
@@ -88,6 +87,7 @@ class DayPlan(PostgresModelPartitioningPlan):
     creations: list[DayPartition] = field(default_factory=list)  # type: ignore[assignment]
     deletions: list[DayPartition] = field(default_factory=list)  # type: ignore[assignment]
     kept: list[tuple[Partition, str]] = field(default_factory=list)
+    of_versions: bool = True
 
     @property
     def strategy(self) -> DayStrategy:
@@ -126,8 +126,8 @@ class DayPlan(PostgresModelPartitioningPlan):
         with one exception: an open transaction that delays one drop delays the later drops of the
         table too.
 
-        archiver: archives every day before it is dropped. reconnect: called when a day ended with
-        the connection lost; if it raises, no other day is tried."""
+        archiver: archives every day of versions before it is dropped. reconnect: called when a day
+        ended with the connection lost; if it raises, no other day is tried."""
         connection = connections[using or "default"]
         connection.ensure_connection()
         editor = connection.schema_editor(atomic=False)
@@ -136,7 +136,7 @@ class DayPlan(PostgresModelPartitioningPlan):
         ]
         steps += [("dropped", part, part.delete) for part in self.deletions]
         for action, part, act in steps:
-            part.archiver = archiver
+            part.archiver = archiver if self.of_versions else None
             error = _attempt(act, self.config.model, editor)
             report(action, part, error)
             if connection.connection is None or connection.connection.closed:
@@ -164,32 +164,50 @@ class DayManager(PostgresPartitioningManager):
         )
 
 
-def plan(policy: Policy, using: str = "default") -> list[DayPlan]:
-    """The plan of every table, in the order of the entities.
+def plan(
+    policy: Policy, using: str = "default", tables: Sequence[Partitioned] = VERSIONS
+) -> list[DayPlan]:
+    """The plan of each of the tables, in their order.
 
     Raises PostgresPartitioningError where a table is missing.
     """
-    tables = [entity.table for entity in ENTITIES]
+    names = [table.name for table in tables]
     connection = connections[using]
-    if missing := catalog.missing_tables(connection, tables):
+    if missing := catalog.missing_tables(connection, names):
         raise PostgresPartitioningError(f"no table {', '.join(missing)}: run manage.py migrate")
-    found = catalog.read(connection, tables)
-    holds = _holds(policy, found)
+    found = catalog.read(connection, names)
+    holds = _holds(policy, found, {table.name for table in tables if table.of_versions})
     existing = {table: list(group) for table, group in groupby(found, lambda part: part.table)}
     configs = []
-    for entity in ENTITIES:
-        held = {day: why for (table, day), why in holds.items() if table == entity.table}
-        parts = existing.get(entity.table, [])
-        strategy = DayStrategy(entity.table, policy.window, policy.today, parts, held)
-        configs.append(PostgresPartitioningConfig(VERSION_MODELS[entity.name], strategy))
-    return cast(list[DayPlan], DayManager(configs).plan(using=using).model_plans)
+    for table in tables:
+        held = {day: why for (name, day), why in holds.items() if name == table.name}
+        strategy = DayStrategy(
+            table.name,
+            table.window(policy.window, policy.today),
+            policy.today,
+            existing.get(table.name, []),
+            held,
+            past=table.of_versions,
+        )
+        configs.append(PostgresPartitioningConfig(table.model, strategy))
+    plans = cast(list[DayPlan], DayManager(configs).plan(using=using).model_plans)
+    for table, made in zip(tables, plans, strict=True):
+        made.of_versions = table.of_versions
+    return plans
 
 
-def _holds(policy: Policy, found: Sequence[Partition]) -> Mapping[tuple[str, date], str]:
-    """The days that are held. Days older than hold_days beyond the window are never held."""
+def _holds(
+    policy: Policy, found: Sequence[Partition], tables: Collection[str]
+) -> Mapping[tuple[str, date], str]:
+    """The days of these tables that are held. Days older than hold_days beyond the window are never
+    held."""
     oldest = policy.window.oldest
     limit = oldest - timedelta(days=policy.hold_days)
-    overdue = {(part.table, part.day) for part in found if part.day and limit <= part.day < oldest}
+    overdue = {
+        (part.table, part.day)
+        for part in found
+        if part.table in tables and part.day and limit <= part.day < oldest
+    }
     return policy.holds(overdue) if policy.holds and overdue else {}
 
 

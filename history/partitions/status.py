@@ -3,11 +3,13 @@ does not depend on the latest run of maintain."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
 from history.days import State
 from history.partitions.plan import DayPlan, Policy, plan
+from history.partitions.tables import VERSIONS, Partitioned
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +32,12 @@ class Status:
     pending: int
 
 
-def status(policy: Policy, using: str = "default") -> list[Status]:
-    """The status of every table, in the order of the entities.
+def status(policy: Policy, tables: Sequence[Partitioned] = VERSIONS) -> list[Status]:
+    """The status of each of the tables, in their order.
 
     Raises PostgresPartitioningError if a table is missing.
     """
-    return [_status(table, policy.today) for table in plan(policy, using)]
+    return [_status(table, policy.today) for table in plan(policy, tables=tables)]
 
 
 def _status(table: DayPlan, today: date) -> Status:

@@ -81,7 +81,7 @@ class DayStrategy(PostgresRangePartitioningStrategy):
     """Creates the missing days of a window and drops the days before it, by what exists.
 
     today: the current UTC day. existing: the table's partitions. holds: the days that are held,
-    with the reason.
+    with the reason. past: whether days before today are created too, where they are missing.
     """
 
     def __init__(
@@ -91,12 +91,14 @@ class DayStrategy(PostgresRangePartitioningStrategy):
         today: date,
         existing: Sequence[Partition],
         holds: Mapping[date, str] | None = None,
+        past: bool = True,
     ) -> None:
         self.table = table
         self.window = window
         self.today = today
         self.existing = existing
         self.holds = holds or {}
+        self.past = past
 
     def to_create(self) -> Generator[DayPartition, None, None]:
         """The missing days, the most urgent first: today and ahead, backwards from today, and held
@@ -112,6 +114,8 @@ class DayStrategy(PostgresRangePartitioningStrategy):
         foreign = [part for part in attached if part.day is None]
         for day in [*inside[split:], *reversed(inside[:split])]:
             if day in taken or any(part.covers(day) for part in foreign):
+                continue
+            if day < today and not self.past and day not in detached:
                 continue
             if day in detached:
                 reason = "inside the window again; attached with its rows"

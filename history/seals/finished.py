@@ -10,8 +10,9 @@ from django.db import connection
 from django.db.backends.utils import CursorWrapper
 from psycopg import Error, sql
 
+from history.day_rows import DayRows
 from history.days import State
-from history.entities import ENTITIES, Entity
+from history.entities import ENTITIES
 from history.models import ArchivedDay, DaySeal
 from history.partitions.catalog import Partition
 from history.seals.seal import NotSealable, seal
@@ -25,14 +26,20 @@ class Due:
     """days: to be sealed now, oldest first for each table. waiting: finished, but they may still
     get rows, with the reason."""
 
-    days: Sequence[tuple[Entity, date]]
+    days: Sequence[tuple[DayRows, date]]
     waiting: Mapping[tuple[str, date], str]
 
 
-def due(existing: Collection[Partition], today: date, after_days: int, unsettled: Unsettled) -> Due:
+def due(
+    existing: Collection[Partition],
+    today: date,
+    after_days: int,
+    unsettled: Unsettled,
+    tables: Sequence[DayRows] = ENTITIES,
+) -> Due:
     """The attached days that are finished, have rows and have no seal.
 
-    existing: the partitions of all tables. after_days: a day is finished this many days after its
+    existing: the partitions of these tables. after_days: a day is finished this many days after its
     end; 0: no day is sealed. An empty day is not sealed: it may be a day of which nothing came yet.
     A day that is archived is not sealed either: if its table exists again, it has only a part of
     the rows.
@@ -50,30 +57,30 @@ def due(existing: Collection[Partition], today: date, after_days: int, unsettled
     names = _with_rows([name for place, name in found.items() if place not in done])
     filled = {place for place, name in found.items() if name in names}
     waiting = unsettled(filled)
-    entities = {entity.table: entity for entity in ENTITIES}
-    order = list(entities)
+    by_name = {each.table: each for each in tables}
+    order = list(by_name)
     days = sorted(filled - waiting.keys(), key=lambda place: (order.index(place[0]), place[1]))
-    return Due([(entities[table], day) for table, day in days], waiting)
+    return Due([(by_name[table], day) for table, day in days], waiting)
 
 
 def seal_days(
-    places: Sequence[tuple[Entity, date]],
-) -> Iterator[tuple[Entity, date, Exception | None]]:
+    places: Sequence[tuple[DayRows, date]],
+) -> Iterator[tuple[DayRows, date, Exception | None]]:
     """Seal each of these days; yields each with the error if it could not be sealed. A day that
     fails stops no other; a lost connection is raised.
 
     The caller holds the lock of maintain's runs.
     """
     connection.ensure_connection()
-    for entity, day in places:
+    for rows, day in places:
         try:
-            seal(connection.connection, entity, day)
+            seal(connection.connection, rows, day)
         except (NotSealable, Error) as error:
             if connection.connection.closed:
                 raise
-            yield entity, day, error
+            yield rows, day, error
         else:
-            yield entity, day, None
+            yield rows, day, None
 
 
 def _with_rows(names: Sequence[str]) -> set[str]:

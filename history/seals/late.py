@@ -16,6 +16,7 @@ from psycopg import errors, sql
 
 from history import days
 from history.canonical import Connection, Digest, encoded, order
+from history.day_rows import DayRows
 from history.entities import Entity
 
 PAUSE_S = 0.05
@@ -29,8 +30,8 @@ WHERE locktype = 'relation' AND relation = %s::regclass AND mode = 'RowExclusive
 
 _HASHES = """
 COPY (
-    SELECT id, version, hash, late.row_hash IS NOT NULL
-    FROM (SELECT id, version, updated_at, sha256({encoded}) AS hash FROM {source}) AS stored
+    SELECT {called}, hash, late.row_hash IS NOT NULL
+    FROM (SELECT *, sha256({encoded}) AS hash FROM {source}) AS stored
     LEFT JOIN (
         SELECT DISTINCT row_hash FROM late_row
         WHERE "table" = {table} AND day = {day} AND NOT sealed
@@ -92,15 +93,16 @@ def include(connection: Connection, table: str, day: date) -> None:
     )
 
 
-def digests(connection: Connection, entity: Entity, day: date, source: sql.Composable) -> Found:
+def digests(connection: Connection, kept: DayRows, day: date, source: sql.Composable) -> Found:
     """The digests of the rows of a day's table, with and without the late rows. A late row that was
     changed after it came is not recognised as late."""
     query = sql.SQL(_HASHES).format(
-        encoded=encoded(entity),
+        called=sql.SQL(", ".join(kept.called)),
+        encoded=encoded(kept),
         source=source,
-        table=sql.Literal(entity.table),
+        table=sql.Literal(kept.table),
         day=sql.Literal(day),
-        order=order(connection),
+        order=order(connection, kept),
     )
     rows, rest, late = Digest(), Digest(), 0
     with connection.cursor() as cursor, cursor.copy(query) as copy:

@@ -11,8 +11,8 @@ from psycopg.types.json import Jsonb
 
 from history import clock, days
 from history.canonical import Connection, Digest, digest
+from history.day_rows import DayRows
 from history.days import State
-from history.entities import Entity
 from history.models import ArchivedDay, DaySeal
 from history.seals import late
 
@@ -26,7 +26,7 @@ class NotSealable(RuntimeError):
     """A day that cannot be sealed; the text says why."""
 
 
-def seal(connection: Connection, entity: Entity, day: date) -> DaySeal:
+def seal(connection: Connection, kept: DayRows, day: date) -> DaySeal:
     """Seal a day of one table in its present state. A sealed day gets one more seal, which includes
     the rows that came late.
 
@@ -36,17 +36,17 @@ def seal(connection: Connection, entity: Entity, day: date) -> DaySeal:
     writes to the day stays open.
     """
     if day > clock.now().date() - timedelta(days=YOUNGEST_DAYS):
-        raise NotSealable(f"{entity.table} {day} is not finished: it ended less than a day ago")
-    place = days.locate(connection, entity.table, day)
+        raise NotSealable(f"{kept.table} {day} is not finished: it ended less than a day ago")
+    place = days.locate(connection, kept.table, day)
     if place.state is not State.ATTACHED:
-        raise NotSealable(f"{entity.table} has no partition of {day}")
-    late.announce(connection, place, entity.table, day)
+        raise NotSealable(f"{kept.table} has no partition of {day}")
+    late.announce(connection, place, kept.table, day)
     _freeze(connection, place)
     with late.one_snapshot(connection):
-        found = digest(connection, entity, place.child)
-        _check_rows(entity.table, day, found.rows)
-        made = add(connection, entity.table, day, found)
-        late.include(connection, entity.table, day)
+        found = digest(connection, kept, place.child)
+        _check_rows(kept.table, day, found.rows)
+        made = add(connection, kept.table, day, found)
+        late.include(connection, kept.table, day)
     return DaySeal.objects.get(seal=made)
 
 

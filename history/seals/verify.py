@@ -11,8 +11,8 @@ import psycopg
 
 from history import days
 from history.canonical import Connection, Digest, Range, digest
+from history.day_rows import DayRows
 from history.days import State
-from history.entities import Entity
 from history.error_text import describe
 from history.models import ArchivedDay, DaySeal, SealedDay
 from history.seals import late
@@ -40,10 +40,10 @@ class _Result:
     late: int = 0
 
 
-def chain_fault(entity: Entity) -> str | None:
-    """The first fault in the chain of an entity's seals, in the order of sealing; None if whole."""
+def chain_fault(kept: DayRows) -> str | None:
+    """The first fault in the chain of a table's seals, in the order of sealing; None if whole."""
     previous = GENESIS
-    for found in DaySeal.objects.filter(table=entity.table).defer("ranges").order_by("id"):
+    for found in DaySeal.objects.filter(table=kept.table).defer("ranges").order_by("id"):
         if found.previous != previous:
             return f"the seal before the seal of {found.day} is missing or was replaced"
         if found.seal != chained(previous, found.table, found.day, found.rows, found.digest):
@@ -52,13 +52,13 @@ def chain_fault(entity: Entity) -> str | None:
     return None
 
 
-def newest_seal(entity: Entity) -> str:
+def newest_seal(kept: DayRows) -> str:
     """The newest seal of a table, in hex, which depends on all earlier ones; GENESIS if none."""
-    last = DaySeal.objects.filter(table=entity.table).order_by("-id").first()
+    last = DaySeal.objects.filter(table=kept.table).order_by("-id").first()
     return last.seal if last else GENESIS
 
 
-def verify(connection: Connection, entity: Entity, day: date | None = None) -> Iterator[Verdict]:
+def verify(connection: Connection, kept: DayRows, day: date | None = None) -> Iterator[Verdict]:
     """Check each sealed day, or one, against its newest seal, oldest day first.
 
     The digest is computed again from the rows of the day's table, without the late rows: those
@@ -67,14 +67,14 @@ def verify(connection: Connection, entity: Entity, day: date | None = None) -> I
     archived day. A day that cannot be read has that as its fault; a lost connection is raised.
     `connection` is in autocommit mode.
     """
-    seals = DaySeal.objects.filter(table=entity.table)
+    seals = DaySeal.objects.filter(table=kept.table)
     if day is not None:
         seals = seals.filter(day=day)
     newest = seals.order_by("day", "-id").distinct("day")
     for known in newest.iterator(chunk_size=1):
         try:
             with late.one_snapshot(connection):
-                found = _compare(connection, entity, known)
+                found = _compare(connection, kept, known)
         except psycopg.Error as error:
             if connection.closed:
                 raise
@@ -84,14 +84,14 @@ def verify(connection: Connection, entity: Entity, day: date | None = None) -> I
         )
 
 
-def _compare(connection: Connection, entity: Entity, known: DaySeal) -> _Result:
-    place = days.locate(connection, entity.table, known.day)
-    count = late.count(connection, entity.table, known.day)
+def _compare(connection: Connection, kept: DayRows, known: DaySeal) -> _Result:
+    place = days.locate(connection, kept.table, known.day)
+    count = late.count(connection, kept.table, known.day)
     rest, found = Digest(), 0
     if place.state is not State.ABSENT and not count:
-        rest = digest(connection, entity, place.child)
+        rest = digest(connection, kept, place.child)
     elif place.state is not State.ABSENT:
-        both = late.digests(connection, entity, known.day, place.child)
+        both = late.digests(connection, kept, known.day, place.child)
         rest, found = both.rest, both.late
     note = "digest computed from the rows"
     fault: str | None = None

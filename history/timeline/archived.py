@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, time
 
 from django.conf import settings
 
+from history import looks
 from history.archive import index
 from history.timeline import paging, rows
 from history.timeline.absence import Absence
@@ -94,6 +95,7 @@ def _everything(query: Query, url: str) -> dict[Key, VersionRow]:
         )
         for each in archived
     ]
+    looks.read(row.product_instance_id or row.id for row in found)
     return {row.key: row for row in (*found, *stored)}
 
 

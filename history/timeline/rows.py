@@ -19,6 +19,7 @@ from psycopg.pq import Format
 from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int4
 
+from history import looks
 from history.entities import ENTITIES, Entity
 from history.nul_text import from_store
 from history.record import MAX_VERSION
@@ -138,7 +139,7 @@ def page(
             words, values = {**words, "filters": ""}, []
         text = _compose(_BY_VERSION, entity, **words)
         bounds = [id, since, until, version, moment, *values, Int4(limit), id]
-    return [VersionRow._make(found) for found in fetch(text, bounds)]
+    return _versions(fetch(text, bounds))
 
 
 def _conditions(filters: Filters) -> list[object]:
@@ -189,8 +190,14 @@ def bodies(entity: Entity, wanted: Iterable[tuple[str, Key]]) -> dict[tuple[str,
         [key.updated_at for _, key in pairs],
         [Int4(key.version) for _, key in pairs],
     ]
-    rows = map(VersionRow._make, fetch(_compose(_BODIES, entity), values))
+    rows = _versions(fetch(_compose(_BODIES, entity), values))
     return {(row.id, row.key): row for row in rows}
+
+
+def _versions(found: Iterable[tuple[Any, ...]]) -> list[VersionRow]:
+    rows = [VersionRow._make(row) for row in found]
+    looks.read(row.product_instance_id or row.id for row in rows)
+    return rows
 
 
 _ANY = "SELECT 1 FROM {table} WHERE {owner} = %s LIMIT 1"

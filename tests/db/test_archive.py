@@ -92,7 +92,9 @@ def test_python_and_the_server_agree_on_every_byte(
         source = sql.Identifier("product_task_aud")
         by_server = digest(plain, TASK, source)
         by_us = Digest()
-        query = sql.SQL("SELECT {} FROM {} ORDER BY {}").format(fields(TASK), source, order(plain))
+        query = sql.SQL("SELECT {} FROM {} ORDER BY {}").format(
+            fields(TASK), source, order(plain, TASK)
+        )
         ours = plain.execute(query).fetchall()
         for row in ours:
             by_us.add(row[0], row[1], parquet.row_hash(row))

@@ -1,0 +1,42 @@
+"""What seals must know of the rows of a table of UTC days: their columns, their order, their names
+for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+
+class Form(Enum):
+    """How a column becomes canonical bytes."""
+
+    TEXT = "text"
+    NUMBER = "number"  # never NULL
+    MOMENT = "moment"  # microseconds since the epoch; never NULL
+    JSON = "json"  # PostgreSQL's text of the JSONB
+
+
+class Column(NamedTuple):
+    """A column of a table, and its canonical form."""
+
+    name: str
+    form: Form
+
+
+class DayRows(Protocol):
+    """The rows of a table that is partitioned by UTC day.
+
+    columns: in the canonical order. order: the columns by which the rows are sorted, a text by its
+    bytes; two rows never have the same values of these. called: SQL of a text and of an integer by
+    which people find a row.
+    """
+
+    @property
+    def table(self) -> str: ...
+    @property
+    def columns(self) -> Sequence[Column]: ...
+    @property
+    def order(self) -> Sequence[str]: ...
+    @property
+    def called(self) -> tuple[str, str]: ...
