@@ -26,22 +26,26 @@ KEEPALIVES = {
 def connect(purpose: str = "annals-consume") -> Connection:
     """A new connection in autocommit mode, in UTC, with plans for looking up few rows in many days.
 
+    Defaults of the login or the database (ALTER ROLE .. SET) do not change how it works.
     Raises psycopg.OperationalError where the database does not answer within seconds.
     """
     conninfo = make_conninfo(
         settings.ANNALS.database_url or "",
         dbname=django_connection.settings_dict["NAME"],
         application_name=purpose,
+        client_encoding="UTF8",  # COPY sends text as UTF-8; the server would take it for another
         connect_timeout=5,
         **KEEPALIVES,
     )
     connection = psycopg.connect(conninfo, autocommit=True)
-    timeout = (
-        "transaction_timeout" if connection.info.server_version >= 170000 else "statement_timeout"
-    )
+    limits = {"statement_timeout": TRANSACTION_TIMEOUT}
+    if connection.info.server_version >= 170000:
+        # A batch that takes longer than one statement may would be repeated for ever.
+        limits = {"statement_timeout": "0", "transaction_timeout": TRANSACTION_TIMEOUT}
     for name, value in {
         "timezone": "UTC",
-        timeout: TRANSACTION_TIMEOUT,
+        "default_transaction_isolation": "read committed",
+        **limits,
         "idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_TIMEOUT,
         "lock_timeout": LOCK_TIMEOUT,
         # Repeats are looked up by primary key. A plan that reads whole days instead, chosen while
