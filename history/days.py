@@ -30,6 +30,25 @@ Connection = psycopg.Connection[Any]
 T = TypeVar("T")
 
 
+_ATTACHED = """
+WITH part AS MATERIALIZED (
+    SELECT inhparent AS parent,
+        CASE bound[1] WHEN 'MINVALUE' THEN '-infinity' ELSE trim($$'$$ FROM bound[1]) END
+            ::timestamptz AS start,
+        CASE bound[2] WHEN 'MAXVALUE' THEN 'infinity' ELSE trim($$'$$ FROM bound[2]) END
+            ::timestamptz AS stop
+    FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid
+    CROSS JOIN LATERAL regexp_match(pg_get_expr(relpartbound, child.oid),
+        $$^FOR VALUES FROM \\((MINVALUE|'[^']+')\\) TO \\((MAXVALUE|'[^']+')\\)$$) AS bound
+    WHERE inhparent = ANY(%(tables)s::regclass[]) AND NOT inhdetachpending
+)
+SELECT number FROM unnest(%(tables)s::regclass[], %(starts)s::timestamptz[],
+    %(stops)s::timestamptz[]) WITH ORDINALITY AS given(parent, start, stop, number)
+WHERE EXISTS (SELECT FROM part WHERE part.parent = given.parent
+    AND part.start <= given.start AND part.stop >= given.stop)
+"""
+
+
 class State(Enum):
     """Whether the table of a day exists and is a partition."""
 
@@ -187,14 +206,17 @@ def locate(connection: Connection, table: str, day: date) -> DayTable:
 
 
 def attached(connection: Connection, wanted: Collection[tuple[str, date]]) -> set[tuple[str, date]]:
-    """Those of the days, each a table and a UTC day, whose partition is attached. One query."""
-    names = {partition_name(table, day): (table, day) for table, day in wanted}
-    rows = connection.execute(
-        "SELECT child.relname FROM pg_inherits link JOIN pg_class child ON child.oid = inhrelid"
-        " WHERE inhparent = ANY(%s::regclass[]) AND NOT inhdetachpending AND relname = ANY(%s)",
-        [sorted({table for table, _ in wanted}), sorted(names)],
-    ).fetchall()
-    return {names[name] for (name,) in rows}
+    """Those of the days, each a table and a UTC day, that an attached partition covers wholly: that
+    of the day, or a longer one that somebody else made. A default partition covers none. One query.
+    """
+    places = list(wanted)
+    days = [bounds(day) for _, day in places]
+    given = {
+        "tables": [table for table, _ in places],
+        "starts": [start for start, _ in days],
+        "stops": [stop for _, stop in days],
+    }
+    return {places[number - 1] for (number,) in connection.execute(_ATTACHED, given)}
 
 
 def create_detached(connection: Connection, place: DayTable, day: date, mark: str = MARK) -> None:

@@ -21,8 +21,16 @@ from history.window import Window
 from ingest.store.batch import Batch, EntityDay
 from ingest.store.ledger import Connection
 
-# The table of the day belongs to somebody else, or this login may not create it.
-REFUSED = (errors.InsufficientPrivilege, days.ForeignTableError)
+# This login may not create the partition, the table of the day belongs to somebody else, it was
+# changed while it was detached, or another partition has a part of the day.
+REFUSED = (
+    errors.InsufficientPrivilege,
+    days.ForeignTableError,
+    psycopg.IntegrityError,
+    errors.DatatypeMismatch,
+    errors.InvalidObjectDefinition,
+    errors.InvalidTableDefinition,
+)
 
 
 class MissingDayError(psycopg.ProgrammingError):
@@ -83,17 +91,20 @@ def create(
     """Create the partitions of these days, except before the window. Returns the days for which
     this login cannot, however long one waits."""
     refused = {}
-    for each in sorted(missing):
-        name, day = each
-        if day < window.oldest:
-            continue
+    wanted = {each for each in missing if each[1] >= window.oldest}
+    for name, day in sorted(wanted):
         table = BY_NAME[name].table
+        why = f"{days.partition_name(table, day)} cannot be created: "
         try:
-            days.create(connection, table, day)
+            created = days.create(connection, table, day)
         except REFUSED as error:
-            partition = days.partition_name(table, day)
-            why = f"{partition} cannot be created: {describe(error)}"
-            refused[each] = Refusal(why, isinstance(error, errors.InsufficientPrivilege))
+            privilege = isinstance(error, errors.InsufficientPrivilege)
+            refused[name, day] = Refusal(why + describe(error), privilege)
+        else:
+            # It may be there although it was missing: another process has just created it, or its
+            # bounds are not those of the day.
+            if not created and not existing(connection, {(name, day)}):
+                refused[name, day] = Refusal(f"{why}it has other bounds than the day", False)
     return refused
 
 

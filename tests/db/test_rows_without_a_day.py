@@ -300,6 +300,82 @@ def test_a_foreign_table_in_the_place_of_a_day_stops_no_other_row(
     assert faults() == []
 
 
+@contextmanager
+def longer(plain: psycopg.Connection[Any], first: date, end: str) -> Iterator[None]:
+    """A partition from a day on, with bounds and a name that Annals does not use."""
+    plain.execute(
+        f"CREATE TABLE theirs PARTITION OF {ROOT.table}"
+        f" FOR VALUES FROM ('{first} 00:00+00') TO ('{end}+00')"
+    )
+    try:
+        yield
+    finally:
+        plain.execute("DROP TABLE theirs")
+
+
+def test_a_longer_partition_of_somebody_else_takes_rows_like_a_day(
+    ingested: Ingested, plain: psycopg.Connection[Any]
+) -> None:
+    """Next to a row whose day is missing, as an expired row, and when it is retried."""
+    batch = ingested.batch()
+    ingested.fill(batch, at(OLDEST, id="ahead"), window=later(-120))
+    ingested.store(batch)
+    with longer(plain, OLD - timedelta(days=3), f"{OLDEST + timedelta(days=3)} 00:00"):
+        ingested.write(at(OLDEST, id="a"), at(TODAY, id="b"))
+        ingested.write(at(OLD, id="old"))
+        assert ids() == ["a", "b", "old"]
+        assert sum(retry(plain, Selection(), lambda: WINDOW), Counter()) == {"stored": 1}
+        assert ids() == ["a", "ahead", "b", "old"]
+        assert faults() == []
+
+
+def spoil_columns(plain: psycopg.Connection[Any], name: str) -> None:
+    plain.execute(f"ALTER TABLE {ROOT.table} DETACH PARTITION {name}")
+    plain.execute(f"ALTER TABLE {name} DROP COLUMN author")
+
+
+def spoil_rows(plain: psycopg.Connection[Any], name: str) -> None:
+    plain.execute(f"ALTER TABLE {ROOT.table} DETACH PARTITION {name}")
+    plain.execute(f"UPDATE {name} SET updated_at = updated_at - interval '3 days'")
+
+
+def spoil_bounds(plain: psycopg.Connection[Any], name: str) -> None:
+    plain.execute(f"DROP TABLE {name}")
+    plain.execute(
+        f"CREATE TABLE {name} PARTITION OF {ROOT.table}"
+        f" FOR VALUES FROM ('{TODAY} 13:00+00') TO ('{TODAY} 14:00+00')"
+    )
+
+
+def spoil_place(plain: psycopg.Connection[Any], name: str) -> None:
+    spoil_bounds(plain, name)
+    plain.execute(f"ALTER TABLE {name} RENAME TO {name}_theirs")
+
+
+@pytest.mark.parametrize("spoil", [spoil_columns, spoil_rows, spoil_bounds, spoil_place])
+def test_a_day_that_cannot_be_attached_stops_no_other_row(
+    ingested: Ingested, plain: psycopg.Connection[Any], spoil: Any
+) -> None:
+    name = days.partition_name(ROOT.table, TODAY)
+    days.create(plain, ROOT.table, TODAY)
+    plain.execute(
+        f"INSERT INTO {ROOT.table} (id, version, data, updated_at, client_id, type)"
+        " VALUES ('z', 1, '{}', %s, 'test', 1)",
+        [f"{TODAY} 12:00+00"],
+    )
+    spoil(plain, name)
+    try:
+        ingested.write(at(TODAY, id="a"), at(TODAY - timedelta(days=1), id="b"))
+        assert ids() == ["b"]
+        [held] = quarantined()
+        assert (held["reason"], name in held["detail"]) == ("no_partition", True)
+        assert sum(retry(plain, Selection(), lambda: WINDOW), Counter()) == {"retrying": 1}
+    finally:
+        plain.execute(f"DROP TABLE IF EXISTS {name}, {name}_theirs")
+    assert sum(retry(plain, Selection(), lambda: WINDOW), Counter()) == {"stored": 1}
+    assert faults() == []
+
+
 @pytest.mark.django_db(transaction=True)
 def test_what_a_day_is_held_for_is_stored_when_it_comes(
     ingested: Ingested, plain: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
