@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from django.apps import apps
+from django.db import connection
 from psycopg import sql
 
 from history.models import VERSION_MODELS
@@ -52,6 +53,10 @@ def statements() -> Iterator[sql.Composed]:
     # The consumer reads the versions to recognise repeated messages.
     yield _grant("SELECT, INSERT", (*versions, *CONSUMER_INSERTS), CONSUMER)
     yield _grant("SELECT, INSERT, UPDATE", CONSUMER_UPDATES, CONSUMER)
+    # Repeats are compared in a temporary table; many databases take this right from PUBLIC.
+    yield sql.SQL("GRANT TEMPORARY ON DATABASE {} TO {}").format(
+        sql.Identifier(connection.settings_dict["NAME"]), _name(CONSUMER)
+    )
 
 
 def _tables() -> set[str]:

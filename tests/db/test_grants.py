@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from django.core.management import call_command
 from django.db import connection
-from psycopg import errors
+from psycopg import errors, sql
 
 from annals.access.grants import CONSUMER, WEB
 from history.entities import ENTITIES, ROOT
@@ -97,3 +97,26 @@ def test_the_consumer_can_do_all_its_work(ingested: Ingested) -> None:
         assert cursor.fetchall() == [("late", 6)]
         cursor.execute("SELECT sum(stored), sum(repeated), sum(quarantined) FROM ingest_ledger")
         assert cursor.fetchone() == (5, 1, 1)
+
+
+@contextmanager
+def hardened() -> Iterator[None]:
+    """A database without the right that PostgreSQL gives to PUBLIC."""
+    name = sql.Identifier(connection.settings_dict["NAME"])
+    with connect("test-owner") as owner:
+        owner.execute(sql.SQL("REVOKE TEMPORARY ON DATABASE {} FROM PUBLIC").format(name))
+        try:
+            yield
+        finally:
+            owner.execute(sql.SQL("GRANT TEMPORARY ON DATABASE {} TO PUBLIC").format(name))
+
+
+def test_repeats_are_recognised_where_public_may_create_no_temporary_table(
+    ingested: Ingested,
+) -> None:
+    ingested.write(value(id="a"))
+    with hardened(), acting_as(CONSUMER) as plain:
+        ingested.writer.close()
+        ingested.writer = Writer(lambda: plain)
+        written = ingested.write(value(id="a"))
+    assert sum(written.repeated.values()) == 1
