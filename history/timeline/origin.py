@@ -28,10 +28,14 @@ class Origin:
 
 
 def origins(pairs: Collection[Pair]) -> Mapping[Place, Origin]:
-    """The version of each pair as an origin, by its place. One query for the names."""
-    authors = neighbours.authors(pairs)
+    """The version of each pair as an origin, by its place. One query for the names.
+
+    The same pair may be given for many values; it is looked at once.
+    """
+    each_once = {pair.place: pair for pair in pairs}
+    authors = neighbours.authors(each_once.values())
     return {
-        pair.place: Origin(
+        place: Origin(
             version=pair.row.version,
             type=ChangeType(pair.row.type),
             updated_at=pair.row.updated_at,
@@ -40,7 +44,7 @@ def origins(pairs: Collection[Pair]) -> Mapping[Place, Origin]:
             author=authors[pair.row.author] if pair.row.author is not None else None,
             exact=_exact(pair),
         )
-        for pair in pairs
+        for place, pair in each_once.items()
     }
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
+from django.conf import settings
 from django.db import connection
 
 from history import timeline
@@ -18,9 +20,10 @@ from history.timeline import (
     NoVersionError,
     OlderThanRetentionError,
     Query,
+    origin,
     rows,
 )
-from tests.db.store import T0, Store, minute
+from tests.db.store import T0, Store, minute, queries
 
 
 def blamed(id: str = "A1") -> dict[str, int]:
@@ -213,6 +216,33 @@ def test_blame_reads_each_version_once(
     # All keys, and each version; only where a batch ends one is read a second time.
     assert sum(read) <= 2 * len(versions) + 10
     assert len(read) <= 6
+
+
+def test_blame_of_many_leaves_looks_once_at_the_version_that_set_them(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # With an archive, the list of archived days is asked. No file is read.
+    archived = msgspec.structs.replace(settings.ANNALS, archive_url="/nowhere")
+    monkeypatch.setattr(settings, "ANNALS", archived)
+    store.add("A1", 7, {f"field{number}": number for number in range(200)}, 0)
+    store.add("A2", 7, {"field0": 0}, 0)
+    parsed: list[bytes] = []
+    plain = origin.parse
+
+    def parse(snapshot: bytes) -> object:
+        parsed.append(snapshot)
+        return plain(snapshot)
+
+    monkeypatch.setattr(origin, "parse", parse)
+    said: dict[str, int] = {}
+    for id in ("A2", "A1"):
+        blamed(id)  # reads the labels
+        parsed.clear()
+        with queries(monkeypatch) as statements:
+            assert set(blamed(id).values()) == {7}
+        said[id] = len(statements)
+        assert len(parsed) == 1
+    assert said["A1"] == said["A2"]
 
 
 @pytest.mark.parametrize(
