@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
+from itertools import zip_longest
 from typing import Any, cast
 
 import msgspec
@@ -14,6 +16,8 @@ DEEPEST = 100
 
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s"\[\]{},:]+', re.DOTALL)
+
+_NUMBER_STARTS = frozenset(bytes([sign]) for sign in b"-0123456789")
 
 
 def loads_shallow(text: bytes) -> Json:
@@ -28,6 +32,20 @@ def loads_shallow(text: bytes) -> Json:
 def opened(value: object) -> object:
     """The value inside a msgspec.Raw, again shallow; any other value as it is."""
     return loads_shallow(bytes(value)) if isinstance(value, msgspec.Raw) else value
+
+
+def equal_numbers(old: bytes, new: bytes) -> bool:
+    """Whether two well-formed JSON texts differ at most in how their numbers are written."""
+    both = zip_longest(_TOKENS.findall(old), _TOKENS.findall(new), fillvalue=b"")
+    return all(
+        was == now
+        or (
+            was[:1] in _NUMBER_STARTS
+            and now[:1] in _NUMBER_STARTS
+            and Decimal(was.decode()) == Decimal(now.decode())
+        )
+        for was, now in both
+    )
 
 
 def depth(text: bytes) -> int:

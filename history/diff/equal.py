@@ -2,6 +2,9 @@
 
 from decimal import Decimal
 
+from msgspec import Raw
+
+from history import deepjson
 from history.diff.change import Maybe
 from history.exactjson import Json, Numeral, canonical, dumps
 
@@ -24,8 +27,11 @@ def identical(old: Maybe, new: Maybe) -> bool:
     return kind not in COMPARED_AS_TEXT or dumps(old) == dumps(new)
 
 
-def equal_numbers(old: Json, new: Json) -> bool:
-    """Whether both are numbers with the same value, as 1, 1.0 and 1.00; true is not a number."""
+def equal_numbers(old: "Json | Raw", new: "Json | Raw") -> bool:
+    """Whether both are numbers with the same value, as 1, 1.0 and 1.00; true is not a number. Or
+    parts nested too deep that differ in nothing else."""
+    if type(old) is Raw and type(new) is Raw:
+        return deepjson.equal_numbers(bytes(old), bytes(new))
     return type(old) in _NUMBERS and type(new) in _NUMBERS and old == new
 
 

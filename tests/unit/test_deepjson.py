@@ -52,6 +52,34 @@ def test_the_innermost_value_is_found_and_compared(levels: int) -> None:
     assert compare(old, loads_shallow(nested(levels))).changes == ()
 
 
+@pytest.mark.parametrize("levels", DEPTHS)
+@pytest.mark.parametrize(
+    "was, now, same",
+    [
+        ("1", "1.00", True),
+        ("100", "1e2", True),
+        ("-0.5", "-5E-1", True),
+        ("1", "10", False),
+        ("1", '"1"', False),
+        ('"1"', '"1.0"', False),
+        ("1", "true", False),
+        ("1", "[1]", False),
+    ],
+)
+def test_a_number_that_is_written_in_another_way_is_no_change_at_any_depth(
+    levels: int, was: str, now: str, same: bool
+) -> None:
+    old, new = loads_shallow(nested(levels, was)), loads_shallow(nested(levels, now))
+    found = compare(old, new)
+    assert (found.changes == ()) is same
+    assert [operation["op"] for operation in found.patch] == ["replace"]
+    blamed = {}
+    blame = Blame(new, DEFAULT, blamed.__setitem__)
+    blame.step(old, "new")
+    blame.finish("old")
+    assert set(blamed.values()) == ({"old"} if same else {"old", "new"})
+
+
 @given(DOCUMENTS, st.integers(1, 4))
 def test_cut_anywhere_it_is_the_same_document(document: Any, deepest: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
