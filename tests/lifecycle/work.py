@@ -81,11 +81,10 @@ class Work:
             with trapped(trap):
                 done = self.act(name, day)
             step.code, step.said = done.code, done.said
-        except Killed:
-            pass
-        except psycopg.Error as error:
-            if trap is None or not trap.sprung:
-                raise
+        except (Killed, Exception) as error:
+            broken = trap is not None and trap.sprung and isinstance(error, psycopg.Error)
+            if not broken and not (trap is not None and trap.dead):
+                raise  # but a killed process does not care for errors while its frames end
             step.code, step.said = 2, str(error)
         finally:
             if other is not None:
