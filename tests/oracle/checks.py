@@ -279,13 +279,21 @@ def application_at(api: Api, world: World, id: str, moment: datetime) -> None:
         assert exact(each["entity"]) == exact(one.data)
 
 
-def search(api: Api, world: World, id: str) -> None:
-    """By id, in all kinds; each with its newest version."""
+def search(api: Api, world: World, text: str, size: int) -> None:
+    """By id in all kinds, then applications by business key; whole and in pages."""
     COUNTS["searches"] += 1
-    found = [answer for answer in api.pages("search", "results", q=id) if answer["foundBy"] == "id"]
-    expected = [world.newest(*e) for e in world.entities() if e[1] == id]
-    expected.sort(key=lambda one: KINDS.index(one.kind))
-    assert [place(answer) for answer in found] == places(expected)
-    for answer, one in zip(found, expected, strict=True):
-        assert answer["type"] == one.type
-        assert answer["productInstanceId"] == (one.application or one.id)
+    expected = world.search(text)
+    for each in (500, size):
+        found = api.pages("search", "results", q=text, pageSize=each)
+        assert [(a["kind"], a["id"], datetime.fromisoformat(a["updatedAt"])) for a in found] == [
+            (one.kind, one.id, one.moment) for one in expected
+        ]
+        for answer, one in zip(found, expected, strict=True):
+            COUNTS["search results"] += 1
+            assert answer["foundBy"] in (one.names or {"id"})
+            assert {(d["kind"], d["id"]) for d in answer["foundIn"]} == one.carriers
+            newest = one.newest
+            assert answer["type"] == (newest.type if newest else None)
+            assert answer["version"] == (values.Number(str(newest.version)) if newest else None)
+            owner = (newest.application if newest else None) or one.id
+            assert answer["productInstanceId"] == owner

@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
 
 from history.nul_text import to_store
+from history.record import Record
 from tests.db.store import T0
 from tests.oracle.reference import KINDS, ROOT
 from tests.oracle.values import Number, Value
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 APPLICATIONS = ("A1", "A2")
 AUTHORS = (None, "anna", "boris")
 CLIENTS = ("top-crm", "top-scoring")
@@ -108,10 +109,16 @@ VALUES = st.one_of(
     st.lists(st.sampled_from("abc"), max_size=6),
     st.dictionaries(st.sampled_from(("x", "y", *ODD_KEYS)), SCALARS | _LISTS, max_size=3),
 )
+# Values of business keys; some are ids too, some cannot be searched for.
+KEY_VALUES = st.sampled_from(
+    [*["77"] * 6, "A1", "C1", Number("77"), " 77", "", "x" * 101, "7\0", True, None]
+)
 DOCUMENTS = st.fixed_dictionaries(
-    {"docs": _LISTS},
+    {"docs": _LISTS, **dict.fromkeys(("clientId", "realtyCrmId"), KEY_VALUES)},
     optional={
-        **dict.fromkeys(("rate", "nested", "number"), VALUES),
+        **dict.fromkeys(("rate", "nested"), VALUES),
+        **dict.fromkeys(("number", "submissionId"), KEY_VALUES),
+        "encumbrance": st.fixed_dictionaries({"submissionId": KEY_VALUES}),
         "deep": SCALARS.map(_deep),
         **dict.fromkeys(ODD_KEYS, SCALARS),
     },
@@ -179,23 +186,26 @@ def versions(draw: st.DrawFn, kind: str, id: str, most: int) -> list[Made]:
 @st.composite
 def histories(draw: st.DrawFn) -> list[Made]:
     """All versions of a few entities. Ids may be shared by several kinds."""
-    made = draw(versions(ROOT, "A1", 9)) if draw(st.integers(0, 9)) else []
-    children = st.tuples(st.sampled_from(KINDS[1:3]), st.sampled_from(["C1", "C2", "A1"]))
-    count = draw(st.integers(0 if made else 1, 3))
+    made = draw(versions(ROOT, "A1", 9)) if draw(st.integers(0, 3)) else []
+    if draw(st.integers(0, 3)) == 0:
+        made += draw(versions(ROOT, "A2", 3))
+    children = st.tuples(st.sampled_from(KINDS[1:4]), st.sampled_from(["C1", "C2", "A1"]))
+    count = draw(st.integers(0 if made else 2, 3))
     for kind, id in sorted(draw(st.sets(children, min_size=count, max_size=count))):
         made += draw(versions(kind, id, 4))
     return made
 
 
-def insertion(made: Made) -> dict[str, Any]:
-    """The arguments of tests.db.store.Store.add."""
-    return {
-        "id": made.id,
-        "version": made.version,
-        "data": to_store(made.text.encode()).decode(),
-        "at": made.at,
-        "entity": made.kind,
-        "author": made.author,
-        "client": made.client,
-        "application": made.application,
-    }
+def record(made: Made) -> Record:
+    """The version as ingest stores it."""
+    return Record(
+        entity=made.kind,
+        id=made.id,
+        version=made.version,
+        type=made.type,
+        updated_at=(made.at - EPOCH) // timedelta(microseconds=1),
+        client_id=made.client,
+        author=made.author,
+        product_instance_id=made.application,
+        data=to_store(made.text.encode()),
+    )

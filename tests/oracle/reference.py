@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from history.entities import BY_NAME
 from tests.oracle import values
 from tests.oracle.values import ABSENT, Path, Value
 
 KINDS = ("product-instance", "participant-role", "product-task", "realty-info", "product-car")
 ROOT = KINDS[0]
 TYPES = ("CREATE", "UPDATE", "DELETE")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search finds. newest: None for an application of which only children are known.
+    moment: when it changed last, as far as is known. carriers: the documents with the key."""
+
+    kind: str
+    id: str
+    newest: Stored | None
+    moment: datetime
+    names: frozenset[str]
+    carriers: frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -128,6 +143,31 @@ class World:
                 found.append(one)
         return found
 
+    def search(self, text: str) -> list[Found]:
+        """Entities with the id, by kind; then applications with the key, newest change first."""
+        by_id = [
+            Found(kind, text, newest, newest.at, frozenset(), frozenset())
+            for kind in KINDS
+            if (kind, text) in self.entities() and (newest := self.newest(kind, text))
+        ]
+        names, carriers = defaultdict(set), defaultdict(set)  # by id of the application
+        for entity in self.entities():
+            for name in dict(BY_NAME[entity[0]].search):
+                having = [one for one in self.of(*entity) if text in _searched(one, name)]
+                if having:
+                    last = max(having, key=lambda one: (one.at, one.version))
+                    names[last.application or last.id].add(name)
+                    carriers[last.application or last.id].add(entity)
+        by_key = []
+        for id, theirs in carriers.items():
+            own = self.newest(ROOT, id) if (ROOT, id) in self.entities() else None
+            moment = own.at if own else max(self.newest(*each).at for each in theirs)
+            by_key.append(Found(ROOT, id, own, moment, frozenset(names[id]), frozenset(theirs)))
+        by_key.sort(key=lambda each: each.id)
+        by_key.sort(key=lambda each: each.moment, reverse=True)
+        ids = {each.id for each in by_id if each.kind == ROOT}
+        return by_id + [each for each in by_key if each.id not in ids]
+
     def touched(self, path: Path, one: Stored) -> bool:
         """Whether a version changed what a path without `*` selects."""
         previous = self.previous(one)
@@ -143,6 +183,14 @@ class World:
                 found.append((value, one, until))
                 until = one.at
         return found
+
+
+def _searched(one: Stored, name: str) -> set[str]:
+    """The texts by which the values of a business key are found; some values have none."""
+    places = [place for key, place in BY_NAME[one.kind].search if key == name]
+    found = [values.pointed(place, one.data) for place in places]
+    texts = [value.text if isinstance(value, values.Number) else value for value in found]
+    return {t for t in texts if isinstance(t, str) and 0 < len(t) <= 100 and "\0" not in t}
 
 
 def _key(one: Stored) -> tuple[int, datetime]:
