@@ -7,13 +7,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from history.entities import BY_NAME
 from tests.oracle import values
 from tests.oracle.values import ABSENT, Path, Value
 
 KINDS = ("product-instance", "participant-role", "product-task", "realty-info", "product-car")
 ROOT = KINDS[0]
 TYPES = ("CREATE", "UPDATE", "DELETE")
+_REALTY = {
+    "realtyCrmId": ("/realtyCrmId",),
+    "submissionId": ("/submissionId", "/encumbrance/submissionId"),
+}
+# Where the documents of each kind have their business keys.
+BUSINESS_KEYS: dict[str, dict[str, tuple[str, ...]]] = {
+    ROOT: {"number": ("/number",), **_REALTY},
+    "participant-role": {"clientId": ("/clientId",)},
+    "realty-info": _REALTY,
+}
 
 
 @dataclass(frozen=True)
@@ -152,7 +161,7 @@ class World:
         ]
         names, carriers = defaultdict(set), defaultdict(set)  # by id of the application
         for entity in self.entities():
-            for name in dict(BY_NAME[entity[0]].search):
+            for name in BUSINESS_KEYS.get(entity[0], {}):
                 having = [one for one in self.of(*entity) if text in _searched(one, name)]
                 if having:
                     last = max(having, key=lambda one: (one.at, one.version))
@@ -187,8 +196,7 @@ class World:
 
 def _searched(one: Stored, name: str) -> set[str]:
     """The texts by which the values of a business key are found; some values have none."""
-    places = [place for key, place in BY_NAME[one.kind].search if key == name]
-    found = [values.pointed(place, one.data) for place in places]
+    found = [values.pointed(place, one.data) for place in BUSINESS_KEYS[one.kind][name]]
     texts = [value.text if isinstance(value, values.Number) else value for value in found]
     return {t for t in texts if isinstance(t, str) and 0 < len(t) <= 100 and "\0" not in t}
 
