@@ -12,13 +12,15 @@ from history import days
 from history.archive import manifest
 from history.archive.manifest import Manifest
 from history.archive.reseal import before, follow
-from history.archive.store import ArchiveError, Store
+from history.archive.store import ArchiveError, Store, folder
 from history.archive.write import archive, count
 from history.canonical import Connection
 from history.entities import ENTITIES
 from history.models import ArchivedDay
 
 BY_TABLE = {entity.table: entity for entity in ENTITIES}
+# If none of this many days can be found, it is not the archive that they were written to.
+LAST_DAYS = 10
 
 
 class Archiver:
@@ -66,9 +68,12 @@ class Archiver:
             raise ArchiveError(f"{table} {day} has {rows} rows by now, {archived} are archived")
 
     def _check_known(self, table: str, day: date) -> None:
-        """Raise ArchiveError if the archive has less of a day than the database says."""
+        """Raise ArchiveError if the archive has less of a day than the database says, or if it has
+        none of the days that were archived last: a volume that is not mounted is empty, and what
+        is written to it instead is gone when it is mounted."""
         known = ArchivedDay.objects.filter(table=table, day=day).first()
         if known is None:
+            self._check_place()
             return
         found = manifest.load(self._store, table, day)
         if (found.rows if found else 0) < known.rows:
@@ -76,4 +81,13 @@ class Archiver:
                 f"{known.rows} rows of {table} {day} were archived, and {self._store.url} does not "
                 "have them. Check ANNALS_ARCHIVE_URL and the files there, or give up the archived "
                 "rows of this day with `partitions forget`"
+            )
+
+    def _check_place(self) -> None:
+        last = list(ArchivedDay.objects.order_by("-archived_at")[:LAST_DAYS])
+        if last and not any(self._store.names(folder(each.table, each.day)) for each in last):
+            raise ArchiveError(
+                f"{self._store.url} has none of the {len(last)} days that were archived last. "
+                "Check ANNALS_ARCHIVE_URL and whether its volume is mounted, or give these days up "
+                "with `partitions forget`"
             )

@@ -283,6 +283,29 @@ def test_the_archive_must_have_what_the_database_says(tmp_path: Path) -> None:
     assert NAME in names()
 
 
+def test_a_new_day_does_not_go_to_an_archive_without_the_known_days(tmp_path: Path) -> None:
+    """A volume that is not mounted is an empty directory: what is written there is lost later."""
+    place, away = tmp_path / "archive", tmp_path / "away"
+    store, other = Store(str(place)), days.partition_name(TABLE, day(-4))
+    with raw() as plain:
+        fill(plain, *ids("b", 12))
+        maintained(store)
+        days.create(plain, TABLE, day(-4))
+        insert(plain, NOON + timedelta(days=1))
+        place.rename(away)
+        for exists in (False, True):
+            if exists:
+                place.mkdir()
+            outcome = maintain(policy(), archiver=Archiver(store))
+            [(name, said)] = outcome.broken
+            assert name == other
+            assert "ANNALS_ARCHIVE_URL" in said
+            assert other in names()
+        place.rmdir()
+        away.rename(place)
+        assert maintained(store) == [other]
+
+
 def damage(store: Store, known: Manifest) -> None:
     with store.write(known.files[0].name) as sink:
         sink.write(b"damaged")
