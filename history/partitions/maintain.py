@@ -118,11 +118,11 @@ def maintain(
         outcome.held += [part.name for table in plans for part in table.held()]
         begin(plans)
         for table in plans:
-            table.apply(using, note, archiver, partial(_reconnect, using))
+            table.apply(using, note, archiver, partial(reconnect, using))
     return outcome
 
 
-def _reconnect(using: str) -> None:
+def reconnect(using: str = "default") -> None:
     """Open a new connection and take the lock of the runs again: the loss of the old one may be the
     fault of the day that was worked on, and the other days must not wait for that."""
     connection = connections[using]

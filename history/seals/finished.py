@@ -64,21 +64,22 @@ def due(
 
 
 def seal_days(
-    places: Sequence[tuple[DayRows, date]],
+    places: Sequence[tuple[DayRows, date]], reconnect: Callable[[], None]
 ) -> Iterator[tuple[DayRows, date, Exception | None]]:
     """Seal each of these days; yields each with the error if it could not be sealed. A day that
-    fails stops no other; a lost connection is raised.
+    fails stops no other.
 
-    The caller holds the lock of maintain's runs.
+    The caller holds the lock of maintain's runs. reconnect: called when a day ended with the
+    connection lost; if it raises, no other day is tried.
     """
     connection.ensure_connection()
     for rows, day in places:
         try:
             seal(connection.connection, rows, day)
         except (NotSealable, Error) as error:
-            if connection.connection.closed:
-                raise
             yield rows, day, error
+            if connection.connection.closed:
+                reconnect()
         else:
             yield rows, day, None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,15 @@ import pytest
 from django.conf import settings
 
 from annals import env
+from annals.management.commands.partitions import Command
 from history import clock, days
+from history.canonical import Connection
+from history.day_rows import DayRows
 from history.entities import BY_NAME, CHILDREN, ENTITIES
-from history.models import ArchivedDay, DaySeal
+from history.models import ArchivedDay, DaySeal, MaintainRun
+from history.partitions.maintain import RUN_LOCK
+from history.seals import finished
+from history.seals.seal import seal
 from ingest.models import Ledger, Quarantined
 from tests.db.partitioned import TABLE, insert, raw, read_all_to_end, read_to_end, run, stored
 
@@ -211,3 +217,48 @@ def test_a_day_with_a_document_too_large_for_text_stays_out_of_the_archive_alone
     assert kept == [ago(8).date(), ago(6).date()]
     with raw() as plain:
         assert stored(plain) == 1
+
+
+def test_a_day_whose_sealing_ends_the_connection_stops_no_other_day(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As if the server had killed the backend because of one document."""
+
+    def fatal(plain: Connection, rows: DayRows, day: date) -> DaySeal:
+        if day == ago(8).date():
+            plain.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return seal(plain, rows, day)
+
+    monkeypatch.setattr(finished, "seal", fatal)
+    read_all_to_end()
+    fill(8, 7)
+    code, out, _ = run("maintain", "--json")
+    assert code == 2
+    answer = json.loads(out)
+    [(name, said)] = answer["broken"]
+    assert name == days.partition_name(TABLE, ago(8).date())
+    assert "terminating connection" in said
+    assert answer["sealed"] == [days.partition_name(TABLE, ago(7).date())]
+    assert sealed() == [ago(7).date()]
+    assert MaintainRun.objects.get().exit_code == 2
+    with raw() as other:
+        held = other.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
+        assert held.fetchone() == (0,)
+
+
+def test_no_other_run_begins_between_the_steps_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take the lock, and this run would end before it has sealed and said what it did."""
+    read_all_to_end()
+    fill(8)
+    sealing = Command._seal_due
+    got = []
+    with raw() as other:
+
+        def seal_due(*given: Any) -> None:
+            got.append(other.execute("SELECT pg_try_advisory_lock(%s)", [RUN_LOCK]).fetchone())
+            sealing(*given)
+
+        monkeypatch.setattr(Command, "_seal_due", seal_due)
+        code, _, said = run("maintain")
+    assert (code, said, got) == (0, "", [(False,)])
+    assert sealed() == [ago(8).date()]

@@ -31,7 +31,13 @@ from history.days import ForeignTableError, partition_name
 from history.entities import BY_NAME, ENTITIES, Entity
 from history.error_text import describe
 from history.partitions import catalog, locks, runs, show
-from history.partitions.maintain import AlreadyRunningError, Outcome, maintain, run_lock
+from history.partitions.maintain import (
+    AlreadyRunningError,
+    Outcome,
+    maintain,
+    reconnect,
+    run_lock,
+)
 from history.partitions.plan import DayPlan, Policy, plan
 from history.partitions.strategy import DayPartition
 from history.seals import late
@@ -175,9 +181,10 @@ class Command(BaseCommand):
 
             url = settings.ANNALS.archive_url
             archiver = Archiver(Store(url), rows) if url else None
-            outcome = maintain(self.policy, report, begin, archiver)
-            self._seal_due(progress, outcome)
-            self._remove_old(outcome)
+            with run_lock():  # also between the steps: another run would end this one halfway
+                outcome = maintain(self.policy, report, begin, archiver)
+                self._seal_due(progress, outcome)
+                self._remove_old(outcome)
         seconds = time.monotonic() - begun
         runs.note(outcome, started, seconds)
         self._summary(outcome, archiver, seconds)
@@ -190,7 +197,7 @@ class Command(BaseCommand):
             found = due(existing, self.policy.today, settings.ANNALS.seal_days, may_get_rows)
             outcome.unsealed += [(*place, why) for place, why in sorted(found.waiting.items())]
             task = progress.add_task("seal", total=len(found.days))
-            for entity, day, error in seal_days(found.days):
+            for entity, day, error in seal_days(found.days, reconnect):
                 name = partition_name(entity.table, day)
                 outcome.note_seal(name, error)
                 progress.update(task, advance=1, description=f"seal {name}")
