@@ -14,11 +14,14 @@ class HistoryConfig(AppConfig):
 
         from history import labels
         from history.api import permitted
+        from history.masking import reader
         from history.models import FieldLabel
 
         post_migrate.connect(labels.load_shipped, sender=self)
         post_save.connect(labels.forget, sender=FieldLabel)
         post_delete.connect(labels.forget, sender=FieldLabel)
         for grants in (User.groups, User.user_permissions, Group.permissions):
-            m2m_changed.connect(permitted.forget, sender=grants.through)
-        post_save.connect(permitted.forget, sender=User)
+            for forget in (permitted.forget, reader.forget):
+                m2m_changed.connect(forget, sender=grants.through)
+        for forget in (permitted.forget, reader.forget):
+            post_save.connect(forget, sender=User)

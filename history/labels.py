@@ -60,11 +60,21 @@ class Catalogue:
     def __init__(self, entries: Iterable[FieldLabel] = ()) -> None:
         self._trees: dict[str, _Place] = {}
         self._found: dict[tuple[str, str], Label | None] = {}
+        self._sensitive: dict[str, set[str]] = {}
         for entry in entries:
+            if entry.sensitive:
+                self._sensitive.setdefault(entry.entity, set()).add(entry.path)
             place = self._trees.setdefault(entry.entity, _Place())
             for segment in entry.path.split("/")[1:]:
                 place = place.below.setdefault(segment, _Place())
             place.label = Label(entry.russian, entry.english, entry.kind, entry.words)
+
+    def sensitive(self, entity: str) -> tuple[str, ...]:
+        """The paths that are marked sensitive for this kind or for every kind, sorted."""
+        if not self._sensitive:
+            return ()
+        of_all, own = self._sensitive.get("", set()), self._sensitive.get(entity, set())
+        return tuple(sorted(of_all | own))
 
     def find(self, entity: str, path: str) -> Label | None:
         """The label of the value at an RFC 6901 pointer (or key path) of a kind's snapshots."""
@@ -139,23 +149,31 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
     entity: str = ""
     kind: str = FieldLabel.Kind.TEXT
     words: dict[str, dict[str, str]] = {}
+    sensitive: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 def read(text: bytes) -> list[FieldLabel]:
     """The labels in a file: a JSON list of objects with path, russian, english, entity, kind,
-    words. Raises LabelsFileError."""
+    words, sensitive. Raises LabelsFileError."""
+    return [label for label, _ in _read(text)]
+
+
+def _read(text: bytes) -> list[tuple[FieldLabel, bool]]:
+    """The labels in a file, each with whether the file says if it is sensitive."""
     try:
         entries = msgspec.json.decode(text, type=list[_Entry])
     except msgspec.MsgspecError as error:
         raise LabelsFileError(str(error)) from None
-    found: dict[tuple[str, str], FieldLabel] = {}
+    found: dict[tuple[str, str], tuple[FieldLabel, bool]] = {}
     for number, entry in enumerate(entries, 1):
         for problem in problems(entry.entity, entry.path, entry.kind):
             raise LabelsFileError(f"entry {number} ({entry.path}): {problem}")
         if (entry.entity, entry.path) in found:
             raise LabelsFileError(f"entry {number} ({entry.path}): is in the file twice")
         values: dict[str, Any] = msgspec.structs.asdict(entry)
-        found[entry.entity, entry.path] = FieldLabel(**values)
+        marks = entry.sensitive is not msgspec.UNSET
+        values["sensitive"] = bool(marks and entry.sensitive)
+        found[entry.entity, entry.path] = FieldLabel(**values), marks
     return list(found.values())
 
 
@@ -172,16 +190,21 @@ def problems(entity: str, path: str, kind: str) -> list[str]:
 
 
 def load(text: bytes) -> int:
-    """Add or change the labels of a file, all or nothing; the others stay. How many there were."""
-    entries = read(text)
+    """Add or change the labels of a file, all or nothing; the others stay. How many there were.
+
+    An entry without `sensitive` leaves the mark of a field as it is: a file of labels that knows
+    nothing of marks must not unmask a field.
+    """
+    entries = _read(text)
     with transaction.atomic():
-        FieldLabel.objects.bulk_create(
-            entries,
-            update_conflicts=True,
-            unique_fields=["entity", "path"],
-            update_fields=["russian", "english", "kind", "words"],
-            batch_size=500,
-        )
+        for marks in (False, True):
+            FieldLabel.objects.bulk_create(
+                [label for label, has_mark in entries if has_mark is marks],
+                update_conflicts=True,
+                unique_fields=["entity", "path"],
+                update_fields=["russian", "english", "kind", "words", *["sensitive"] * marks],
+                batch_size=500,
+            )
     forget()
     return len(entries)
 

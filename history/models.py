@@ -103,6 +103,15 @@ class FieldLabel(models.Model):
         blank=True,
         help_text=_('For words from a list: {"NEW": {"ru": "Новая", "en": "New"}}.'),
     )
+    sensitive = models.BooleanField(
+        _("sensitive"),
+        default=False,
+        db_default=False,
+        help_text=_(
+            "Masked, with all below it, for everybody without the permission to read sensitive "
+            "fields. In its path ** stands for any number of levels: /**/phone."
+        ),
+    )
 
     class Meta:
         verbose_name = _("field label")
@@ -151,7 +160,11 @@ class Access(models.Model):
     class Meta:
         managed = False
         default_permissions = ()
-        permissions = [("view_history", _("Can read histories"))]
+        permissions = [
+            ("view_history", _("Can read histories")),
+            ("view_sensitive", _("Can read sensitive fields")),
+            ("unmask", _("Can unmask one value, with a reason")),
+        ]
 
 
 # What the maintenance of the partitions records.

@@ -24,11 +24,19 @@ OPERATE = (
     "ingest.view_quarantined",
 )
 
+# Marked fields are masked for everybody else, an administrator included: see history.masking.
+SENSITIVE = "history.view_sensitive"
+UNMASK = "history.unmask"
+
 # Each role is a Django group of the same name. An administrator is also a superuser.
 ROLES: Mapping[str, tuple[str, ...]] = {
     "support": READ,
     "auditor": READ,
     "ops": OPERATE,
+    # Decides on loans, and needs the documents whole.
+    "underwriter": (*READ, SENSITIVE),
+    # Sees one value at a time, with a reason.
+    "privacy": (*READ, UNMASK),
     "admin": (*READ, *OPERATE),
 }
 SUPERUSER = "admin"

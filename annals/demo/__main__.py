@@ -15,7 +15,7 @@ from annals.embedded.process import EmbeddedError
 
 MANAGE = str(Path(__file__).resolve().parent.parent.parent / "manage.py")
 FIRST_PORT, PORTS = 8000, 100
-LOGINS = ("support", "auditor", "ops", "admin")
+LOGINS = ("support", "auditor", "ops", "underwriter", "privacy", "admin")
 FIRST_LOAD = ("--applications", "40", "--days", "30", "--json")
 CONTINUOUS_LOAD = ("--rps", "2")
 SHOWCASE_TIMEOUT_S = 20

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from history import complete_to
+from history import complete_to, masking
 from history.api import access, answers
 from history.api.answers import Answer, Output
 from history.api.errors import UnknownEntityError
@@ -113,7 +113,8 @@ class Call(APIView):
         question = Question(parameters, output, address)
         # Before the data: what is read in between may be in the answer, but is not promised.
         state = complete_to.read(question.kinds) if self.with_completeness else None
-        data = self.answer(question)
+        with masking.read_by(request.user):
+            data = self.answer(question)
         if state is not None:
             data["completeness"] = answers.completeness(state, output, data.get("history"))
         response = Response({"status": "success", "data": data})

@@ -22,7 +22,8 @@ from history.archive.write import count
 from history.canonical import Connection
 from history.entities import Entity
 from history.export.days import Day
-from history.export.formats import FORMATS, TICK_ROWS, Format, Tick
+from history.export.formats import FORMATS, TICK_ROWS, Format, Masked, Tick
+from history.masking import Mask
 
 BUFFER = 1 << 20
 # What can go wrong with one day.
@@ -32,12 +33,23 @@ FAILURES = (ArchiveError, DatabaseError, psycopg.Error, OSError)
 @dataclass(frozen=True, slots=True)
 class Export:
     """What to export and how. store: the archive, None if none is set. kind: a name in FORMATS.
-    tick: called with the rows done since the last call, from several threads."""
+    mask: for the documents, None where they are exported as they are. tick: called with the rows
+    done since the last call, from several threads."""
 
     entity: Entity
     store: Store | None
     kind: str
+    mask: Mask | None = None
     tick: Tick = lambda _: None
+
+    def open(self, sink: IO[bytes]) -> Format:
+        """The output into a file or stream."""
+        output = FORMATS[self.kind](sink, self.entity)
+        return output if self.mask is None else Masked(output, self.entity, self.mask)
+
+    def note(self, rows: int) -> str:
+        """What is noted of a complete file: a file with other masks is not kept."""
+        return str(rows) if self.mask is None else f"{rows} masked {' '.join(self.mask.paths)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +88,7 @@ def to_stream(export: Export, days: Sequence[Day], sink: IO[bytes]) -> int:
     """Write all days into one stream, in the given order. Returns the number of rows. Raises one of
     FAILURES where a day cannot be read: the stream is incomplete then."""
     connection.ensure_connection()
-    with closing(FORMATS[export.kind](sink, export.entity)) as output:
+    with closing(export.open(sink)) as output:
         rows = sum(_write(export, day, output, connection.connection) for day in days)
     sink.flush()
     return rows
@@ -88,17 +100,19 @@ def _to_file(export: Export, day: Day, folder: Path) -> Exported:
     try:
         connection.ensure_connection()
         plain = connection.connection
-        if target.exists() and note.exists() and _rows_now(day, plain) == int(note.read_text()):
-            export.tick(day.rows)
-            return Exported(day, kept=True)
+        if target.exists() and note.exists():
+            now = _rows_now(day, plain)
+            if now is not None and note.read_text().strip() == export.note(now):
+                export.tick(day.rows)
+                return Exported(day, kept=True)
         with (
             _complete(target) as sink,
-            closing(FORMATS[export.kind](sink, export.entity)) as output,
+            closing(export.open(sink)) as output,
         ):
             rows = _write(export, day, output, plain)
         # After the file: a note that does not belong to it would keep an incomplete file.
         with _complete(note) as sink:
-            sink.write(b"%d\n" % rows)
+            sink.write(f"{export.note(rows)}\n".encode())
     except FAILURES as error:
         return Exported(day, error=error)
     finally:

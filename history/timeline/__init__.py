@@ -27,6 +27,7 @@ from history.timeline.query import (
 )
 from history.timeline.search import Found, Results, documents, search, search_all
 from history.timeline.single import Comparison, at, compare, version
+from history.timeline.unmask import MaskedValue, masked_values, unmask
 from history.timeline.versions import LabelledChange, Page, Version
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Include",
     "LabelledChange",
     "Leaf",
+    "MaskedValue",
     "MissingPart",
     "NoVersionError",
     "NotFoundError",
@@ -63,9 +65,11 @@ __all__ = [
     "compare",
     "documents",
     "field",
+    "masked_values",
     "newest",
     "page",
     "search",
     "search_all",
+    "unmask",
     "version",
 ]

@@ -96,7 +96,7 @@ def _everything(query: Query, url: str) -> dict[Key, VersionRow]:
         for each in archived
     ]
     looks.read(row.product_instance_id or row.id for row in found)
-    return {row.key: row for row in (*found, *stored)}
+    return {row.key: row for row in (*rows.masked(entity, found), *stored)}
 
 
 def _slice(query: Query, both: dict[Key, VersionRow], after: Place | None, size: int) -> Slice:

@@ -44,7 +44,7 @@ def field(
     """The values that the field at a pointer or key path had, since when and by whom, in the
     order of version numbers. Raises BadParameterError, NoVersionError."""
     paging.check_size(size)
-    paging.check_path(path)
+    paging.check_path([entity], path)
     if "*" in path.split("/"):
         raise BadParameterError("path", "must name one field; * would name many")
     binding = ("values", entity.name, id, path)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from psycopg.types.numeric import Int4
 
+from history import masking
 from history.entities import BY_NAME, ENTITIES, ROOT, Entity
 from history.timeline import paging, rows, token
 from history.timeline.rows import Key
@@ -108,14 +109,17 @@ _DOCUMENTS = """
     SELECT key.* FROM unnest(%s::varchar[]) AS wanted(value)
     CROSS JOIN LATERAL (
         SELECT value, name, entity, id, product_instance_id FROM search_key
-        WHERE value = wanted.value ORDER BY day DESC, name, entity, id LIMIT %s
+        WHERE value = wanted.value AND entity || ' ' || name = ANY(%s)
+        ORDER BY day DESC, name, entity, id LIMIT %s
     ) AS key
 """
 
 
 def _documents(texts: Collection[str]) -> list[_Document]:
-    """The documents with these values, in the order of key names, ENTITIES and ids."""
-    found = rows.fetch(_DOCUMENTS, [list(texts), Int4(MAX_DOCUMENTS + 1)]) if texts else []
+    """The documents with these values, in the order of key names, ENTITIES and ids. Only keys that
+    are not masked for the reader: the number of hits would tell who has a value."""
+    values = [list(texts), masking.searchable_keys(), Int4(MAX_DOCUMENTS + 1)]
+    found = rows.fetch(_DOCUMENTS, values) if texts else []
     documents = [
         _Document(value, name, Carrier(BY_NAME[kind], id), application)
         for value, name, kind, id, application in found

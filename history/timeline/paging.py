@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
+from history import masking
 from history.diff import BadPath, parse, touches
+from history.entities import Entity
 from history.record import ID_LENGTH
 from history.timeline import compose, token
 from history.timeline.neighbours import Pair, Place
@@ -41,6 +43,8 @@ class Paged(Protocol):
 
     @property
     def id(self) -> str: ...
+    @property
+    def kinds(self) -> Sequence[Entity]: ...
     @property
     def filters(self) -> Filters: ...
     @property
@@ -82,12 +86,15 @@ def check_size(size: int) -> None:
         raise BadParameterError("pageSize", f"must be from 1 to {MAX_PAGE_SIZE}")
 
 
-def check_path(path: str) -> None:
-    """Raises BadParameterError if this is neither a pointer nor a key path."""
+def check_path(kinds: Iterable[Entity], path: str) -> None:
+    """Raises BadParameterError if this is neither a pointer nor a key path, or if it leads into a
+    field of one of these kinds that is masked for the reader as a whole."""
     try:
         parse(path)
     except BadPath as error:
         raise BadParameterError("path", str(error)) from None
+    if masking.leads_into_mark(kinds, path):
+        raise BadParameterError("path", "leads into a masked field; ask for the field itself")
 
 
 def _check(query: Paged) -> None:
@@ -96,7 +103,7 @@ def _check(query: Paged) -> None:
     if since and until and since > until:
         raise BadParameterError("from", "must not be later than to")
     if query.filters.path is not None:
-        check_path(query.filters.path)
+        check_path(query.kinds, query.filters.path)
     if not storable(query.id):
         raise NoVersionError("an id has 1 to 32 characters")
 

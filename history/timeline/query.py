@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
-from history.entities import Entity
+from history.entities import ENTITIES, Entity
 from history.record import ChangeType
 
 DEFAULT_PAGE_SIZE = 50
@@ -96,6 +97,11 @@ class Query:
     archive: bool = False  # with the versions that are in the archive
 
     @property
+    def kinds(self) -> Sequence[Entity]:
+        """The kinds of which it shows versions."""
+        return (self.entity,)
+
+    @property
     def binding(self) -> tuple[object, ...]:
         """All that must stay the same from page to page."""
         of = (self.entity.name, self.id, self.archive)
@@ -112,6 +118,11 @@ class ApplicationQuery:
     page_size: int = DEFAULT_PAGE_SIZE
     page_token: str | None = None
     include: frozenset[Include] = EVERYTHING
+
+    @property
+    def kinds(self) -> Sequence[Entity]:
+        """The kinds of which it shows versions."""
+        return ENTITIES
 
     @property
     def binding(self) -> tuple[object, ...]:

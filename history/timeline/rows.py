@@ -19,7 +19,7 @@ from psycopg.pq import Format
 from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int4
 
-from history import looks
+from history import looks, masking
 from history.entities import ENTITIES, Entity
 from history.nul_text import from_store
 from history.record import MAX_VERSION
@@ -139,7 +139,7 @@ def page(
             words, values = {**words, "filters": ""}, []
         text = _compose(_BY_VERSION, entity, **words)
         bounds = [id, since, until, version, moment, *values, Int4(limit), id]
-    return _versions(fetch(text, bounds))
+    return _versions(entity, fetch(text, bounds))
 
 
 def _conditions(filters: Filters) -> list[object]:
@@ -190,14 +190,23 @@ def bodies(entity: Entity, wanted: Iterable[tuple[str, Key]]) -> dict[tuple[str,
         [key.updated_at for _, key in pairs],
         [Int4(key.version) for _, key in pairs],
     ]
-    rows = _versions(fetch(_compose(_BODIES, entity), values))
+    rows = _versions(entity, fetch(_compose(_BODIES, entity), values))
     return {(row.id, row.key): row for row in rows}
 
 
-def _versions(found: Iterable[tuple[Any, ...]]) -> list[VersionRow]:
+def _versions(entity: Entity, found: Iterable[tuple[Any, ...]]) -> list[VersionRow]:
     rows = [VersionRow._make(row) for row in found]
     looks.read(row.product_instance_id or row.id for row in rows)
-    return rows
+    return masked(entity, rows)
+
+
+def masked(entity: Entity, found: list[VersionRow]) -> list[VersionRow]:
+    """The rows as the present reader may see them. Every document passes through here before
+    anything is computed from it."""
+    mask = masking.mask_of(entity)
+    if mask is None:
+        return found
+    return [row._replace(data=mask(row.id, row.data)) for row in found]
 
 
 _ANY = "SELECT 1 FROM {table} WHERE {owner} = %s LIMIT 1"

@@ -23,7 +23,8 @@ FATE = ("status", "attempts", "seen", "again", "settled", "outcome")
 
 
 class QuarantinedAdmin(ReadOnly):
-    """Reason and times; the message itself only for users who may read documents."""
+    """Reason and times; the message itself only for users who may read documents, and who may read
+    them whole: what is not a good message cannot be masked part by part."""
 
     list_display = ("id", "reason", "topic", "partition", "offset", "status", "seen")
     list_filter = ("status", "reason", "topic")
@@ -53,7 +54,11 @@ class QuarantinedAdmin(ReadOnly):
     def get_fieldsets(self, request: HttpRequest, obj: Quarantined | None = None) -> Any:
         """Without the message for users who may not read documents."""
         shown = super().get_fieldsets(request, obj)
-        return shown if request.user.has_perm(READ_DOCUMENTS) else shown[:-1]
+        reads = request.user.has_perm(READ_DOCUMENTS)
+        # The site is history.admin.site.admin_site.AnnalsSite.
+        if reads and not self.admin_site.hides_values(request):  # type: ignore[attr-defined]
+            return shown
+        return shown[:-1]
 
     @admin.display(description=gettext_lazy("time of the message"), ordering="timestamp")
     def sent(self, message: Quarantined) -> str:

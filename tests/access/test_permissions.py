@@ -17,10 +17,11 @@ from tests.db.store import Store
 
 EVERYBODY = frozenset({None, *ROLES})
 LOGINS = frozenset(ROLES)
-READERS = frozenset({"support", "auditor", "admin"})
-COMPLETENESS = frozenset({"support", "auditor", "ops", "admin"})
+READERS = frozenset({"support", "auditor", "underwriter", "privacy", "admin"})
+COMPLETENESS = LOGINS
 OPERATORS = frozenset({"ops", "admin"})
 ADMINS = frozenset({"admin"})
+OFFICERS = frozenset({"privacy"})
 NOBODY: frozenset[str] = frozenset()
 
 ENTITY = "history/product-instance/A1"
@@ -39,6 +40,10 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
     "admin/history/<entity:entity>/<id:id>/versions/<int:version>/": (
         f"admin/{ENTITY}/versions/0/",
         READERS,
+    ),
+    "admin/history/<entity:entity>/<id:id>/versions/<int:version>/unmask/": (
+        f"admin/{ENTITY}/versions/0/unmask/?path=/secret",
+        OFFICERS,
     ),
     "admin/applications/<id:id>/": ("admin/applications/A1/", READERS),
     "admin/completeness/": ("admin/completeness/", COMPLETENESS),
@@ -133,7 +138,8 @@ def test_every_address_has_a_row() -> None:
 @pytest.fixture
 def filled(store: Store) -> dict[str, object]:
     """Something at every address; gives the key of the object of each model."""
-    store.add("A1", 0, {"rate": "1"}, 0)
+    store.add("A1", 0, {"rate": "1", "secret": "2"}, 0)
+    FieldLabel.objects.create(path="/secret", russian="Тайна", sensitive=True)
     Quarantined.objects.create(
         id=1,
         topic="t",

@@ -1,18 +1,33 @@
 """The stored snapshot of one version, to read, to copy and to download."""
 
+from dataclasses import dataclass
+
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.text import get_valid_filename
+from django.utils.translation import gettext as _
 
-from history import timeline
+from history import masking, timeline
 from history.admin.pages.missing import not_found_page
 from history.admin.parts import links
+from history.admin.parts.cards import fields_of
+from history.admin.parts.change_rows import steps
 from history.admin.parts.json_html import coloured
 from history.admin.parts.subject import subject
 from history.admin.site.access import may_view_history
 from history.deepjson import indented
 from history.entities import Entity
+from history.timeline import Version
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """A masked value that the login may unmask. url: where it gives the reason."""
+
+    label: str
+    shown: str
+    url: str
 
 
 @may_view_history
@@ -39,6 +54,7 @@ def page(request: HttpRequest, entity: Entity, id: str, version: int) -> HttpRes
             "subject": head,
             "text": text,
             "json": coloured(text),
+            "hidden": _unmaskable(request, found),
             "previous": previous,
             "previous_url": "" if previous is None else links.snapshot(entity, id, previous),
             "compare_url": ""
@@ -46,3 +62,20 @@ def page(request: HttpRequest, entity: Entity, id: str, version: int) -> HttpRes
             else links.compare(entity, id, {"from": previous, "to": version}),
         },
     )
+
+
+def _unmaskable(request: HttpRequest, found: Version) -> list[Hidden]:
+    """The masked values of a version; none for a login that may not unmask them."""
+    entity = found.entity
+    hidden = timeline.masked_values(entity, found.data)
+    if not hidden or not masking.holds(request.user, masking.UNMASK):
+        return []
+    fields = fields_of(entity)
+    return [
+        Hidden(
+            " › ".join(steps(each.path, found.data, fields)) or _("the whole document"),
+            masking.shown(each.masked),
+            links.unmask(entity, found.id, found.version, each.path),
+        )
+        for each in hidden
+    ]

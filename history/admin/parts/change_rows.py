@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import msgspec
 from django.utils.translation import gettext as _
 
+from history import masking
 from history.admin.parts.field_names import Fields
 from history.admin.parts.text_diff import mark_differences
 from history.admin.parts.values import ABSENT, Value, caption, readable
@@ -100,6 +101,8 @@ def _item(values: Json, key: str, identity: str) -> Json:
 
 
 def _short(identity: str) -> str:
+    if masking.is_token(identity):
+        return masking.shown(identity)
     return identity if len(identity) <= SHORT_ID + 2 else f"{identity[:SHORT_ID]}…"
 
 

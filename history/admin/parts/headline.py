@@ -1,5 +1,6 @@
 """The headline and the status of a document, from the fields that usually have them."""
 
+from history import masking
 from history.admin.parts.field_names import Fields
 from history.exactjson import Json
 
@@ -24,11 +25,11 @@ def status(data: object, fields: Fields) -> str:
         for key in STATUS_KEYS:
             value = data.get(key)
             if isinstance(value, str) and value:
-                return fields.word(f"/{key}", value) or value
+                return fields.word(f"/{key}", value) or masking.shown(value)
     return ""
 
 
 def _words(value: Json) -> str:
     if isinstance(value, dict):
-        return next((text for text in value.values() if isinstance(text, str) and text), "")
-    return value if isinstance(value, str) else ""
+        value = next((text for text in value.values() if isinstance(text, str) and text), "")
+    return masking.shown(value) if isinstance(value, str) else ""

@@ -44,6 +44,13 @@ def snapshot(entity: Entity, id: str, version: int) -> str:
     return reverse("admin:history_snapshot", args=[entity, id, version])
 
 
+def unmask(entity: Entity, id: str, version: int, path: str) -> str:
+    """Empty for a path that is too long for an address."""
+    address = reverse("admin:history_unmask", args=[entity, id, version])
+    address = _with(address, {"path": path})
+    return address if len(address) <= LONGEST else ""
+
+
 def compare(entity: Entity, id: str, query: Mapping[str, str | int] | None = None) -> str:
     return _with(reverse("admin:history_compare", args=[entity, id]), query)
 

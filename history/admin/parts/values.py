@@ -10,12 +10,15 @@ import msgspec
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from history import masking
 from history.admin.parts import amounts
 from history.admin.parts.field_names import Fields
 from history.diff.path import escape
 from history.exactjson import Json, dumps
 
-Form = Literal["absent", "null", "text", "long", "number", "flag", "moment", "list", "object"]
+Form = Literal[
+    "absent", "null", "text", "long", "number", "flag", "moment", "list", "object", "masked"
+]
 
 LONG_TEXT = 240
 HEAD_TEXT = 120
@@ -114,7 +117,7 @@ def caption(value: Mapping[str, Json]) -> str:
     for key in NAME_KEYS:
         text = value.get(key)
         if isinstance(text, str) and 0 < len(text) <= INLINE_TEXT:
-            return text
+            return masking.shown(text)
     return ""
 
 
@@ -124,6 +127,8 @@ def count_leaves(value: object, limit: int) -> int:
 
 
 def _text(value: str, fields: Fields, path: str) -> Value:
+    if masking.is_token(value):
+        return Value("masked", masking.shown(value), value)
     exact = dumps(value).decode()
     if not value:
         return Value("null", _("empty text"), exact)
@@ -191,7 +196,7 @@ def _item_name(value: Json, place: int) -> str:
         for key in IDENTITY_KEYS:
             identity = value.get(key)
             if isinstance(identity, str | int) and not isinstance(identity, bool):
-                return str(identity)
+                return masking.shown(str(identity))
     return str(place + 1)
 
 

@@ -7,19 +7,22 @@ from typing import ParamSpec
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 
+from history import masking
+
 PERMISSION = "history.view_history"
 P = ParamSpec("P")
 
 
 def may_view_history(view: Callable[P, HttpResponse]) -> Callable[P, HttpResponse]:
-    """Open a view only to logins with PERMISSION; the site itself requires the log-in. The request
-    is the view's first argument."""
+    """Open a view only to logins with PERMISSION; the site itself requires the log-in. Documents
+    are masked as the login may see them. The request is the view's first argument."""
 
     @wraps(view)
     def checked(*args: P.args, **kwargs: P.kwargs) -> HttpResponse:
         request = args[0]
         if not isinstance(request, HttpRequest) or not request.user.has_perm(PERMISSION):
             raise PermissionDenied
-        return view(*args, **kwargs)
+        with masking.read_by(request.user):
+            return view(*args, **kwargs)
 
     return checked

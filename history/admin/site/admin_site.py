@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 from django.views.i18n import set_language
 
+from history import masking
 from history.addresses import ID, KIND
 
 ENTITY = f"history/{KIND}/{ID}"
@@ -71,13 +72,14 @@ class AnnalsSite(admin.AdminSite):
 
     def get_urls(self) -> list[URLResolver | URLPattern]:
         # Imported late, as above.
-        from history.admin.pages import compare, search, snapshot, state, timeline
+        from history.admin.pages import compare, search, snapshot, state, timeline, unmask
 
         views = [
             path("history/", search.page, name="history_search"),
             path(f"{ENTITY}/compare/", compare.page, name="history_compare"),
             path(f"{ENTITY}/state/", state.page, name="history_state"),
             path(f"{ENTITY}/versions/", timeline.page, name="history_versions"),
+            path(f"{ENTITY}/versions/<int:version>/unmask/", unmask.page, name="history_unmask"),
             path(f"{ENTITY}/versions/<int:version>/", snapshot.page, name="history_snapshot"),
             path(f"{ENTITY}/", timeline.page, name="history_timeline"),
             path(f"applications/{ID}/", timeline.application, name="history_application"),
@@ -101,6 +103,10 @@ class AnnalsSite(admin.AdminSite):
             return view(request)
 
         self.screens.append(Screen(address, name, title, permission, checked))
+
+    def hides_values(self, request: HttpRequest) -> bool:
+        """Whether the login must not see a message of which nobody knows what it contains."""
+        return masking.hides_values(request.user)
 
     def index(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None

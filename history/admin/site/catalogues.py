@@ -39,9 +39,9 @@ class FieldLabelForm(forms.ModelForm):  # type: ignore[type-arg]
 
 class FieldLabelAdmin(LabelsAdmin):
     form = FieldLabelForm
-    list_display = ("path", "entity", "russian", "english", "kind")
+    list_display = ("path", "entity", "russian", "english", "kind", "sensitive")
     list_display_links = ("path",)
-    list_filter = ("entity", "kind")
+    list_filter = ("entity", "kind", "sensitive")
     search_fields = ("path", "russian", "english")
     list_per_page = 100
     show_full_result_count = False

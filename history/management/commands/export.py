@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -18,10 +19,11 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import connection
 from psycopg import sql
 
-from history import clock
+from history import clock, masking
 from history.archive.store import Store
 from history.entities import BY_NAME, Entity
 from history.error_text import describe
+from history.exactjson import dumps
 from history.export.days import Day, Known, choose
 from history.export.formats import FORMATS
 from history.export.run import FAILURES, Export, to_directory, to_stream
@@ -29,6 +31,8 @@ from history.management.progress import Progress
 from history.models import ArchivedDay
 from history.partitions import catalog
 from history.window import Window
+
+log = logging.getLogger(__name__)
 
 
 class Command(BaseCommand):
@@ -70,6 +74,11 @@ class Command(BaseCommand):
             help="days exported at the same time into a directory (default 2)",
         )
         parser.add_argument(
+            "--unmasked",
+            metavar="REASON",
+            help="export sensitive fields as they are; the log keeps the reason (default: masked)",
+        )
+        parser.add_argument(
             "--compare", action="store_true", help="then measure a plain COPY TO of the same days"
         )
 
@@ -79,7 +88,8 @@ class Command(BaseCommand):
         try:
             store = Store(url) if url else None
             chosen = choose(_known(entity), options["from"], options["to"])
-            export = Export(entity, store, options["format"])
+            mask = _mask(entity, options["unmasked"])
+            export = Export(entity, store, options["format"], mask)
             rows, seconds, failed = self._export(export, chosen.days, options)
         except BrokenPipeError:
             # The reader closed the pipe. Without this Python reports it again at its last flush.
@@ -141,6 +151,16 @@ class Command(BaseCommand):
     def _say(self, text: str) -> None:
         """Write to standard error: standard output may carry the export."""
         self.stderr.write(text, self.style.SUCCESS)
+
+
+def _mask(entity: Entity, reason: str | None) -> masking.Mask | None:
+    """How to mask the documents; None with a reason, and where nothing is marked."""
+    mask = masking.stored_mask(entity)
+    if mask is None or reason is None:
+        return mask
+    quoted = dumps(reason).decode()
+    log.warning("unmasked export of %s by user %d: %s", entity.name, os.getuid(), quoted)
+    return None
 
 
 def _known(entity: Entity) -> Known:

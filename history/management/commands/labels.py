@@ -9,7 +9,7 @@ from history.management.load_file import LoadFileCommand
 class Command(LoadFileCommand):
     help = "Load field labels from a JSON list; labels for the same field are replaced."
     action = ("load", "add and change labels; none is removed")
-    file = ("FILE.json", "of the same form as history/labels.json")
+    file = ("FILE.json", 'of the form of history/labels.json; "sensitive": true masks a field')
 
     def load(self, text: bytes) -> str:
         return f"{labels.load(text)} labels loaded."

@@ -1,0 +1,91 @@
+"""One masked value of one version, shown once to somebody who says why."""
+
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_http_methods
+
+from history import masking, timeline
+from history.admin.pages.missing import not_found_page
+from history.admin.parts import links
+from history.admin.parts.cards import fields_of
+from history.admin.parts.change_rows import steps
+from history.admin.parts.subject import subject
+from history.admin.parts.values import Value, readable
+from history.admin.site.access import may_view_history
+from history.entities import Entity
+
+SHORTEST_REASON, LONGEST_REASON = 5, 500
+
+
+class ReasonForm(forms.Form):
+    """Which value, and why somebody must see it."""
+
+    path = forms.CharField(strip=False, widget=forms.HiddenInput)
+    reason = forms.CharField(
+        label=gettext_lazy("Reason"),
+        min_length=SHORTEST_REASON,
+        max_length=LONGEST_REASON,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autofocus": True}),
+    )
+
+    def __init__(self, data: object, **kwargs: object) -> None:
+        super().__init__(data, label_suffix="", **kwargs)  # type: ignore[arg-type]
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@may_view_history
+def page(request: HttpRequest, entity: Entity, id: str, version: int) -> HttpResponse:
+    """GET ?path= asks for the reason; POST with path and reason shows the value. The value has no
+    address of its own: to see it again is to give a reason again."""
+    if not masking.holds(request.user, masking.UNMASK):
+        raise PermissionDenied
+    asked = request.POST if request.method == "POST" else request.GET
+    path = asked.get("path", "")
+    form = ReasonForm(request.POST if request.method == "POST" else None, initial={"path": path})
+    try:
+        newest = timeline.version(entity, id, version, frozenset())
+        hidden = {each.path: each for each in timeline.masked_values(entity, newest.data)}
+        if path not in hidden:
+            raise timeline.NoVersionError(f"nothing is masked at {path}")
+        value = _unmasked(request, form, entity, id, version) if form.is_bound else None
+    except timeline.NotFoundError as error:
+        return not_found_page(request, entity, id, error)
+    head = subject(entity, id, newest)
+    names = steps(path, newest.data, fields_of(entity)) or [_("the whole document")]
+    return render(
+        request,
+        "history/unmask.html",
+        {
+            **admin.site.each_context(request),
+            "title": f"{head.kind} {id}",
+            "subject": head,
+            "trail": names[:-1],
+            "label": names[-1],
+            "path": path,
+            "masked": masking.shown(hidden[path].masked),
+            "value": value,
+            "form": form,
+            "back_url": links.snapshot(entity, id, version),
+        },
+    )
+
+
+def _unmasked(
+    request: HttpRequest, form: ReasonForm, entity: Entity, id: str, version: int
+) -> Value | None:
+    """The value, after its unmasking is recorded; None without a sufficient reason."""
+    if not form.is_valid():
+        return None
+    reason = form.cleaned_data["reason"]
+
+    def record(path: str) -> None:
+        masking.record_unmasking(request, entity, id, version, path, reason)
+
+    path = form.cleaned_data["path"]
+    _hidden, value = timeline.unmask(entity, id, version, path, record)
+    return readable(value, fields_of(entity), path)

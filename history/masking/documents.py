@@ -1,0 +1,57 @@
+"""Masks documents where they leave the store: nothing is computed from a marked value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from history import labels
+from history.deepjson import loads_shallow
+from history.entities import Entity
+from history.exactjson import Json, dumps
+from history.masking import token
+from history.masking.marks import DEEP, Marks
+from history.masking.reader import reads_clear
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Masks the documents of one kind of entity. paths: the marked ones, sorted."""
+
+    entity: str
+    paths: tuple[str, ...]
+
+    @property
+    def marks(self) -> Marks:
+        return _marks(self.paths)
+
+    def __call__(self, id: str, text: bytes) -> bytes:
+        """The JSON text of a document with a token in the place of each marked part. A document
+        that Python cannot hold becomes one token. id: of the entity."""
+        key = token.document_key(self.entity, id)
+
+        def replace(mark: str, value: Json) -> str:
+            return token.token(key, mark, value)
+
+        try:
+            document = loads_shallow(text)
+        except ValueError:
+            return dumps(token.token(key, DEEP, text.decode()))
+        return dumps(self.marks.apply(document, replace))
+
+
+def mask_of(entity: Entity) -> Mask | None:
+    """How to mask this kind for the present reader; None where nothing is to be masked."""
+    found = stored_mask(entity)
+    return None if found is None or reads_clear() else found
+
+
+def stored_mask(entity: Entity) -> Mask | None:
+    """How to mask this kind, whoever reads; None where the catalogue marks nothing of it."""
+    paths = labels.catalogue().sensitive(entity.name)
+    return Mask(entity.name, paths) if paths else None
+
+
+@lru_cache(maxsize=64)
+def _marks(paths: tuple[str, ...]) -> Marks:
+    return Marks(paths)

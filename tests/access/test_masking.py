@@ -1,0 +1,344 @@
+"""Marked fields are masked in every answer for everybody without the permission to read them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jsonpatch
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+from history import labels, looks, masking
+from history.entities import BY_NAME, ROOT
+from history.models import FieldLabel, SearchKey
+from ingest.models import Quarantined
+from tests.access.masked_answers import addresses, exported, leaks, mark, paths_in, whole_answer
+from tests.db.store import T0, Store
+
+PERSON = BY_NAME["participant-role"]
+SECRETS = {
+    "4509-112233",
+    "4510-998877",
+    "+79161234567",
+    "+79037654321",
+    "Канарейкин Пётр",
+    "181818.25",
+}
+MARKS = ("/passport", "/phones/*/number", "/fullName", "/income", "/clientId", "/number")
+FIRST: dict[str, Any] = {
+    "pid": "P1",
+    "fullName": "Канарейкин Пётр",
+    "role": "BORROWER",
+    "clientId": "+79161234567",
+    "income": 181818.25,
+    "passport": {"series": "4509-112233", "issued": None},
+    "phones": [{"type": "MOBILE", "number": "+79161234567"}],
+}
+SECOND = {
+    **FIRST,
+    "passport": {"series": "4510-998877"},
+    "phones": [{"type": "WORK", "number": "+79037654321"}, *FIRST["phones"]],
+}
+THIRD = {**SECOND, "role": "GUARANTOR", "income": 181818.250}
+
+
+@pytest.fixture
+def people(store: Store) -> Iterator[Store]:
+    """An application and a participant with marked fields, in three versions."""
+    store.add("A1", 0, {"number": "+79161234567", "name": "Ипотека"}, 0)
+    for version, data in enumerate((FIRST, SECOND, THIRD)):
+        store.add("P1", version, data, version, entity=PERSON)
+    SearchKey.objects.create(
+        value="+79161234567",
+        name="clientId",
+        entity=PERSON.name,
+        id="P1",
+        product_instance_id="A1",
+        day=T0.date(),
+    )
+    SearchKey.objects.create(
+        value="+79161234567",
+        name="number",
+        entity=ROOT.name,
+        id="A1",
+        product_instance_id="A1",
+        day=T0.date(),
+    )
+    mark(*MARKS)
+    yield store
+    labels.forget()
+
+
+def login(name: str) -> Client:
+    client = Client()
+    client.force_login(User.objects.get(username=name))
+    return client
+
+
+def data(response: Any) -> Any:
+    assert response.status_code == 200, response.content
+    return json.loads(response.content)["data"]
+
+
+API = "/api/v1/history/participant-role/P1"
+PAGE = "/admin/history/participant-role/P1"
+
+
+@pytest.mark.parametrize("role", ["support", "auditor", "admin", "privacy"])
+def test_no_answer_has_a_marked_value(role: str, people: Store) -> None:
+    client = login(role)
+    found = {key for name in (API, f"{API}/blame") for key in paths_in(client.get(name).content)}
+    assert any("masked:" not in key for key in found)
+    wrong = {
+        address: leaked
+        for entity, id, versions in ((ROOT, "A1", [0]), (PERSON, "P1", [0, 1, 2]))
+        for address in addresses(entity, id, versions, sorted({*found, "/fullName", "/phones"}))
+        if (leaked := leaks(whole_answer(client, address), SECRETS))
+    }
+    assert not wrong
+
+
+def test_who_may_read_sensitive_fields_reads_the_documents_as_they_are(people: Store) -> None:
+    client = login("underwriter")
+    newest = data(client.get(API))["history"][0]
+    assert newest["entity"] == THIRD
+    assert leaks(client.get(f"{PAGE}/state/").content, SECRETS)
+    assert data(client.get("/api/v1/search?q=%2B79161234567"))["results"]
+
+
+def test_a_masked_value_says_that_it_changed_and_whether_two_are_the_same(people: Store) -> None:
+    history = data(login("support").get(API))["history"]
+    newest, middle, first = (version["entity"] for version in history)
+    assert newest["passport"] == middle["passport"] != first["passport"]
+    assert middle["phones"][1] == first["phones"][0] != middle["phones"][0]
+    assert newest["income"] == middle["income"] == first["income"]
+    assert [each["path"] for each in history[0]["changes"]] == ["/role"]
+    assert "/passport" in [each["path"] for each in history[1]["changes"]]
+    for younger, older in ((0, middle), (1, first)):
+        patched = jsonpatch.apply_patch(older, history[younger]["diff"])
+        assert patched == history[younger]["entity"]
+
+
+def test_two_documents_with_the_same_value_have_different_tokens(people: Store) -> None:
+    people.add("P2", 0, FIRST, 5, entity=PERSON)
+    tokens = [
+        data(login("support").get(f"/api/v1/history/participant-role/{id}/versions/0"))["entity"]
+        for id in ("P1", "P2")
+    ]
+    assert tokens[0]["fullName"] != tokens[1]["fullName"]
+    assert tokens[0]["clientId"] != tokens[0]["phones"][0]["number"]
+
+
+def test_answers_have_one_size_whatever_the_value(people: Store) -> None:
+    for number, phone in enumerate(("1", "7" * 400, None, [1, 2, 3])):
+        people.add(f"S{number}", 0, {"phones": [{"number": phone}]}, 3, entity=PERSON)
+    client, sizes = login("support"), set()
+    for number in range(4):
+        answer = client.get(f"/api/v1/history/participant-role/S{number}/versions/0")
+        sizes.add(len(answer.content))
+    assert len(sizes) == 1
+
+
+def test_a_masked_key_finds_nothing_and_nobody_learns_that_it_exists(people: Store) -> None:
+    support = login("support")
+    for text in ("+79161234567", "+70000000000"):
+        found = data(support.get("/api/v1/search", {"q": text}))
+        found.pop("completeness")
+        assert found == {"results": [], "limited": False}
+        page = support.get("/admin/history/", {"q": text})
+        assert page.status_code == 200
+        assert "participant-role/P1" not in page.content.decode()
+
+
+def test_a_key_is_found_by_the_kinds_that_do_not_mask_it(people: Store) -> None:
+    mark("/number", entity=ROOT.name)
+    found = data(login("support").get("/api/v1/search", {"q": "+79161234567"}))["results"]
+    assert [each["foundBy"] for each in found] == ["clientId"]
+
+
+def test_a_filter_by_a_masked_value_finds_as_if_the_value_were_its_token(people: Store) -> None:
+    client = login("support")
+    right, wrong = (
+        client.get(API, {"path": f"/phones/[number={number}]/type"}).content
+        for number in ("+79037654321", "+70000000000")
+    )
+    assert json.loads(right)["data"]["history"] == json.loads(wrong)["data"]["history"] == []
+
+
+def test_a_key_path_with_a_token_can_be_asked_for(people: Store) -> None:
+    FieldLabel.objects.update_or_create(
+        path="/phones/*/pid", defaults={"russian": "x", "sensitive": True}
+    )
+    labels.forget()
+    phones = [{"pid": "secret-pid-1", "n": 1}, {"pid": "secret-pid-2", "n": 1}]
+    people.add("K1", 0, {"phones": phones}, 0, entity=PERSON)
+    people.add("K1", 1, {"phones": [phones[1], {**phones[0], "n": 2}]}, 1, entity=PERSON)
+    client = login("support")
+    history = data(client.get("/api/v1/history/participant-role/K1"))["history"]
+    (path,) = [each["keyPath"] for each in history[0]["changes"] if each["kind"] == "changed"]
+    assert re.fullmatch(r"/phones/\[pid=masked:[0-9a-f]{16}\]/n", path)
+    found = data(client.get("/api/v1/history/participant-role/K1", {"path": path}))["history"]
+    assert [each["version"] for each in found] == [1]
+
+
+@pytest.mark.parametrize("call", ["", "/fields"])
+def test_a_path_into_a_masked_part_is_refused_by_name(call: str, people: Store) -> None:
+    answer = login("support").get(f"{API}{call}", {"path": "/passport/series"})
+    assert answer.status_code == 400
+    assert json.loads(answer.content)["error"]["parameter"] == "path"
+    assert login("underwriter").get(f"{API}{call}", {"path": "/passport/series"}).status_code == 200
+    whole = login("support").get("/api/v1/applications/A1/history", {"path": "/passport/series"})
+    assert whole.status_code == 400
+
+
+def test_tags_of_answers_differ_and_say_nothing_of_the_value(people: Store) -> None:
+    masked, clear = (login(role).get(f"{API}/versions/0") for role in ("support", "underwriter"))
+    assert masked.headers["ETag"] != clear.headers["ETag"]
+    tag = {"If-None-Match": clear.headers["ETag"]}
+    assert login("support").get(f"{API}/versions/0", headers=tag).status_code == 200
+
+
+def test_a_token_masks_when_a_creation_time_is_marked_too(people: Store) -> None:
+    people.add("C1", 3, {"createdAt": "2020-01-01T00:00:00Z"}, 3, entity=PERSON)
+    mark("/createdAt")
+    found = data(login("support").get("/api/v1/history/participant-role/C1"))["history"][0]
+    assert masking.is_token(found["createdAt"])
+    assert found["olderVersions"] == "unknown"
+
+
+def test_the_quarantine_shows_no_contents_while_something_is_marked(people: Store) -> None:
+    Quarantined.objects.create(
+        id=7,
+        topic="t",
+        topic_id="",
+        partition=0,
+        offset=0,
+        key=b"k-canary",
+        value=b'{"a": "canary"',
+        reason="not_json",
+        detail="",
+        status="new",
+        first_seen=T0,
+        headers=[],
+    )
+    address = "/admin/ingest/quarantined/7/change/"
+    assert b"canary" not in login("admin").get(address).content
+    reader = User.objects.get(username="admin")
+    reader.user_permissions.add(Permission.objects.get(codename="view_sensitive"))
+    assert b"canary" in login("admin").get(address).content
+    reader.user_permissions.clear()
+    mark()
+    assert b"canary" in login("admin").get(address).content
+
+
+def test_a_superuser_reads_sensitive_fields_only_with_the_permission(people: Store) -> None:
+    admin = User.objects.get(username="admin")
+    address = f"{API}/versions/0"
+    assert leaks(login("admin").get(address).content, SECRETS) == []
+    admin.user_permissions.add(Permission.objects.get(codename="view_sensitive"))
+    assert leaks(login("admin").get(address).content, SECRETS)
+    admin.user_permissions.clear()
+    assert leaks(login("admin").get(address).content, SECRETS) == []
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "avro"])
+def test_an_export_is_masked_unless_somebody_says_why(
+    kind: str, people: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In this process: an export of its own transaction's rows."""
+    assert leaks(exported(PERSON, "jsonl"), SECRETS) == []
+    clear = exported(PERSON, "jsonl", "--unmasked", "court order 12\nforged")
+    assert leaks(clear, SECRETS)
+    assert "unmasked export of participant-role" in caplog.text
+    assert "\nforged" not in caplog.text
+    if kind == "avro":
+        assert leaks(exported(PERSON, kind), SECRETS) == []
+
+
+def test_a_file_of_labels_that_knows_nothing_of_marks_unmasks_nothing(people: Store) -> None:
+    labels.load(json.dumps([{"path": "/passport", "russian": "Паспорт"}]).encode())
+    labels.load(labels.SHIPPED.read_bytes())
+    assert FieldLabel.objects.get(entity="", path="/passport").sensitive
+    labels.load(
+        json.dumps([{"path": "/passport", "russian": "Паспорт", "sensitive": False}]).encode()
+    )
+    assert not FieldLabel.objects.get(entity="", path="/passport").sensitive
+
+
+def test_without_marks_nothing_is_masked(people: Store) -> None:
+    mark()
+    for role in ("support", "auditor", "admin"):
+        assert data(login(role).get(API))["history"][0]["entity"] == THIRD
+
+
+def test_a_document_that_is_read_for_nobody_is_masked(people: Store) -> None:
+    from history import timeline
+
+    assert leaks(timeline.newest(PERSON, "P1").snapshot, SECRETS) == []
+    with masking.in_clear():
+        assert json.loads(timeline.newest(PERSON, "P1").snapshot) == THIRD
+    assert leaks(timeline.newest(PERSON, "P1").snapshot, SECRETS) == []
+
+
+# One value, unmasked.
+
+UNMASK = f"{PAGE}/versions/0/unmask/"
+
+
+def test_the_privacy_officer_sees_one_value_once_with_a_reason(
+    people: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    officer = login("privacy")
+    page = officer.get(f"{PAGE}/versions/0/").content.decode()
+    assert f"{UNMASK}?path=%2Fpassport" in page
+    asked = officer.get(UNMASK, {"path": "/passport"})
+    assert leaks(asked.content, SECRETS) == []
+    with caplog.at_level(logging.WARNING, logger="history.masking"):
+        answer = officer.post(UNMASK, {"path": "/passport", "reason": "complaint 17\nforged"})
+    assert leaks(answer.content, SECRETS) == ["4509-112233"]
+    assert answer.headers["Cache-Control"] == "no-store"
+    (line,) = [each.getMessage() for each in caplog.records if "unmasked" in each.getMessage()]
+    assert "privacy" in line
+    assert "/passport" in line
+    assert "complaint 17\\nforged" in line
+    assert leaks(officer.get(f"{PAGE}/").content, SECRETS) == []
+    assert leaks(officer.get(UNMASK, {"path": "/passport"}).content, SECRETS) == []
+
+
+@pytest.mark.parametrize("reason", ["", "     ", "abcd", "x" * 501])
+def test_without_a_reason_nothing_is_unmasked(reason: str, people: Store) -> None:
+    answer = login("privacy").post(UNMASK, {"path": "/passport", "reason": reason})
+    assert answer.status_code == 200
+    assert leaks(answer.content, SECRETS) == []
+
+
+def test_the_journal_is_given_the_path_and_the_reason(people: Store) -> None:
+    with looks.noted() as look:
+        login("privacy").post(UNMASK, {"path": "/passport", "reason": "complaint 17"})
+    assert (look.unmasked, look.reason) == (["/passport"], "complaint 17")
+    with looks.noted() as look:
+        login("privacy").post(UNMASK, {"path": "/passport", "reason": ""})
+    assert (look.unmasked, look.reason) == ([], "")
+
+
+@pytest.mark.parametrize("path", ["/role", "/none", "", "/passport/series", "/phones/0"])
+def test_only_a_masked_value_can_be_unmasked(path: str, people: Store) -> None:
+    form = {"path": path, "reason": "complaint 17"}
+    assert login("privacy").post(UNMASK, form).status_code == 404
+    assert login("privacy").get(UNMASK, form).status_code == 404
+
+
+@pytest.mark.parametrize("role", ["support", "auditor", "ops", "admin", "underwriter"])
+def test_others_may_not_unmask(role: str, people: Store) -> None:
+    client = login(role)
+    assert client.get(UNMASK, {"path": "/passport"}).status_code == 403
+    answer = client.post(UNMASK, {"path": "/passport", "reason": "complaint 17"})
+    assert answer.status_code == 403
+    assert leaks(answer.content, SECRETS) == []
+    if role != "ops":
+        assert "/unmask/" not in client.get(f"{PAGE}/versions/0/").content.decode()

@@ -1,0 +1,159 @@
+"""Marks and tokens: what is masked, and what a token says and does not say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from history.deepjson import loads_shallow
+from history.diff import parse
+from history.exactjson import Numeral, dumps, loads
+from history.masking import is_token, shown
+from history.masking.documents import Mask
+from history.masking.marks import Marks
+from history.masking.token import document_key, token
+
+
+def masked(paths: list[str], document: object) -> Any:
+    return Marks(paths).apply(loads(json.dumps(document)), lambda mark, _: f"<{mark}>")
+
+
+@pytest.mark.parametrize(
+    ("paths", "document", "expected"),
+    [
+        (["/a"], {"a": 1, "b": 2}, {"a": "</a>", "b": 2}),
+        (["/a"], {"a": {"b": [1, 2]}}, {"a": "</a>"}),
+        (["/a"], {"a": None}, {"a": "</a>"}),
+        (["/a"], {"b": 1}, {"b": 1}),
+        (["/a/b"], {"a": "text"}, {"a": "text"}),
+        (
+            ["/a/*/n"],
+            {"a": [{"n": 1, "m": 2}, {"n": 3}]},
+            {"a": [{"n": "</a/*/n>", "m": 2}, {"n": "</a/*/n>"}]},
+        ),
+        (["/a/*/n"], {"a": {"x": {"n": 1}}}, {"a": {"x": {"n": "</a/*/n>"}}}),
+        (["/a/1"], {"a": [7, 8]}, {"a": [7, "</a/1>"]}),
+        (
+            ["/**/n"],
+            {"n": 1, "a": [{"b": {"n": 2}}], "c": 3},
+            {"n": "</**/n>", "a": [{"b": {"n": "</**/n>"}}], "c": 3},
+        ),
+        (
+            ["/a/**/n"],
+            {"n": 1, "a": {"n": 2, "b": {"n": 3}}},
+            {"n": 1, "a": {"n": "</a/**/n>", "b": {"n": "</a/**/n>"}}},
+        ),
+        (["/a~1b/~0"], {"a/b": {"~": 1}}, {"a/b": {"~": "</a~1b/~0>"}}),
+        (["/b", "/a", "/*"], {"a": 1, "b": 2}, {"a": "</*>", "b": "</*>"}),
+        (
+            ["/a/b", "/a/c"],
+            {"a": {"b": 1, "c": 2, "d": 3}},
+            {"a": {"b": "</a/b>", "c": "</a/c>", "d": 3}},
+        ),
+        (["/a"], None, None),
+        (["/*"], {"**": 1, "*": 2}, {"**": "</*>", "*": "</*>"}),
+    ],
+)
+def test_what_marks_mask(paths: list[str], document: object, expected: object) -> None:
+    assert masked(paths, document) == expected
+
+
+def test_what_is_nested_too_deep_to_look_into_is_masked_whole_if_a_mark_may_be_there() -> None:
+    text = b'{"a":' + b"[" * 150 + b'{"n":"canary"}' + b"]" * 150 + b',"z":1}'
+    assert b"canary" not in Mask("k", ("/**/n",))("A", text)
+    assert Mask("k", ("/z",))("A", text).replace(b'"a"', b"").count(b"canary") == 1
+
+
+def test_a_document_that_python_cannot_hold_becomes_one_token() -> None:
+    text = b'{"a": 1e999999999999999999999, "n": "canary"}'
+    assert is_token(loads(Mask("k", ("/n",))("A", text)))
+
+
+def test_numbers_keep_their_digits_next_to_masked_ones() -> None:
+    text = b'{"n":1.50,"m":12345678901234567890.10,"e":1e-7}'
+    assert Mask("k", ("/n",))("A", text).endswith(b',"m":12345678901234567890.10,"e":1e-7}')
+
+
+@pytest.mark.parametrize("path", ["/p/number", "/p/*", "/list/[pid=x]/n/deep", "/list/0/n/1"])
+def test_a_path_into_a_marked_part_is_recognised(path: str) -> None:
+    assert Marks(["/p", "/list/*/n"]).cover(parse(path))
+
+
+@pytest.mark.parametrize("path", ["/p", "", "/*", "/list/[n=x]", "/list/0/n", "/q/number", "/*/n"])
+def test_a_path_to_a_mark_or_past_it_may_be_asked(path: str) -> None:
+    assert not Marks(["/p", "/list/*/n"]).cover(parse(path))
+
+
+def value_token(value: object, id: str = "A", mark: str = "/a", entity: str = "k") -> str:
+    return token(document_key(entity, id), mark, value)  # type: ignore[arg-type]
+
+
+def test_tokens_are_equal_for_equal_values_of_one_field_of_one_document_only() -> None:
+    first = value_token("+7 900 000-00-00")
+    assert first == value_token("+7 900 000-00-00")
+    others = [
+        value_token("+7 900 000-00-01"),
+        value_token("+7 900 000-00-00", id="B"),
+        value_token("+7 900 000-00-00", mark="/b"),
+        value_token("+7 900 000-00-00", entity="l"),
+    ]
+    assert len({first, *others}) == 5
+
+
+@pytest.mark.parametrize(
+    "equal",
+    [
+        ["1", "1.0", "1.00", "10e-1", "0.1e1", "1e0"],
+        ["0", "-0.0", "0.00", "0e7"],
+        ["-12.50", "-12.5"],
+        ["12345678901234567890123456789012345.10", "12345678901234567890123456789012345.1"],
+        ['{"a":1,"b":[2]}', '{"b":[2.0],"a":1}'],
+    ],
+)
+def test_numbers_that_are_equal_have_one_token(equal: list[str]) -> None:
+    assert len({value_token(loads(text)) for text in equal}) == 1
+
+
+def test_values_that_differ_as_json_have_different_tokens() -> None:
+    texts = [
+        "1",
+        '"1"',
+        "true",
+        "null",
+        "[]",
+        "{}",
+        '""',
+        "[1]",
+        '"null"',
+        "1.01",
+        "-1",
+        "0",
+        "false",
+        "12345678901234567890123456789012345.2",
+        "12345678901234567890123456789012345.1",
+        '[["a"],"b"]',
+        '["a","b"]',
+        '"1e0"',
+    ]
+    assert len({value_token(loads(text)) for text in texts}) == len(texts)
+
+
+@pytest.mark.parametrize("value", [None, True, 1, "", "x" * 10_000, [], {"a": [1]}, Numeral("1e2")])
+def test_every_token_has_the_same_length(value: object) -> None:
+    assert len(value_token(value)) == len(value_token("x"))
+    assert is_token(value_token(value))
+
+
+def test_a_part_that_stays_text_has_a_token() -> None:
+    raw = msgspec.Raw(b'{"a":1}')
+    assert value_token(raw) == value_token(msgspec.Raw(b'{"a":1}')) != value_token({"b": 1})
+
+
+def test_screens_show_a_short_form_of_a_token_and_leave_other_texts() -> None:
+    found = value_token("x")
+    assert shown(found) == f"•••• {found[7:13]}"
+    assert shown("masked:3f2a") == "masked:3f2a"
+    assert dumps(loads_shallow(dumps({"a": found}))) == dumps({"a": found})
