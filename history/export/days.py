@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, time, timedelta
 
 from history.days import State, partition_name
 from history.entities import Entity
@@ -64,11 +64,12 @@ class Known:
 def choose(known: Known, since: date | None, until: date | None) -> Chosen:
     """The days of [since, until). since None: from the oldest day that exists. until None: without
     today, of which rows are still coming."""
-    tables = {day: part for part in known.parts if (day := _day(part))}
-    foreign = [part for part in tables.values() if part.day is None and not part.restored]
-    first = since or min([*tables, *known.archived], default=known.window.oldest)
+    foreign = [part for part in known.parts if _is_foreign(part)]
+    tables = {day: part for part in known.parts if part not in foreign and (day := _day(part))}
+    starts = [part.start.date() for part in foreign if part.start]
+    first = since or min([*tables, *starts, *known.archived], default=known.window.oldest)
     end = until or known.window.newest
-    days, missing = [], list[Missing]()
+    days, missing = _of_others(foreign, first, end)
     for number in range((end - first).days):
         day = first + timedelta(days=number)
         part, archived = tables.get(day), known.archived.get(day)
@@ -82,7 +83,26 @@ def choose(known: Known, since: date | None, until: date | None) -> Chosen:
             missing[-1] = Missing(missing[-1].first, day, why)
         elif why:
             missing.append(Missing(day, day, why))
-    return Chosen(days, missing)
+    return Chosen(sorted(days, key=lambda each: (each.day, each.name)), missing)
+
+
+def _of_others(
+    foreign: Collection[Partition], first: date, end: date
+) -> tuple[list[Day], list[Missing]]:
+    """The partitions that somebody else made, each as one day if it is wholly in [first, end)."""
+    days, missing = list[Day](), list[Missing]()
+    for part in foreign if first < end else ():
+        if part.start is None or part.end is None:
+            why = f"rows in {part.name}, which is no partition of days; move them to their days"
+            missing.append(Missing(first, _before(end), why))
+            continue
+        begin, last = part.start.date(), (part.end - timedelta(microseconds=1)).date()
+        if first <= begin and last < end:
+            days.append(Day(part.name, begin, part, None))
+        elif begin < end and first <= last:
+            why = f"rows in {part.name}, which has {begin} to {last}; export these days together"
+            missing.append(Missing(max(first, begin), min(last, _before(end)), why))
+    return days, missing
 
 
 def _why_missing(
@@ -97,9 +117,18 @@ def _why_missing(
 
 def _day(part: Partition) -> date | None:
     """The day of a table whose rows count: a partition, or one that maintain is about to drop."""
-    if part.state is State.ATTACHED:
-        return part.start.date() if part.start else None
+    if part.state is State.ATTACHED and part.start:
+        return part.start.date()
     return part.day
+
+
+def _is_foreign(part: Partition) -> bool:
+    """Whether the partition does not have exactly one day: somebody else made it."""
+    if part.state is not State.ATTACHED:
+        return False
+    start, end = part.start, part.end
+    whole = start and end and start.time() == time() and end - start == timedelta(days=1)
+    return not whole
 
 
 def _before(day: date) -> date:

@@ -6,7 +6,7 @@ import io
 import os
 import subprocess
 import sys
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -369,3 +369,37 @@ def test_a_longer_partition_is_one_file_and_none_of_its_days_is_missing(tmp_path
     code, said = failing("--output", str(tmp_path), "--from", "2019-12-31", "--to", "2020-02-02")
     assert code == 1
     assert said.count("not exported") == 2
+
+
+def test_rows_of_a_longer_partition_are_not_left_out_silently(tmp_path: Path) -> None:
+    """A part of it cannot be exported; the rows of a default partition have no day."""
+    with raw() as plain:
+        plain.execute(
+            f"CREATE TABLE theirs PARTITION OF {TABLE} FOR VALUES FROM ('{day(-9)}') TO ('{FIRST}')"
+        )
+        insert(plain, datetime.combine(day(-7), time(12), UTC), "old")
+        plain.execute(f"CREATE TABLE others PARTITION OF {TABLE} DEFAULT")
+    for span in ((day(-8), TODAY), (day(-9), day(-7))):
+        words = ("--output", str(tmp_path), "--from", str(span[0]), "--to", str(span[1]))
+        code, said = failing(*words)
+        assert code == 1
+        assert f"rows in theirs, which has {day(-9)} to {day(-6)}" in said
+        assert "rows in others" in said
+        assert "theirs.jsonl" not in visible(tmp_path)
+    assert failing("--output", str(tmp_path))[0] == 1
+    assert visible(tmp_path) == ["theirs.jsonl"]
+
+
+def test_two_partitions_of_one_day_are_two_files(tmp_path: Path) -> None:
+    noon = datetime.combine(FIRST, time(12), UTC)
+    with raw() as plain:
+        for name, start, end in (
+            ("morning", FIRST, noon),
+            ("evening", noon, FIRST + timedelta(days=1)),
+        ):
+            plain.execute(
+                f"CREATE TABLE {name} PARTITION OF {TABLE} FOR VALUES FROM ('{start}') TO ('{end}')"
+            )
+        insert(plain, noon - timedelta(hours=1), "a")
+        insert(plain, noon + timedelta(hours=1), "b")
+    assert "Exported 2 days, 2 rows" in export("--output", str(tmp_path))
