@@ -21,6 +21,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from annals.embedded import process
+from annals.embedded.daemon import Daemon
 from ingest.consumer.background import BEAT_SECONDS
 from tests.consuming import Consumers, Database, Feed, Running, complete, until
 from tests.processes import consumers, database, feed, server
@@ -219,5 +220,25 @@ def test_sigterm_while_postgresql_is_frozen(
         feed.send(count)
         time.sleep(2 * BEAT_SECONDS + 1)
         running.terminate()
+    consumers.drain()
+    complete(consumers, database, feed)
+
+
+@pytest.mark.parametrize("count", [0, 500], ids=["idle", "busy"])
+def test_sigterm_while_the_broker_is_frozen(
+    consumers: Consumers, database: Database, feed: Feed, broker: Daemon, count: int
+) -> None:
+    running, _ = started(consumers, feed)
+    until(lambda: database.read() == 10, running.said)
+    pid = broker.pid()
+    assert pid is not None
+    feed.send(count)
+    serving = psutil.Process(pid)
+    serving.suspend()
+    try:
+        time.sleep(2 * BEAT_SECONDS + 1)
+        running.terminate()
+    finally:
+        serving.resume()
     consumers.drain()
     complete(consumers, database, feed)
