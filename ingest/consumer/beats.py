@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -33,7 +34,8 @@ class Beats:
         """Write a beat, as ledger.heartbeat() does; none while the last one is not written. Never
         waits."""
         if self._last is None or self._last.done():
-            self._last = self._worker.submit(partial(self._write, ends, seen_at))
+            given_at = time.monotonic()
+            self._last = self._worker.submit(partial(self._write, ends, seen_at, given_at))
 
     def close(self, seconds: float) -> None:
         """End, at most this long after the database stopped answering."""
@@ -42,9 +44,11 @@ class Beats:
         if self._worker.close(seconds):
             self._session.close()
 
-    def _write(self, ends: Mapping[Claim, int | None], seen_at: float | None) -> None:
+    def _write(
+        self, ends: Mapping[Claim, int | None], seen_at: float | None, given_at: float
+    ) -> None:
         try:
-            ledger.heartbeat(self._session.connection, ends, seen_at)
+            ledger.heartbeat(self._session.connection, ends, seen_at, given_at)
         except psycopg.Error as error:
             logger.warning("no heartbeat is written, the next follows: %s", describe(error))
             self._session.close()

@@ -172,7 +172,8 @@ WITH mine AS (
     FOR UPDATE OF l SKIP LOCKED
 )
 UPDATE ingest_ledger l SET
-    checked_at = now(), high_watermark = greatest(l.high_watermark, mine.high),
+    checked_at = greatest(l.checked_at, now() - make_interval(secs => %s::float8)),
+    high_watermark = greatest(l.high_watermark, mine.high),
     end_known_at = CASE WHEN mine.high IS NULL THEN l.end_known_at
         ELSE greatest(l.end_known_at, now() - make_interval(secs => %s::float8)) END
 FROM mine
@@ -195,21 +196,27 @@ def stands_at(connection: Connection, ends: Mapping[Claim, int]) -> bool:
 
 
 def heartbeat(
-    connection: Connection, ends: Mapping[Claim, int | None], seen_at: float | None
+    connection: Connection,
+    ends: Mapping[Claim, int | None],
+    seen_at: float | None,
+    given_at: float | None = None,
 ) -> None:
     """Record that a consumer holds these partitions, and each one's end offset (None: not known),
     so that the lag of an idle partition is known and known to be fresh.
 
     seen_at: the time.monotonic() at which the brokers answered for certain; None: they do not.
+    given_at: that of the beat; None: now. A late one never looks newer than a claim made since.
     A row that a write has locked is passed over, so a beat waits for no write and no write for it:
     one statement holds no lock for a client that freezes.
     """
     if not ends:
         return
-    age = None if seen_at is None else max(0.0, time.monotonic() - seen_at)
+    now = time.monotonic()
+    age = 0.0 if given_at is None else max(0.0, now - given_at)
+    age_of_end = None if seen_at is None else max(0.0, now - seen_at)
     rows = [(*_place(claim), end) for claim, end in ends.items()]
     columns = [list(column) for column in zip(*rows, strict=True)]
-    connection.execute(_HEARTBEAT, [*columns, age])
+    connection.execute(_HEARTBEAT, [*columns, age, age_of_end])
 
 
 def halt(connection: Connection, claims: Iterable[Claim], why: str) -> None:

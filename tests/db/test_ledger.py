@@ -273,6 +273,21 @@ def test_a_heartbeat_waits_for_no_write(ingested: Ingested) -> None:
     }
 
 
+def test_a_late_heartbeat_does_not_look_newer_than_a_claim(ingested: Ingested) -> None:
+    """A topic was made again and claimed while the beat for the old one waited for the database:
+    the new one stays the current one."""
+    claims, given_at = ingested.claims, time.monotonic()
+    time.sleep(0.1)
+    new = TopicPartition(SOURCE.topic, "made-again", 0)
+    with connect() as plain:
+        ledger.claim(plain, new, 0)
+        ledger.heartbeat(plain, {claims[SOURCE]: 5}, None, given_at)
+    found = {entry.topic_id: entry for entry in figures.entries() if entry.topic == SOURCE.topic}
+    assert [found[each].current for each in ("made-again", SOURCE.topic_id)] == [True, False]
+    [old] = query("SELECT high_watermark FROM ingest_ledger WHERE topic_id = %s", SOURCE.topic_id)
+    assert old["high_watermark"] == 5
+
+
 def test_a_heartbeat_of_no_partition_is_none(ingested: Ingested) -> None:
     with connect() as plain:
         ledger.heartbeat(plain, {}, None)

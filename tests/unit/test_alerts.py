@@ -365,7 +365,7 @@ def test_it_fires_and_clears(case: Case, tmp_path: Path) -> None:
         yaml.safe_dump(
             {
                 "rule_files": [str(RULES)],
-                "evaluation_interval": "1m",
+                "evaluation_interval": case.interval,
                 "tests": [
                     {
                         "interval": case.interval,
