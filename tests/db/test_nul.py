@@ -120,6 +120,14 @@ def test_the_screens_show_it(auditor: Client) -> None:
     assert json.loads(download.content) == NUL
 
 
+def test_the_filter_by_a_field_with_it_in_the_name_is_used(auditor: Client) -> None:
+    auditor.force_login(User.objects.get(username="support"))
+    address = "/admin/history/product-instance/A1/"
+    assert f"{address}?path=%2Fb%00" in auditor.get(f"{address}state/").content.decode()
+    assert auditor.get(f"{address}?path=%2Fb%00").context["cards"] == []  # it never changed
+    assert len(auditor.get(f"{address}?path=%2Fa").context["cards"]) == 1
+
+
 def test_the_archive_keeps_it_and_gives_it_back(auditor: Client, archived_too: Path) -> None:
     before = data(auditor, BASE)["history"]
     store = Store(str(archived_too / "archive"))
