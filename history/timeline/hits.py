@@ -10,7 +10,7 @@ from typing import NamedTuple
 from psycopg.types.numeric import Int4
 
 from history import masking
-from history.entities import BY_NAME, ENTITIES, ROOT, Entity
+from history.entities import BY_NAME, CHILDREN, ENTITIES, ROOT, Entity
 from history.timeline import paging, rows, token
 from history.timeline.rows import Key
 
@@ -82,6 +82,9 @@ def find(texts: Sequence[str], until: datetime) -> dict[str, Hits]:
     for entity in ENTITIES:
         for id, its in rows.newest_keys(entity, ids, until).items():
             found[id][Carrier(entity, id)] = Hit(entity, id, ID, its, its.updated_at)
+    absent = [id for id in ids if Carrier(ROOT, id) not in found[id]]
+    for id, moment in _newest_children(absent, until).items():
+        found[id][Carrier(ROOT, id)] = Hit(ROOT, id, ID, None, moment)
     documents = _documents(texts)
     own = rows.newest_keys(ROOT, {each.application for each in documents}, until)
     orphans = [each.carrier for each in documents if each.application not in own]
@@ -138,6 +141,15 @@ def _by_application(
     for each in documents:
         grouped.setdefault((each.value, each.application), []).append(each)
     return grouped
+
+
+def _newest_children(applications: Collection[str], until: datetime) -> dict[str, datetime]:
+    """The time of the newest child of each of these, without those that the store does not have."""
+    found: dict[str, datetime] = {}
+    for entity in CHILDREN:
+        for id, moment in rows.newest_child(entity, applications, until).items():
+            found[id] = max(moment, found.get(id, moment))
+    return found
 
 
 def newest(carriers: Iterable[Carrier], until: datetime) -> dict[Carrier, Key]:

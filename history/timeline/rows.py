@@ -289,3 +289,22 @@ def newest_keys(entity: Entity, ids: Collection[str], until: datetime) -> dict[s
         return {}
     found = fetch(_compose(_NEWEST, entity), [list(ids), until])
     return {id: Key(version, moment) for id, version, moment in found}
+
+
+_NEWEST_CHILD = """
+    SELECT wanted.id, newest.updated_at FROM unnest(%s::varchar[]) AS wanted(id)
+    CROSS JOIN LATERAL (
+        SELECT updated_at FROM {table} WHERE product_instance_id = wanted.id AND updated_at <= %s
+        ORDER BY updated_at DESC LIMIT 1
+    ) AS newest
+"""
+
+
+def newest_child(
+    entity: Entity, applications: Collection[str], until: datetime
+) -> dict[str, datetime]:
+    """For each of these applications the time of the newest version of this kind that names it,
+    up to a moment, included."""
+    if not applications:
+        return {}
+    return dict(fetch(_compose(_NEWEST_CHILD, entity), [list(applications), until]))

@@ -24,7 +24,7 @@ class Found:
     key: name of the business key, or hits.ID. carriers: the documents with the key; none for an id.
     application: id of its application, its own for an application. version, type, data: of its
     newest version; None for an application of which the store has only children. updated_at: of
-    that version, or of the newest one of the carriers.
+    that version, or of the newest one of the carriers; for an id, of the children.
     """
 
     entity: Entity

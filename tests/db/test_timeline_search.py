@@ -123,6 +123,19 @@ def test_letter_for_letter(client_777: Store) -> None:
             timeline.search(bad)
 
 
+def test_an_application_of_which_only_children_are_left_is_found_by_its_id(
+    client_777: Store,
+) -> None:
+    client_777.add("R4", 0, {}, 7, entity=REALTY, application="A4")
+    client_777.add("R4", 1, {}, 6, entity=REALTY, application="A1")
+    (found,) = timeline.search("A4").found
+    assert (found.entity.root, found.id, found.key) == (True, "A4", "id")
+    assert (found.version, found.type, found.data) == (None, None, None)
+    assert found.updated_at == minute(7)
+    assert [each.id for each in timeline.search_all(["A4"])["A4"].found] == ["A4"]
+    assert ids(timeline.search("A1").found) == [("product-instance", "A1")]
+
+
 def test_what_retention_removed_is_not_found(store: Store) -> None:
     index("clientId", "777", PERSON, "P1", "A1")
     assert timeline.search("777").found == ()

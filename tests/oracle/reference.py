@@ -153,12 +153,16 @@ class World:
         return found
 
     def search(self, text: str) -> list[Found]:
-        """Entities with the id, by kind; then applications with the key, newest change first."""
+        """Entities with the id, by kind, an application also if there are only children of it;
+        then applications with the key, newest change first."""
         by_id = [
             Found(kind, text, newest, newest.at, frozenset(), frozenset())
             for kind in KINDS
             if (kind, text) in self.entities() and (newest := self.newest(kind, text))
         ]
+        children = [one.at for one in self.stored if one.kind != ROOT and one.application == text]
+        if children and (ROOT, text) not in self.entities():
+            by_id.insert(0, Found(ROOT, text, None, max(children), frozenset(), frozenset()))
         names, carriers = defaultdict(set), defaultdict(set)  # by id of the application
         for entity in self.entities():
             for name in BUSINESS_KEYS.get(entity[0], {}):
