@@ -15,7 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FunctionType
 from typing import Any
+from unittest import mock
 
 import msgspec
 import psycopg
@@ -26,7 +28,7 @@ from psycopg.conninfo import make_conninfo
 
 from history import clock, entities
 from history.entities import Entity
-from history.partitions import plan
+from history.partitions import plan, tables
 from tests.lifecycle.sent import ENTITIES
 
 START = datetime(2026, 3, 29, 12, tzinfo=UTC)  # the day Berlin's clocks go forward
@@ -47,6 +49,7 @@ CREATE FUNCTION clock.keep() RETURNS trigger LANGUAGE plpgsql
 CREATE TRIGGER keep AFTER DELETE ON public.ingest_quarantine
     FOR EACH ROW EXECUTE FUNCTION clock.keep()
 """
+OURS = ("annals.", "history.", "ingest.")
 _TEMPLATE = "lifecycle_template"
 _numbers = itertools.count()
 
@@ -166,18 +169,23 @@ def prepared() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _less(few: tuple[Entity, ...]) -> Iterator[None]:
-    """Show the commands only these kinds of entities, and one spare day: a third of the time."""
-    every, spare = entities.ENTITIES, plan.SPARE_DAYS
-    modules = [each for each in sys.modules.values() if vars(each).get("ENTITIES") is every]
-    plan.SPARE_DAYS = 1
-    for module in modules:
-        module.ENTITIES = few  # type: ignore[attr-defined]
-    try:
+    """Show the commands only these kinds of entities, and one spare day: a third of the time.
+
+    They are replaced in all modules, and where they are the default of an argument.
+    """
+    versions = tuple(each for each in tables.VERSIONS if each.rows in few)
+    swaps: dict[int, object] = {id(entities.ENTITIES): few, id(tables.VERSIONS): versions}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(plan, "SPARE_DAYS", 1))
+        for module in [each for name, each in sys.modules.items() if name.startswith(OURS)]:
+            for name, value in list(vars(module).items()):
+                if id(value) in swaps:
+                    stack.enter_context(mock.patch.object(module, name, swaps[id(value)]))
+                given = value.__defaults__ if isinstance(value, FunctionType) else None
+                if given and any(id(each) in swaps for each in given):
+                    less = tuple(swaps.get(id(each), each) for each in given)
+                    stack.enter_context(mock.patch.object(value, "__defaults__", less))
         yield
-    finally:
-        plan.SPARE_DAYS = spare
-        for module in modules:
-            module.ENTITIES = every  # type: ignore[attr-defined]
 
 
 def _connect(database: str) -> psycopg.Connection[Any]:

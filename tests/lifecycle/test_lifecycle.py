@@ -8,13 +8,17 @@ from tests.lifecycle.machine import record
 from tests.lifecycle.run import run
 from tests.lifecycle.stand import prepared
 
+# Each seed is one series of random examples; these two do everything several times.
+SEEDS = (3, 8)
+
 
 def test_the_life_of_a_day(django_db_blocker: DjangoDbBlocker) -> None:
     with django_db_blocker.unblock(), prepared():
-        run(1, examples=12, steps=50)
+        for seed in SEEDS:
+            run(seed, examples=12, steps=50)
     print(f"\n{record}")
     assert record.steps.keys() >= {"send", "write", "maintain", "retention", "restore", "retry"}
-    assert record.meanwhile.keys() >= {"kill", "cut", "maintain", "write"}
+    assert record.meanwhile.keys() >= {"kill", "cut", "maintain", "write", "restore", "damage"}
 
 
 @pytest.mark.parametrize("name", DEFECTS)
