@@ -38,6 +38,10 @@ DATABASE_UP = Gauge("annals_database_up", "0 while a write is repeated after an 
 DATABASE_UP.set(1)
 RETRIES = Counter("annals_write_retries_total", "Tries that the database did not serve.")
 
+LOGS_CUT = Counter(
+    "annals_logs_cut_total", "Topic partitions whose log at the broker was found cut."
+)
+
 
 def lag(messages: Mapping[tuple[str, int], int]) -> None:
     """Set the lag of each partition held."""

@@ -10,7 +10,8 @@ class Ledger(models.Model):
     """How far one topic partition was read, and the outcome of its messages in counts.
     quarantine_removed: those of the quarantined whose row retention has removed since.
     high_watermark: the end offset at the broker; 0 for an empty partition, null if it was never
-    known. end_known_at: the latest moment at which this was the end.
+    known. end_known_at: the latest moment at which this was the end. last_*: the last message that
+    was read, to recognise the log; see ingest/source/last_message.py.
 
     next_offset - first_offset = read + skipped + lost, and
     read = stored + repeated + expired + quarantined. Both always hold: one transaction changes all.
@@ -35,6 +36,9 @@ class Ledger(models.Model):
     lost_acknowledged = models.BigIntegerField(db_default=0)
     epoch = models.BigIntegerField(default=0)
     newest_timestamp = models.DateTimeField(null=True)
+    last_offset = models.BigIntegerField(null=True)
+    last_leader_epoch = models.IntegerField(null=True)
+    last_digest = models.BinaryField(null=True)
     halted_at = models.DateTimeField(null=True)
     halted_why = models.CharField(max_length=200, default="", blank=True)
     resume_until = models.BigIntegerField(null=True)

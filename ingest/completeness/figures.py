@@ -12,11 +12,13 @@ from django.db.models.functions import Coalesce
 
 from history.entities import BY_TOPIC
 from ingest.models import Ledger, Quarantined, RetiredTopic
+from ingest.source.message import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One topic partition. current: False if the topic was deleted and created again since.
+    """One topic partition. current: False if the topic was deleted and created again since, or its
+    log was cut. log_cut: it was cut, and is read again under a row of its own.
     high_watermark: the end offset at the broker, 0 for an empty partition, None if not known.
     retired: why the topic is declared finished, empty if it is not. in_quarantine: the rows in
     quarantine and those that retention removed from it, None if not counted."""
@@ -25,6 +27,7 @@ class Entry:
     topic_id: str
     partition: int
     current: bool
+    log_cut: bool
     first_offset: int
     next_offset: int
     high_watermark: int | None
@@ -64,6 +67,8 @@ class Entry:
             return f"halted: {self.halted_why}"
         if self.retired:
             return f"retired: {self.retired}"
+        if self.log_cut:
+            return "log cut since"
         return "reading" if self.current else "topic created again since"
 
     def with_high_watermark(self, offset: int | None) -> Entry:
@@ -96,13 +101,21 @@ def entries(count_quarantine: bool = True) -> list[Entry]:
     )
     rows = list(counted.order_by("topic", "partition", "checked_at"))
     newest = {(row.topic, row.partition): row.topic_id for row in rows}
+    places = {(row.topic, row.topic_id, row.partition) for row in rows}
+    given = [name for name in Entry.__slots__ if name not in ("current", "log_cut")]
     return [
         Entry(
             current=newest[row.topic, row.partition] == row.topic_id,
-            **{name: getattr(row, name) for name in Entry.__slots__ if name != "current"},
+            log_cut=(row.topic, _after_cut(row), row.partition) in places,
+            **{name: getattr(row, name) for name in given},
         )
         for row in rows
     ]
+
+
+def _after_cut(row: Ledger) -> str:
+    """The topic id under which the ledger continues if the log was cut."""
+    return TopicPartition(row.topic, row.topic_id, row.partition).after_cut().topic_id
 
 
 def retired() -> dict[str, RetiredTopic]:
@@ -169,6 +182,7 @@ def as_json(found: Sequence[Entry], broken: Sequence[str]) -> dict[str, Any]:
                 "partition": entry.partition,
                 "topicId": entry.topic_id,
                 "current": entry.current,
+                "logCut": entry.log_cut,
                 "firstOffset": entry.first_offset,
                 "nextOffset": entry.next_offset,
                 **{name: getattr(entry, name) for name in names},

@@ -16,8 +16,9 @@ from ingest.consumer.beats import Beats
 from ingest.consumer.breaker import Tolerance
 from ingest.consumer.positions import ClaimedPartition, Positions
 from ingest.consumer.worker import Worker
+from ingest.source.client import Unreachable
 from ingest.source.decode import Decode, Expired, Rejected, decode
-from ingest.source.kafka import Source, Unreachable
+from ingest.source.kafka import Source
 from ingest.source.message import KafkaPartition, Message
 from ingest.store import ledger
 from ingest.store.claim import Claim

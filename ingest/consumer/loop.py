@@ -25,9 +25,10 @@ from ingest.consumer.positions import ClaimedPartition
 from ingest.consumer.state_machine import StateMachine, Verdict
 from ingest.consumer.totals import Meter, Totals
 from ingest.consumer.worker import Worker
+from ingest.source.client import Unreachable
 from ingest.source.decode import Decode, decode
-from ingest.source.kafka import Source, Unreachable
-from ingest.source.message import KafkaPartition, Message, TopicPartition
+from ingest.source.kafka import Source
+from ingest.source.message import KafkaPartition, Message
 from ingest.store.batch import Limits
 from ingest.store.ledger import Connection, Fenced
 from ingest.store.retrying import Abandoned, RetryingWriter
@@ -137,12 +138,15 @@ class Consumer:
             self._claim_again(why)
 
     def _take_all(self, messages: list[Message]) -> bool:
-        """Take these messages. False: the rest is left; the claim that follows reads them again."""
+        """Take these messages. False: the rest is left, because the claims changed or the end has
+        come; the next claim reads it again."""
         machine, window = self._machine, self._window
         generation = self._positions.generation
         for number, message in enumerate(messages):
             if number % CHECK_EVERY_MESSAGES == 0:
                 self._land()
+                if self._stop.is_set():
+                    return False
             if self._positions.generation != generation:
                 return False
             verdict = machine.take(message, window)
@@ -154,8 +158,17 @@ class Consumer:
         """Advance the partitions that are read to their end over what is not a message, such as the
         markers of transactions."""
         for partition, end in self._source.ends().items():
-            if self._machine.short_of(partition, end):
-                self._machine.skip(partition, end, self._low_watermark(partition, end))
+            verdict = self._machine.reach_end(partition, end)
+            if verdict is Verdict.GAP:
+                low = self._low_watermark(partition, end)
+                if low is None:
+                    return
+                verdict = self._machine.reach_end(partition, end, low)
+            if verdict is not None:
+                self._claim_again(
+                    f"{partition[0]}[{partition[1]}] is another log: it ends at {end}"
+                )
+                return
 
     def _act(self, verdict: Verdict | None, message: Message) -> bool:
         """Do what a verdict wants, until the message is taken. False: it is left."""
@@ -165,33 +178,42 @@ class Consumer:
             if verdict is Verdict.HALTED:
                 self._halt(self._positions.claimed[message.topic, message.partition])
                 return True
-            if verdict is Verdict.UNEXPECTED:
-                self._claim_again(f"{where} delivered offset {message.offset}, which is not next")
+            if verdict in (Verdict.UNEXPECTED, Verdict.CUT):
+                why = "is another log" if verdict is Verdict.CUT else "continues at another offset"
+                self._claim_again(f"{where} {why}: it delivered offset {message.offset}")
                 return False
             if verdict is Verdict.GAP:
                 low = self._low_watermark((message.topic, message.partition), message.offset)
+                if low is None:
+                    return False
             elif not self._make_room():
                 return False
             verdict = self._machine.take(message, self._window, low)
         return True
 
-    def _low_watermark(self, partition: KafkaPartition, offset: int) -> int:
-        """The first offset of a partition at the broker, as far as is known. offset: the one that
-        came in place of the expected one.
+    def _low_watermark(self, partition: KafkaPartition, offset: int) -> int | None:
+        """The first offset of a partition at the broker. offset: the one that came in place of the
+        expected one. None: not known; everything is claimed again, or the end has come.
 
         One question for all messages of a poll: what the broker deleted before one of them was
         fetched, it had deleted when it is asked after the poll.
         """
-        claimed = self._positions.claimed[partition]
         if (low := self._lows.get(partition)) is None:
+            question = self._source.ask_low(partition)
+            while not question.answered:
+                if self._stop.is_set():
+                    return None
+                time.sleep(POLL_WHILE_WRITING_SECONDS)
             try:
-                low = self._lows[partition] = self._source.low_watermark(partition)
-            except Unreachable:
-                return claimed.expected if claimed.read else offset
-        if low > claimed.expected:
+                low = self._lows[partition] = question.answer()[partition]
+            except Unreachable as error:
+                self._claim_again(f"the brokers do not answer: {error}")
+                return None
+        expected = self._positions.claimed[partition].expected
+        if low > expected:
             logger.error(
                 "%s[%d]: the broker deleted offsets %d to %d before they were read",
-                *(*partition, claimed.expected, min(low, offset) - 1),
+                *(*partition, expected, min(low, offset) - 1),
             )
         return low
 
@@ -266,40 +288,40 @@ class Consumer:
     def _claim(self) -> None:
         """Ask the ledger from which offset to read each assigned partition, and start there."""
         generation = self._positions.generation
+        question = self._source.ask(self._positions.assigned or [])
+        if not self._wait(lambda: question.answered, generation):
+            return
         try:
-            wanted = self._claimable()
+            bounds = question.answer()
         except Unreachable as error:
             logger.warning("waiting for Kafka: %s", error)
             self._machine.release(time.monotonic() + CLAIM_AFTER_UNREACHABLE_SECONDS)
             return
+        suspects, cut = self._positions.suspects, self._positions.cut
+        wanted = {
+            source: (low, end if source.kafka in suspects else None)
+            for source, (low, end) in bounds.items()
+        }
         self._writer.proceed()
-        claims = self._database.submit(partial(self._writer.claim, wanted))
-        while not _done(claims, POLL_WHILE_WRITING_SECONDS):
-            metrics.TURN.set_to_current_time()
-            self._source.poll(1, POLL_WHILE_WRITING_SECONDS)  # reads nothing: runs the callbacks
-            if self._positions.generation != generation or self._stop.is_set():
-                self._writer.abandon()
-        if self._positions.generation != generation or self._stop.is_set():
+        claims = self._database.submit(partial(self._writer.claim, wanted, frozenset(cut)))
+        if not self._wait(claims.done, generation):
             return
         self._machine.grant(claims.result(), time.monotonic())
-        self._source.start(self._positions.expected())
+        self._source.start(self._positions.starts())
         self._source.pause(self._positions.halted())
         metrics.PARTITIONS.set(len(self._positions.claimed))
         logger.info("reading %d partitions", len(self._positions.claimed))
 
-    def _claimable(self) -> dict[TopicPartition, tuple[int, int | None]]:
-        """The assigned partitions that exist, as RetryingWriter.claim() wants them. Raises
-        Unreachable."""
-        partitions = self._positions.assigned or []
-        ids = self._source.topic_ids({topic for topic, _ in partitions})
-        marks = {each: self._source.watermarks(each) for each in partitions if each[0] in ids}
-        return {
-            TopicPartition(topic, ids[topic], number): (
-                low,
-                end if (topic, number) in self._positions.suspects else None,
-            )
-            for (topic, number), (low, end) in marks.items()
-        }
+    def _wait(self, done: Callable[[], bool], generation: int) -> bool:
+        """Wait, and stay in the group meanwhile: no partition is read, only callbacks run. False:
+        what is claimed changed, or the end has come."""
+        while not done() and not self._stop.is_set():
+            metrics.TURN.set_to_current_time()
+            self._source.poll(1, POLL_WHILE_WRITING_SECONDS)
+            if self._positions.generation != generation:
+                # A claim that is on its way must not fence the next owner later.
+                self._writer.abandon()
+        return self._positions.generation == generation and not self._stop.is_set()
 
     def _on_assigned(self, partitions: list[KafkaPartition]) -> None:
         self._machine.assign(partitions, time.monotonic())

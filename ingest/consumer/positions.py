@@ -7,19 +7,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ingest.consumer.breaker import Breaker, Tolerance
-from ingest.source.message import KafkaPartition
+from ingest.source.last_message import LastMessage
+from ingest.source.message import KafkaPartition, TopicPartition
 from ingest.store.claim import Claim
 
 
 @dataclass(slots=True)
 class ClaimedPartition:
-    """A partition that we may write. expected: its next offset. read: a message was taken since
-    the claim. halted: why its reading has stopped."""
+    """A partition that we may write. expected: its next offset. last: the message before it, which
+    must come first, and no other before the expected one: otherwise the log is not the one that was
+    read. None once the expected one came. found: it came. halted: why its reading has stopped."""
 
     claim: Claim
     expected: int
     breaker: Breaker
-    read: bool = False
+    last: LastMessage | None = None
+    found: bool = False
     halted: str | None = None
 
 
@@ -29,7 +32,8 @@ class Positions:
 
     assigned: None before the group has assigned any, and after it has revoked them. claim_at: when
     to claim; None if that is done or there is nothing to claim. generation: changes whenever
-    `claimed` changes. suspects: partitions whose log may have been truncated.
+    `claimed` changes. suspects: partitions whose log may have been truncated. cut: those whose log
+    is not the one that was read.
     """
 
     claimed: dict[KafkaPartition, ClaimedPartition] = field(default_factory=dict)
@@ -37,6 +41,7 @@ class Positions:
     claim_at: float | None = None
     generation: int = 0
     suspects: set[KafkaPartition] = field(default_factory=set)
+    cut: set[TopicPartition] = field(default_factory=set)
 
     def assign(self, partitions: list[KafkaPartition], now: float) -> None:
         """The group assigned these. They are due to be claimed."""
@@ -52,12 +57,13 @@ class Positions:
                 claim,
                 claim.next_offset,
                 Breaker(tolerance),
+                claim.last,
                 halted="halted before" if claim.halted else None,
             )
             for claim in claims
         }
         self.claim_at = None
-        self.suspects = set()
+        self.suspects, self.cut = set(), set()
         self.generation += 1
 
     def revoke(self) -> None:
@@ -87,6 +93,9 @@ class Positions:
         """The claimed partitions that are halted."""
         return {name: each for name, each in self.claimed.items() if each.halted is not None}
 
-    def expected(self) -> dict[KafkaPartition, int]:
-        """The next offset of each claimed partition."""
-        return {name: each.expected for name, each in self.claimed.items()}
+    def starts(self) -> dict[KafkaPartition, int]:
+        """The offset from which to read each claimed partition."""
+        return {
+            name: each.expected if each.last is None else each.last.offset
+            for name, each in self.claimed.items()
+        }

@@ -15,6 +15,7 @@ from ingest.consumer.breaker import Tolerance
 from ingest.consumer.key_cache import BoundedCache
 from ingest.consumer.positions import ClaimedPartition, Positions
 from ingest.source.decode import Decode, decode
+from ingest.source.last_message import LastMessage
 from ingest.source.message import KafkaPartition, Message, TopicPartition
 from ingest.store.batch import Batch, Gap, Limits, Reject
 from ingest.store.claim import Claim
@@ -32,6 +33,8 @@ class Verdict(Enum):
     """Not taken: launch the batch and offer the message again."""
     GAP = auto()
     """Not taken: offer it again with the first offset at the broker."""
+    CUT = auto()
+    """Not taken: the log is not the one that was read. Claim everything again."""
     UNEXPECTED = auto()
     """Not taken: it was read before, or reading is paused. Claim everything again."""
 
@@ -101,6 +104,10 @@ class StateMachine:
         if claimed is None or claimed.halted is not None:
             return None
         offset, expected = message.offset, claimed.expected
+        if claimed.last is not None and offset >= claimed.last.offset:
+            verdict = self._verify(claimed, claimed.last, message, low)
+            if verdict is not None or offset < expected:
+                return verdict
         if offset < expected:
             self.positions.suspects.add(claimed.claim.source.kafka)
             return Verdict.UNEXPECTED
@@ -114,22 +121,58 @@ class StateMachine:
                 return Verdict.GAP
             gaps = _gaps(expected, low, offset)
         reject = self._filling.add(message, claimed.claim.source, expected, window, gaps)
-        claimed.expected, claimed.read = offset + 1, True
+        claimed.expected = offset + 1
         halts = self._judge(claimed, offset, bad=reject is not None)
         return Verdict.HALTED if halts else None
 
-    def short_of(self, partition: KafkaPartition, end: int) -> bool:
-        """Whether offsets before this end of a partition were not delivered."""
+    def reach_end(
+        self, partition: KafkaPartition, end: int, low: int | None = None
+    ) -> Verdict | None:
+        """Advance a partition to its end, over what is no message, such as the markers of
+        transactions: the messages before it are all taken. low: the first offset at the broker, if
+        known. GAP: call it again with that. UNEXPECTED: the log may have been truncated."""
         claimed = self.positions.claimed.get(partition)
-        return claimed is not None and claimed.halted is None and claimed.expected < end
+        if claimed is None or claimed.halted is not None:
+            return None
+        last = claimed.last
+        missing = last is not None and not claimed.found
+        if last is not None and missing and last.offset >= end:
+            self.positions.suspects.add(partition)
+            return Verdict.UNEXPECTED
+        if claimed.expected >= end and not missing:
+            return None
+        if low is None:
+            return Verdict.GAP
+        if last is not None and missing:
+            if not last.may_be_gone(low, -1):
+                return self._cut(claimed)
+            claimed.last = None
+        if claimed.expected < end:
+            gaps = _gaps(claimed.expected, low, end)
+            self._filling.skip(claimed.claim.source, claimed.expected, end, gaps)
+            claimed.expected = end
+        return None
 
-    def skip(self, partition: KafkaPartition, end: int, low: int) -> None:
-        """Advance a partition to its end: the messages before it are all taken. low: the first
-        offset at the broker. Only if short_of()."""
-        claimed = self.positions.claimed[partition]
-        gaps = _gaps(claimed.expected, low, end)
-        self._filling.skip(claimed.claim.source, claimed.expected, end, gaps)
-        claimed.expected, claimed.read = end, True
+    def _verify(
+        self, claimed: ClaimedPartition, last: LastMessage, message: Message, low: int | None
+    ) -> Verdict | None:
+        """Compare the first messages since the claim with the last one before it."""
+        if message.offset < claimed.expected:
+            if not last.same(message):
+                return self._cut(claimed)
+            claimed.found = True
+            return None
+        if not claimed.found:
+            if low is None:
+                return Verdict.GAP
+            if not last.may_be_gone(low, message.leader_epoch):
+                return self._cut(claimed)
+        claimed.last = None
+        return None
+
+    def _cut(self, claimed: ClaimedPartition) -> Verdict:
+        self.positions.cut.add(claimed.claim.source)
+        return Verdict.CUT
 
     def arrange(self) -> None:
         """Sort the filling batch, while there is time for that."""

@@ -5,27 +5,24 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from threading import Thread
-from typing import Any
 
 import confluent_kafka as ck
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from ingest.source.brokers import Brokers, Lows, Question
+from ingest.source.client import (
+    COMMON,
+    TIMEOUT_SECONDS,
+    Config,
+    Unreachable,
+    client_logger,
+    log_error,
+)
 from ingest.source.headers import headers
 from ingest.source.message import KafkaPartition, Message
-from ingest.source.throttled_log import ThrottledLog
 
 logger = logging.getLogger(__name__)
-# librdkafka's own messages: in an outage the same one dozens of times a second.
-client_logger = logging.getLogger(f"{__name__}.client")
-client_logger.addFilter(ThrottledLog())
-
-Config = dict[str, Any]
-
-# Settings of every client, then of the consumer. Those from the environment override them.
-
-COMMON: Config = {"client.id": "annals"}
+# Settings of the consumer. Those from the environment override them.
 READING: Config = {
     "auto.offset.reset": "earliest",
     # The end of a partition is reported: what lies before it and was not delivered never will be.
@@ -50,17 +47,11 @@ OURS = frozenset(
         "enable.partition.eof",
     }
 )
-NO_TOPIC_ID = ("", "AAAAAAAAAAAAAAAAAAAAAA")
-TIMEOUT_SECONDS = 10.0
 LEAVING_SECONDS = 2.0
 # After this many session timeouts without partitions the group counts as stuck.
 STUCK_AFTER_SESSIONS = 1.5
 # A producer can set any timestamp; one beyond the year 9999 counts as unknown.
 MAX_TIMESTAMP = 253_402_300_799_999
-
-
-class Unreachable(Exception):
-    """The brokers did not answer in time. Ask again later."""
 
 
 class Source:
@@ -84,14 +75,9 @@ class Source:
         common: Config = {**COMMON, "bootstrap.servers": bootstrap, **given}
         mine = {name: value for name, value in READING.items() if name in OURS}
         reading: Config = {**READING, **common, **mine, "group.id": group}
-        self._consumer = ck.Consumer({**reading, "error_cb": _on_error}, logger=client_logger)
-        administration: Config = {**common, "error_cb": _on_error}
-        self._admin = AdminClient(administration, logger=client_logger)
+        self._consumer = ck.Consumer({**reading, "error_cb": log_error}, logger=client_logger)
+        self._brokers = Brokers(bootstrap, given)
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
-        self._ids: dict[str, Future[Any]] = {}
-        self._asked_at = 0.0
-        # The time.monotonic() after which the brokers answered; None: they did not recently.
-        self.reached_at: float | None = None
         self._paused: set[KafkaPartition] = set()
         self._ends: dict[KafkaPartition, int] = {}
         self._group = group
@@ -156,49 +142,28 @@ class Source:
         except ck.KafkaException as error:
             logger.warning("offsets not committed to Kafka: %s", error)
 
-    def watermarks(self, partition: KafkaPartition) -> tuple[int, int]:
-        """The first offset at the broker and the end offset. Asks it. Raises Unreachable."""
-        try:
-            low, high = self._consumer.get_watermark_offsets(
-                ck.TopicPartition(*partition), timeout=TIMEOUT_SECONDS
-            )
-        except ck.KafkaException as error:
-            raise Unreachable(str(error)) from error
-        return int(low), int(high)
+    def ask(self, partitions: Iterable[KafkaPartition]) -> Question:
+        """Ask the brokers for the ids and offsets of partitions. Never waits."""
+        return self._brokers.ask(partitions)
 
-    def low_watermark(self, partition: KafkaPartition) -> int:
-        """The first offset at the broker. Asks it, on a connection of its own: that of the
-        consumer may wait for messages. Raises Unreachable."""
-        place = ck.TopicPartition(*partition)
-        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-        try:
-            [asked] = self._admin.list_offsets(
-                {place: earliest}, request_timeout=TIMEOUT_SECONDS
-            ).values()
-            return int(asked.result(TIMEOUT_SECONDS).offset)
-        except (ck.KafkaException, TimeoutError) as error:
-            raise Unreachable(str(error)) from error
+    def ask_low(self, partition: KafkaPartition) -> Lows:
+        """Ask the brokers for the first offset of a partition. Never waits."""
+        return self._brokers.ask_lows([partition])
+
+    def ask_topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The answer to the previous call, if it has arrived: the id of each topic that exists,
+        empty if the broker has no ids. Asks again; never waits."""
+        return self._brokers.ask_topic_ids(topics)
+
+    @property
+    def reached_at(self) -> float | None:
+        """The time.monotonic() after which the brokers answered; None: they did not recently."""
+        return self._brokers.reached_at
 
     def high_watermark(self, partition: KafkaPartition) -> int | None:
         """The end offset as of the last fetch, 0 for an empty partition; None: not known yet."""
         _, high = self._consumer.get_watermark_offsets(ck.TopicPartition(*partition), cached=True)
         return int(high) if high >= 0 else None
-
-    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """The id of each topic that exists; empty if the broker has no ids. Raises Unreachable."""
-        return self._answers(self._ask(topics), TIMEOUT_SECONDS)
-
-    def ask_topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """The answer to the previous call, if it has arrived. Asks again; never waits."""
-        if any(not future.done() for future in self._ids.values()):
-            return {}
-        try:
-            known = self._answers(self._ids, 0)
-        except Unreachable:
-            known = {}
-        self.reached_at = self._asked_at if known else None
-        self._ids, self._asked_at = self._ask(topics), time.monotonic()
-        return known
 
     def close(self) -> None:
         """Leave the group after outstanding commits. Does not wait for brokers that are away: they
@@ -209,15 +174,6 @@ class Source:
         leaving.join(LEAVING_SECONDS)
         if leaving.is_alive():
             logger.warning("ended without leaving the group: the brokers do not answer")
-
-    def _ask(self, topics: Iterable[str]) -> dict[str, Future[Any]]:
-        names = sorted(set(topics))
-        if not names:
-            return {}
-        asked: dict[str, Future[Any]] = self._admin.describe_topics(
-            ck.TopicCollection(names), request_timeout=TIMEOUT_SECONDS
-        )
-        return asked
 
     def _wait_for_partitions(self) -> None:
         self._unassigned_since: float | None = time.monotonic()
@@ -234,29 +190,7 @@ class Source:
             return
         # Twice as long each time: members that delete in turn would never form a group.
         self._unassigned_since, self._stuck_after = time.monotonic(), 2 * self._stuck_after
-        described = self._admin.describe_cluster(request_timeout=TIMEOUT_SECONDS)
-        described.add_done_callback(self._forget_group)
-
-    def _forget_group(self, described: Future[Any]) -> None:
-        # The embedded broker's cluster id is its directory. Other brokers never get this request.
-        if described.exception() is None and str(described.result().cluster_id).startswith("/"):
-            logger.warning("the embedded broker's group %s is stuck: deleting it", self._group)
-            self._admin.delete_consumer_groups([self._group])
-
-    @staticmethod
-    def _answers(asked: Mapping[str, Future[Any]], timeout: float) -> dict[str, str]:
-        ids: dict[str, str] = {}
-        for topic, future in asked.items():
-            try:
-                text = str(future.result(timeout).topic_id)
-            except ck.KafkaException as error:
-                if error.args[0].code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    continue
-                raise Unreachable(str(error)) from error
-            except TimeoutError as error:
-                raise Unreachable("the brokers did not describe the topics in time") from error
-            ids[topic] = "" if text in NO_TOPIC_ID else text
-        return ids
+        self._brokers.forget_stuck_group(self._group)
 
     def _note(self, raw: ck.Message, error: ck.KafkaError) -> bool:
         """Take note of an event that is not a message. Returns False, so that poll() drops it."""
@@ -347,6 +281,7 @@ def ends(
 
 def _message(raw: ck.Message) -> Message:
     kind, stamp = raw.timestamp()
+    epoch = raw.leader_epoch()
     return Message(
         raw.topic(),  # type: ignore[arg-type] # None for errors only
         raw.partition(),  # type: ignore[arg-type]
@@ -355,8 +290,5 @@ def _message(raw: ck.Message) -> Message:
         raw.key(),
         raw.value(),
         headers(raw),
+        -1 if epoch is None else epoch,
     )
-
-
-def _on_error(error: ck.KafkaError) -> None:
-    client_logger.warning("Kafka: %s", error.str())

@@ -28,14 +28,19 @@ class TopicPartition(msgspec.Struct, frozen=True, order=True):
         """The topic's id at the broker: without our count of truncations."""
         return self.topic_id.partition(CUT)[0]
 
+    @property
+    def cuts(self) -> int:
+        """How often the log was truncated before."""
+        return int(self.topic_id.partition(CUT)[2] or 1) - 1
+
     def after_cut(self) -> TopicPartition:
         """The same partition after its log was truncated: its offsets start again from 0."""
-        cuts = int(self.topic_id.partition(CUT)[2] or 1)
-        return TopicPartition(self.topic, f"{self.broker_id}{CUT}{cuts + 1}", self.partition)
+        return TopicPartition(self.topic, f"{self.broker_id}{CUT}{self.cuts + 2}", self.partition)
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """One message, byte for byte. timestamp: milliseconds since the epoch; -1: not known."""
+    """One message, byte for byte. timestamp: milliseconds since the epoch; -1: not known.
+    leader_epoch: number of the leader that wrote it to the log; -1: not known."""
 
     topic: str
     partition: int
@@ -44,6 +49,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+    leader_epoch: int = -1
 
     @property
     def size(self) -> int:

@@ -63,7 +63,7 @@ class Gap(msgspec.Struct, frozen=True, gc=False):
 @dataclass(slots=True)
 class PartitionProgress:
     """One partition within a batch: offsets [start, next) were read. good: messages with a record
-    to store."""
+    to store. last: the last message."""
 
     start: int
     next: int
@@ -72,6 +72,7 @@ class PartitionProgress:
     expired: int = 0
     newest_timestamp: int = -1
     gaps: list[Gap] = field(default_factory=list)
+    last: Message | None = field(default=None, compare=False)
 
 
 class Batch:
@@ -135,6 +136,7 @@ class Batch:
         if gaps:
             progress.gaps.extend(gaps)
         progress.next = message.offset + 1
+        progress.last = message
         progress.read += 1
         if message.timestamp > progress.newest_timestamp:
             progress.newest_timestamp = message.timestamp

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ingest.source.last_message import LastMessage
 from ingest.source.message import TopicPartition
 
 
@@ -12,7 +13,8 @@ class Claim:
     """The right to write one partition from next_offset on, until another consumer claims it with
     a higher epoch. resume_until: bad messages before this offset go to quarantine, whatever the
     limits are. reread_until: the quarantine has messages from next_offset up to here, because the
-    partition is read again; 0 if it has none."""
+    partition is read again; 0 if it has none. last: the last message before next_offset, if it is
+    known and the broker should still have it."""
 
     source: TopicPartition
     epoch: int
@@ -20,3 +22,4 @@ class Claim:
     resume_until: int
     halted: bool
     reread_until: int = 0
+    last: LastMessage | None = None

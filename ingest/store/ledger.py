@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import psycopg
 
+from ingest.source.last_message import LastMessage
 from ingest.source.message import CUT, TopicPartition
 from ingest.store.batch import Gap
 from ingest.store.claim import Claim
@@ -42,10 +44,15 @@ class Advance:
     newest_timestamp: int
     high_watermark: int | None
     gaps: Sequence[Gap] = ()
+    last: LastMessage | None = None
 
 
 def claim(
-    connection: Connection, source: TopicPartition, earliest: int, end: int | None = None
+    connection: Connection,
+    source: TopicPartition,
+    earliest: int,
+    end: int | None = None,
+    cut: Container[TopicPartition] = (),
 ) -> Claim:
     """Take a partition over, inside the caller's transaction.
 
@@ -54,6 +61,7 @@ def claim(
     if nothing suggests a truncated log. If the ledger is beyond it, the log was truncated (an
     unclean election, a topic created again on a broker without topic ids): the new log is read
     from its start, with a ledger row of its own.
+    cut: claimed partitions whose log was found to be another one.
     """
     row = connection.execute(
         "SELECT topic_id FROM ingest_ledger WHERE topic = %s AND partition = %s"
@@ -63,11 +71,16 @@ def claim(
     ).fetchone()
     newest = source if row is None else TopicPartition(source.topic, str(row[0]), source.partition)
     held = _claim(connection, newest, earliest)
-    if end is None or held.next_offset <= end:
+    if newest in cut:
+        why = "its messages are not those that were read"
+    elif end is not None and held.next_offset > end:
+        why = f"it ends at offset {end}"
+    else:
         return held
     logger.error(
-        "%s[%d] ends at offset %d, but the ledger is at %d: reading the partition from its start",
-        *(source.topic, source.partition, end, held.next_offset),
+        "%s[%d]: the log at the broker was cut: the ledger is at offset %d, but %s. Reading the "
+        "partition from its start; versions that are stored already count as repeated",
+        *(source.topic, source.partition, held.next_offset, why),
     )
     return _claim(connection, newest.after_cut(), earliest)
 
@@ -84,7 +97,8 @@ def _claim(connection: Connection, source: TopicPartition, earliest: int) -> Cla
         RETURNING epoch, next_offset, coalesce(resume_until, 0), halted_at IS NOT NULL,
             (SELECT coalesce(max("offset") + 1, 0) FROM ingest_quarantine q
              WHERE q.topic = l.topic AND q.topic_id = l.topic_id AND q.partition = l.partition
-                 AND q."offset" >= l.next_offset)
+                 AND q."offset" >= l.next_offset),
+            last_offset, last_leader_epoch, last_digest
         """,
         {
             "topic": source.topic,
@@ -94,7 +108,8 @@ def _claim(connection: Connection, source: TopicPartition, earliest: int) -> Cla
         },
     ).fetchone()
     assert row is not None  # RETURNING of an upsert  # noqa: S101
-    epoch, next_offset, resume_until, halted, reread_until = row
+    epoch, next_offset, resume_until, halted, reread_until, *remembered = row
+    last = None if remembered[0] is None else LastMessage(*remembered)  # type: ignore[arg-type]
     return Claim(
         source,
         int(epoch),  # type: ignore[call-overload]
@@ -102,6 +117,8 @@ def _claim(connection: Connection, source: TopicPartition, earliest: int) -> Cla
         int(resume_until),  # type: ignore[call-overload]
         bool(halted),
         int(reread_until),  # type: ignore[call-overload]
+        # Retention deletes old messages at the broker.
+        last if last is not None and last.offset >= earliest else None,
     )
 
 
@@ -115,12 +132,15 @@ UPDATE ingest_ledger l SET
         THEN greatest(l.high_watermark, v.high, v.next) END,
     newest_timestamp = CASE WHEN v.stamp < 0 THEN l.newest_timestamp
         ELSE greatest(l.newest_timestamp, to_timestamp(v.stamp / 1000.0)) END,
+    last_offset = coalesce(v.last, l.last_offset),
+    last_leader_epoch = CASE WHEN v.last IS NULL THEN l.last_leader_epoch ELSE v.leader END,
+    last_digest = coalesce(v.digest, l.last_digest),
     updated_at = now(), checked_at = now()
 FROM unnest(%s::text[], %s::text[], %s::int[], %s::bigint[], %s::bigint[], %s::bigint[],
             %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[],
-            %s::bigint[], %s::bigint[], %s::bigint[])
+            %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::int[], %s::bytea[])
     AS v(topic, topic_id, partition, epoch, start, next, read, stored, repeated, expired,
-         quarantined, skipped, lost, stamp, high)
+         quarantined, skipped, lost, stamp, high, last, leader, digest)
 WHERE l.topic = v.topic AND l.topic_id = v.topic_id AND l.partition = v.partition
     AND l.epoch = v.epoch AND l.next_offset = v.start
 """
@@ -143,6 +163,7 @@ def advance(connection: Connection, moves: Sequence[Advance]) -> None:
             sum(gap.end - gap.start for gap in move.gaps if gap.lost),
             move.newest_timestamp,
             move.high_watermark,
+            *(msgspec.structs.astuple(move.last) if move.last else (None, None, None)),
         )
         for move in moves
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from threading import Event
 from typing import TypeVar
 
@@ -55,17 +55,25 @@ class RetryingWriter:
         """Store a batch, waiting while the database is unavailable. Raises Fenced, Abandoned."""
         return self._until_done(lambda retry: self._write_once(batch, claims, high, retry))
 
-    def claim(self, sources: Mapping[TopicPartition, tuple[int, int | None]]) -> list[Claim]:
+    def claim(
+        self,
+        sources: Mapping[TopicPartition, tuple[int, int | None]],
+        cut: Container[TopicPartition] = (),
+    ) -> list[Claim]:
         """Claim partitions. sources: each with the first offset at the broker and, if its log may
-        have been truncated, the end offset."""
+        have been truncated, the end offset. cut: as of ledger.claim()."""
 
         def once(_: bool) -> list[Claim]:
             connection = self._writer.connection
             with connection.transaction():
                 # Always in the same order: two consumers that claim at once must not deadlock.
-                return [ledger.claim(connection, each, *sources[each]) for each in sorted(sources)]
+                return [
+                    ledger.claim(connection, each, *sources[each], cut) for each in sorted(sources)
+                ]
 
-        return self._until_done(once)
+        claims = self._until_done(once)
+        metrics.LOGS_CUT.inc(sum(each.epoch == 1 and each.source.cuts > 0 for each in claims))
+        return claims
 
     def note(self, job: Callable[[Connection], object]) -> None:
         """Run a job once; a failure is logged. For jobs that are repeated anyway."""

@@ -17,6 +17,7 @@ from psycopg import errors
 
 from history.entities import BY_NAME, Entity
 from history.window import Window
+from ingest.source.last_message import LastMessage
 from ingest.source.message import Message, TopicPartition
 from ingest.store import ledger, missing_days, rejects
 from ingest.store.batch import Batch, Reject, Row
@@ -171,6 +172,7 @@ def _moves(
                 newest_timestamp=progress.newest_timestamp,
                 high_watermark=high.get(source),
                 gaps=progress.gaps,
+                last=None if progress.last is None else LastMessage.of(progress.last),
             )
         )
     return moves

@@ -7,9 +7,12 @@ import pytest
 from django.db import connection as django_connection
 
 from ingest.completeness import figures
+from ingest.source.last_message import LastMessage
 from ingest.source.message import TopicPartition
 from ingest.store import ledger
+from ingest.store.batch import Gap
 from ingest.store.connect import connect
+from tests.messages import message
 
 SOURCE = TopicPartition("top-storage.export.product-instance", "id-1", 0)
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -55,3 +58,35 @@ def test_each_cut_has_a_row_of_its_own(plain: psycopg.Connection) -> None:
     with django_connection.cursor() as cursor:
         cursor.execute("SELECT topic_id, next_offset FROM ingest_ledger ORDER BY next_offset DESC")
         assert cursor.fetchall() == [("id-1", 100), ("id-1#2", 50), ("id-1#3", 20), ("id-1#4", 10)]
+
+
+def test_a_log_that_is_another_one_is_read_from_its_start_once(plain: psycopg.Connection) -> None:
+    """Also if two consumers notice it, one after the other."""
+    read(plain, ledger.claim(plain, SOURCE, 0, 100), 100)
+    cut = ledger.claim(plain, SOURCE, 3, cut={SOURCE})
+    assert (cut.source, cut.next_offset) == (SOURCE.after_cut(), 3)
+    read(plain, cut, 40)
+    again = ledger.claim(plain, SOURCE, 3, cut={SOURCE})
+    assert (again.source, again.next_offset) == (cut.source, 40)
+    assert [(each.log_cut, each.state) for each in figures.entries()] == [
+        (True, "log cut since"),
+        (False, "reading"),
+    ]
+
+
+def test_the_last_message_is_remembered_until_the_broker_deletes_it(
+    plain: psycopg.Connection,
+) -> None:
+    held = ledger.claim(plain, SOURCE, 0)
+    assert held.last is None
+    last = LastMessage.of(message(b"bad", 6, leader_epoch=2))
+    with plain.transaction():
+        ledger.advance(plain, [ledger.Advance(held, 0, 7, 7, 7, 0, 0, 0, -1, 7, last=last)])
+    held = ledger.claim(plain, SOURCE, 0)
+    assert held.last == last
+    # Markers behind it: nothing newer to remember.
+    gap = Gap(7, 9, lost=False)
+    with plain.transaction():
+        ledger.advance(plain, [ledger.Advance(held, 7, 9, 0, 0, 0, 0, 0, -1, 9, [gap])])
+    assert ledger.claim(plain, SOURCE, 6).last == last
+    assert ledger.claim(plain, SOURCE, 7).last is None

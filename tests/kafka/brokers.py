@@ -1,5 +1,6 @@
 """What the Kafka tests do to a broker, embedded or Apache's."""
 
+import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
 
@@ -7,6 +8,7 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from annals.embedded.apache import Apache
 from annals.embedded.daemon import Daemon
 
 INTERNAL = "__"
@@ -61,6 +63,29 @@ def topic_id(broker: Daemon, name: str) -> str:
     client = admin(broker)
     described = client.describe_topics(TopicCollection([name]))[name].result(20)
     return str(described.topic_id)
+
+
+def cut(node: Apache, topic: str, offset: int) -> None:
+    """Have partition 0 of the topic end at this offset, as if the node had lost what it had not
+    yet written to its disk. Batches are cut as a whole."""
+    node.kill()
+    data = node.home / "data"
+    [log] = (data / f"{topic}-0").glob("*.log")
+    content, at = log.read_bytes(), 0
+    while at < len(content):
+        base, length = struct.unpack_from(">qi", content, at)
+        if base >= offset:
+            break
+        at += 12 + length
+    with log.open("r+b") as opened:
+        opened.truncate(at)
+    # Made anew from the log.
+    for found in log.parent.iterdir():
+        if found.suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):
+            found.unlink()
+    for found in data.glob("*-checkpoint"):
+        found.unlink()
+    node.start()
 
 
 def _until(condition: Callable[[], bool], complaint: str, timeout: float = 20) -> None:

@@ -129,6 +129,15 @@ CASES = [
         summary="The consumer c1 repeated 30 writes in 15 minutes",
     ),
     Case(
+        "AnnalsLogCut",
+        {'annals_logs_cut_total{instance="c1"}': "0+0x10 1+0x2000"},
+        quiet=(10,),
+        fires=(12, 1000),
+        clears=1500,
+        labels={"instance": "c1"},
+        summary="The brokers lost the end of 1 logs: manage.py ledger names them",
+    ),
+    Case(
         "AnnalsDaysRunOut",
         {
             **web("annals_store_days_ahead", 'table="a"', "14+0x200"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ingest.consumer.breaker import Tolerance
 from ingest.consumer.positions import Positions
+from ingest.source.last_message import LastMessage
 from ingest.source.message import TopicPartition
 from ingest.store.claim import Claim
 
@@ -33,7 +34,7 @@ def test_what_is_assigned_is_due_at_once_and_settled_once_claimed() -> None:
     positions.grant([Claim(ONE, 1, 10, 0, False)], TOLERANCE)
     assert not positions.claim_due(1e9)
     assert positions.settled
-    assert positions.expected() == {ONE.kafka: 10}
+    assert positions.starts() == {ONE.kafka: 10}
 
 
 def test_no_partitions_are_settled_too() -> None:
@@ -47,7 +48,14 @@ def test_a_partition_that_was_halted_is_claimed_but_not_read() -> None:
     positions = claimed(TWO)
     assert positions.reading() == [ONE.kafka]
     assert [*positions.halted()] == [TWO.kafka]
-    assert positions.expected() == {ONE.kafka: 10, TWO.kafka: 11}
+    assert positions.starts() == {ONE.kafka: 10, TWO.kafka: 11}
+
+
+def test_the_last_message_is_read_again_first() -> None:
+    positions = Positions()
+    positions.assign([ONE.kafka], 5)
+    positions.grant([Claim(ONE, 1, 10, 0, False, last=LastMessage(7, 3, b""))], TOLERANCE)
+    assert positions.starts() == {ONE.kafka: 7}
 
 
 def test_what_was_released_is_due_at_its_time() -> None:

@@ -22,7 +22,9 @@ from hypothesis.stateful import (
 )
 
 from ingest.consumer.breaker import Tolerance
+from ingest.consumer.positions import Positions
 from ingest.consumer.state_machine import CLAIM_AFTER_FENCED_SECONDS, StateMachine, Verdict
+from ingest.source.last_message import LastMessage
 from ingest.source.message import KafkaPartition, Message, TopicPartition
 from ingest.store.batch import GIANT_BYTES, Batch, Limits
 from ingest.store.claim import Claim
@@ -43,8 +45,11 @@ KINDS = st.sampled_from(["good", "good", "bad", "bad", "expired", "giant", HOLE]
 
 @dataclass
 class Entry:
-    """The ledger's row of one partition."""
+    """The ledger's row of one partition. cuts: how many rows before it belong to logs that were
+    cut."""
 
+    cuts: int = 0
+    last: LastMessage | None = None
     epoch: int = 0
     next: int = 0
     resume_until: int = 0
@@ -55,16 +60,20 @@ class Entry:
 @dataclass
 class Member:
     """A consumer with the client that Kafka gave it. at: the offset that each partition is read
-    from; paused: those that are not delivered; bad: how many bad messages were taken in a row."""
+    from; fetched: those of which something was delivered since the claim, so that the client knows
+    a leader epoch; reset: those that the client reads from the start, because their log was cut;
+    paused: those that are not delivered; bad: how many bad messages were taken in a row."""
 
     machine: StateMachine = field(default_factory=lambda: StateMachine(LIMITS, TOLERANCE))
     at: dict[KafkaPartition, int] = field(default_factory=dict)
+    fetched: set[KafkaPartition] = field(default_factory=set)
+    reset: set[KafkaPartition] = field(default_factory=set)
     paused: set[KafkaPartition] = field(default_factory=set)
     bad: Counter[KafkaPartition] = field(default_factory=Counter)
     written: int = 0
 
     def stop_reading(self) -> None:
-        self.at, self.paused = {}, set()
+        self.at, self.paused, self.fetched, self.reset = {}, set(), set(), set()
 
 
 NUMBERS = st.integers(0, 1)
@@ -102,6 +111,13 @@ class Consumers(RuleBasedStateMachine):
     def begin(self) -> None:
         self.now = 0.0
         self.log: dict[KafkaPartition, list[str]] = {each: [] for each in PARTITIONS}
+        # The leader that wrote each offset; what any leader has ever written; what is stored.
+        self.leaders: dict[KafkaPartition, list[int]] = {each: [] for each in PARTITIONS}
+        self.leader = dict.fromkeys(PARTITIONS, 0)
+        self.written: dict[tuple[KafkaPartition, int, int], str] = {}
+        self.stored: set[tuple[KafkaPartition, int, int]] = set()
+        self.truncated: set[KafkaPartition] = set()
+        self.compacted: set[KafkaPartition] = set()
         self.low = dict.fromkeys(PARTITIONS, 0)
         self.ledger = {each: Entry() for each in PARTITIONS}
         self.members = [Member(), Member()]
@@ -113,11 +129,68 @@ class Consumers(RuleBasedStateMachine):
 
     @rule(partition=st.sampled_from(PARTITIONS), kinds=st.lists(KINDS, min_size=1, max_size=8))
     def produce(self, partition: KafkaPartition, kinds: list[str]) -> None:
+        self.append(partition, kinds)
+
+    def append(self, partition: KafkaPartition, kinds: list[str]) -> None:
+        leader = self.leader[partition]
+        for offset, kind in enumerate(kinds, len(self.log[partition])):
+            self.written[partition, leader, offset] = kind
         self.log[partition] += kinds
+        self.leaders[partition] += [leader] * len(kinds)
 
     @rule(partition=st.sampled_from(PARTITIONS))
     def a_wrong_release(self, partition: KafkaPartition) -> None:
-        self.log[partition] += ["bad"] * TOLERANCE.window + ["good"]
+        self.append(partition, ["bad"] * TOLERANCE.window + ["good"])
+
+    @rule(partition=st.sampled_from(PARTITIONS))
+    def elect_a_leader(self, partition: KafkaPartition) -> None:
+        """One that has the whole log."""
+        self.leader[partition] += 1
+
+    @rule(partition=st.sampled_from(PARTITIONS), back=st.integers(1, 3))
+    def compact(self, partition: KafkaPartition, back: int) -> None:
+        """The broker deletes a message that is stored, because another has its key."""
+        offset = self.ledger[partition].next - back
+        if self.low[partition] <= offset < len(self.log[partition]) - 1:
+            self.log[partition][offset] = HOLE
+            self.compacted.add(partition)
+
+    @rule(
+        partition=st.sampled_from(PARTITIONS),
+        keep=st.floats(0, 1),
+        kinds=st.lists(KINDS, max_size=12),
+    )
+    def truncate(self, partition: KafkaPartition, keep: float, kinds: list[str]) -> None:
+        """A leader with less of the log is elected. Its log grows, maybe beyond what was read."""
+        log, low = self.log[partition], self.low[partition]
+        end = low + int((len(log) - low) * keep)
+        if end == len(log) or not self.noticeable(partition, end):
+            return
+        self.truncated.add(partition)
+        self.leader[partition] += 1
+        for kept in (log, self.leaders[partition]):
+            del kept[end:]
+        self.append(partition, kinds)
+        for member in self.members:
+            at = member.at.get(partition, 0)
+            if at > len(log) or (at > end and partition in member.fetched):
+                member.at[partition] = low
+                member.reset.add(partition)
+
+    def noticeable(self, partition: KafkaPartition, end: int) -> bool:
+        """Whether a message is known that could be compared: nobody knows one of a partition from
+        which the broker has deleted all that was read."""
+        entry = self.ledger[partition]
+        known = entry.last is not None and entry.last.offset >= self.low[partition]
+        if entry.next > end and not known:
+            return False
+        for member in self.members:
+            claimed = member.machine.positions.claimed.get(partition)
+            if claimed is None or partition in member.fetched:
+                continue
+            if claimed.expected > end and claimed.last is None:
+                return False
+        return True
 
     @rule(partition=st.sampled_from(PARTITIONS), share=st.sampled_from([0.1, 0.5, 1]))
     def delete_records(self, partition: KafkaPartition, share: float) -> None:
@@ -161,20 +234,38 @@ class Consumers(RuleBasedStateMachine):
         if not member.machine.claim_due(self.now):
             return
         assert member.machine.flight is None
-        claims = []
-        for partition in member.machine.positions.assigned or []:
-            entry = self.ledger[partition]
-            entry.epoch += 1
-            claims.append(
-                Claim(source(partition), entry.epoch, entry.next, entry.resume_until, entry.halted)
-            )
-        member.machine.grant(claims, self.now)
         positions = member.machine.positions
-        assert positions.expected() == {each.source.kafka: each.next_offset for each in claims}
+        claims = [self.claimed(positions, partition) for partition in positions.assigned or []]
+        member.machine.grant(claims, self.now)
         assert set(positions.halted()) == {each.source.kafka for each in claims if each.halted}
-        member.at = positions.expected()
+        member.stop_reading()
+        for claim in claims:
+            partition = claim.source.kafka
+            at = claim.next_offset if claim.last is None else claim.last.offset
+            assert positions.starts()[partition] == at
+            member.at[partition] = at
+            if at > len(self.log[partition]):  # the client begins at the start
+                member.at[partition] = self.low[partition]
+                member.reset.add(partition)
         member.paused = set(positions.halted())
         member.bad.clear()
+
+    def claimed(self, positions: Positions, partition: KafkaPartition) -> Claim:
+        """The ledger's answer to a claim."""
+        entry, low = self.ledger[partition], self.low[partition]
+        entry.epoch += 1
+        shorter = partition in positions.suspects and entry.next > len(self.log[partition])
+        if shorter or source(partition, entry) in positions.cut:
+            lost_its_leader = partition in self.compacted and self.leader[partition] > 0
+            assert partition in self.truncated or lost_its_leader
+            entry = self.ledger[partition] = Entry(
+                entry.cuts + 1, epoch=1, next=low, read=entry.read
+            )
+        last = entry.last if entry.last is not None and entry.last.offset >= low else None
+        return Claim(
+            *(source(partition, entry), entry.epoch, entry.next),
+            *(entry.resume_until, entry.halted, 0, last),
+        )
 
     # Messages
 
@@ -185,23 +276,31 @@ class Consumers(RuleBasedStateMachine):
             if not self.offer(member, partition, offset):
                 return
         for partition in order:
-            self.reach_end(member, partition)
+            if not self.reach_end(member, partition):
+                return
 
-    def reach_end(self, member: Member, partition: KafkaPartition) -> None:
-        """Kafka reports the end of a partition once nothing of it is left to deliver."""
+    def reach_end(self, member: Member, partition: KafkaPartition) -> bool:
+        """Kafka reports the end of a partition once nothing of it is left to deliver. False:
+        reading starts again."""
         end = len(self.log[partition])
         if partition not in member.at or partition in member.paused:
-            return
+            return True
         if self.deliverable(member, [partition]):
-            return
-        if member.machine.short_of(partition, end):
-            member.machine.skip(partition, end, self.low[partition])
+            return True
+        verdict = member.machine.reach_end(partition, end)
+        if verdict is Verdict.GAP:
+            verdict = member.machine.reach_end(partition, end, self.low[partition])
+        if verdict is not None:
+            assert verdict is Verdict.CUT or partition in self.truncated
+            self.start_again(member)
+            return False
         member.at[partition] = end
+        return True
 
     @rule(number=NUMBERS, kinds=st.lists(KINDS, min_size=1, max_size=9))
     def produce_and_read(self, number: int, kinds: list[str]) -> None:
         for place, kind in enumerate(kinds):
-            self.log[PARTITIONS[place % len(PARTITIONS)]].append(kind)
+            self.append(PARTITIONS[place % len(PARTITIONS)], [kind])
         self.read(number, PARTITIONS, len(kinds))
 
     def deliverable(
@@ -225,7 +324,11 @@ class Consumers(RuleBasedStateMachine):
             assert machine.take(taken, WINDOW) is None
             assert machine.positions.claimed[partition].expected == before
             return True
+        last, found = (
+            getattr(machine.positions.claimed[partition], name) for name in ("last", "found")
+        )
         verdict = machine.take(taken, WINDOW)
+        member.fetched.add(partition)
         if verdict is Verdict.FULL:
             if not machine.launch_due:
                 assert machine.flight is not None
@@ -233,10 +336,23 @@ class Consumers(RuleBasedStateMachine):
             self.launch_one(member)
             verdict = machine.take(taken, WINDOW)
         if verdict is Verdict.GAP:
-            assert offset > before
+            assert offset > before or (last is not None and not found and offset == before)
             verdict = machine.take(taken, WINDOW, self.low[partition])
+            if verdict is Verdict.FULL:  # it was compared first
+                return False
+        if verdict in (Verdict.CUT, Verdict.UNEXPECTED):
+            assert verdict is Verdict.CUT or partition in member.reset
+            self.start_again(member)
+            return False
         assert verdict in (None, Verdict.HALTED)
         claimed = machine.positions.claimed[partition]
+        if offset < before:
+            assert last is not None
+            assert not found
+            assert (offset, self.leaders[partition][offset]) == (last.offset, last.leader_epoch)
+            assert (claimed.expected, claimed.found) == (before, True)
+            member.at[partition] = offset + 1
+            return True
         assert claimed.expected == offset + 1
         member.at[partition] = offset + 1
         if offset >= claimed.claim.resume_until:
@@ -253,7 +369,7 @@ class Consumers(RuleBasedStateMachine):
         assert member.bad[partition]
         member.paused.add(partition)
         entry = self.ledger[partition]
-        if entry.epoch == claimed.claim.epoch:
+        if (source(partition, entry), entry.epoch) == (claimed.claim.source, claimed.claim.epoch):
             entry.halted = True
 
     @rule(number=NUMBERS, partition=st.sampled_from(PARTITIONS), back=st.integers(0, 2))
@@ -264,6 +380,8 @@ class Consumers(RuleBasedStateMachine):
         messages = machine._filling.messages
         offset = max(0, claimed.expected - back) if claimed else back
         stray = message(BODIES["good"], offset, *partition)
+        if claimed is not None and claimed.last is not None:
+            return
         if claimed is None or claimed.halted:
             assert machine.take(stray, WINDOW, 0) is None
         elif offset < claimed.expected or machine.paused:
@@ -365,7 +483,8 @@ class Consumers(RuleBasedStateMachine):
             machine = member.machine
             for partition, claimed in machine.positions.claimed.items():
                 entry = self.ledger[partition]
-                if claimed.claim.epoch != entry.epoch:
+                held = claimed.claim.source, claimed.claim.epoch
+                if held != (source(partition, entry), entry.epoch):
                     continue  # fenced, and does not know it yet
                 at = entry.next
                 flight = machine.flight
@@ -378,8 +497,11 @@ class Consumers(RuleBasedStateMachine):
                     assert progress.start == at
                     at = progress.next
                 assert claimed.expected == at
-                if claimed.halted is None and partition in member.at:
-                    assert member.at[partition] == at
+                if claimed.halted or partition not in member.at or partition in member.reset:
+                    continue
+                last = claimed.last
+                begin = at if last is None else last.offset
+                assert begin <= member.at[partition] <= at
 
     @invariant()
     def a_partition_with_too_many_bad_messages_is_halted(self) -> None:
@@ -408,10 +530,16 @@ class Consumers(RuleBasedStateMachine):
             member = self.members[0]
             member.paused.difference_update(member.machine.resume())
             self.hand_over(member)
+            for partition in PARTITIONS:
+                self.resume_halted(partition)
             self.claim_one(member)
             self.read(0, PARTITIONS, 50)
         for partition in PARTITIONS:
-            assert self.ledger[partition].next == len(self.log[partition])
+            entry, log = self.ledger[partition], self.log[partition]
+            assert entry.next >= len(log)
+            for offset in range(self.low[partition], len(log)):
+                if log[offset] != HOLE:
+                    assert (partition, self.leaders[partition][offset], offset) in self.stored
 
     # Helpers
 
@@ -441,51 +569,65 @@ class Consumers(RuleBasedStateMachine):
 
     def current(self, claims: Iterable[Claim], batch: Batch) -> bool:
         """Whether the ledger lets this batch in."""
-        return all(
-            claim.epoch == self.ledger[claim.source.kafka].epoch
-            and batch.progress[claim.source].start == self.ledger[claim.source.kafka].next
-            for claim in claims
-        )
+        for claim in claims:
+            entry = self.ledger[claim.source.kafka]
+            if claim.epoch != entry.epoch or claim.source != source(claim.source.kafka, entry):
+                return False
+            if batch.progress[claim.source].start != entry.next:
+                return False
+        return True
 
     def commit(self, partition: KafkaPartition, batch: Batch, start: int, end: int) -> None:
-        """Compare what the batch holds of a partition with the log, offset by offset."""
-        topic, number = partition
-        progress = batch.progress[source(partition)]
-        offsets = [
-            each.message.offset
-            for rows in batch.rows.values()
-            for each in rows
-            if (each.message.topic, each.message.partition) == partition
-        ]
-        offsets += [
-            each.message.offset
-            for each in batch.rejects
-            if (each.message.topic, each.message.partition) == partition
-        ]
-        gaps = [n for gap in progress.gaps for n in range(gap.start, gap.end)]
-        assert len(set(offsets)) == len(offsets)
-        kinds = Counter(self.log[topic, number][n] for n in offsets)
-        assert not kinds.keys() & {"expired", HOLE}
-        accounted = {*offsets, *gaps}
-        assert len(accounted) == len(offsets) + len(gaps)
-        rest = [n for n in range(start, end) if n not in accounted]
-        assert [self.log[partition][n] for n in rest] == ["expired"] * progress.expired
+        """Compare what the batch holds of a partition with what was written to the log, offset by
+        offset."""
+        entry = self.ledger[partition]
+        progress = batch.progress[source(partition, entry)]
+        rows = [each.message for rows in batch.rows.values() for each in rows]
+        rejects = [each.message for each in batch.rejects]
+        expired = [each.message for each in batch.expired]
+        taken = {}
+        for kinds, messages in (
+            ({"good", "giant"}, rows), ({"bad"}, rejects), ({"expired"}, expired),
+        ):  # fmt: skip
+            for each in messages:
+                if (each.topic, each.partition) == partition:
+                    place = partition, each.leader_epoch, each.offset
+                    assert self.written[place] in kinds
+                    assert each.offset not in taken
+                    taken[each.offset] = place
         for gap in progress.gaps:
             for n in range(gap.start, gap.end):
-                assert n < self.low[partition] if gap.lost else self.log[partition][n] == HOLE
-        assert progress.read == len(offsets) + progress.expired
-        entry = self.ledger[partition]
+                assert n not in taken
+                holes = self.log[partition][n : n + 1] == [HOLE] or any(
+                    self.written.get((partition, leader, n)) == HOLE
+                    for leader in range(self.leader[partition] + 1)
+                )
+                assert n < self.low[partition] if gap.lost else holes
+        gaps = [n for gap in progress.gaps for n in range(gap.start, gap.end)]
+        assert sorted([*taken, *gaps]) == [*range(start, end)]
+        assert progress.read == len(taken)
         assert entry.next == start
         entry.next = end
         entry.read += progress.read
+        self.stored.update(taken.values())
+        if progress.last is not None:
+            assert progress.last.offset == max(taken)
+            entry.last = LastMessage.of(progress.last)
 
     def message(self, partition: KafkaPartition, offset: int) -> Message:
-        return message(BODIES[self.log[partition][offset]], offset, *partition)
+        leader = self.leaders[partition][offset]
+        topic, number = partition
+        return message(
+            BODIES[self.log[partition][offset]], offset, topic, number, leader_epoch=leader
+        )
 
 
-def source(partition: KafkaPartition) -> TopicPartition:
+def source(partition: KafkaPartition, entry: Entry | None = None) -> TopicPartition:
     topic, number = partition
-    return TopicPartition(topic, "id", number)
+    found = TopicPartition(topic, "id", number)
+    for _ in range(entry.cuts if entry else 0):
+        found = found.after_cut()
+    return found
 
 
 def test_business_keys_of_an_abandoned_batch_are_stored_with_the_next() -> None:

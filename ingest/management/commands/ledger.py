@@ -17,6 +17,7 @@ from ingest.completeness.acknowledge import acknowledge
 from ingest.completeness.retire import retire, unretire
 from ingest.management.commands.consume import brokers
 from ingest.source import kafka
+from ingest.source.client import Unreachable
 
 REASON_LENGTH = 200
 COLUMNS = ("read", "stored", "repeated", "expired", "quarantined")
@@ -97,7 +98,7 @@ class Command(BaseCommand):
         places = [(entry.topic, entry.partition) for entry in entries if entry.current]
         try:
             ends = kafka.ends(bootstrap, given, places)
-        except kafka.Unreachable as error:
+        except Unreachable as error:
             self.stderr.write(
                 f"Kafka does not answer ({error}): the lag is the consumer's last record."
             )
@@ -137,6 +138,13 @@ class Command(BaseCommand):
                 f"NEVER READ {topic}: nothing is known of its messages. Read it with `manage.py "
                 "consume`, or declare it finished with `manage.py ledger retire`."
             )
+        for entry in entries:
+            if entry.log_cut:
+                self.stdout.write(
+                    f"CUT {entry.topic}[{entry.partition}]: the log at the broker was cut after it "
+                    f"was read to offset {entry.next_offset}; it was read again from its start. "
+                    "What was read before is stored; what was never read may be missing."
+                )
         for fault in faults:
             self.stdout.write(f"FAULT {fault}")
         if not faults:

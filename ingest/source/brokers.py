@@ -1,0 +1,170 @@
+"""Asks the brokers for topic ids and for the first and end offsets of partitions; never waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import confluent_kafka as ck
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from ingest.source.client import (
+    COMMON,
+    TIMEOUT_SECONDS,
+    Config,
+    Unreachable,
+    client_logger,
+    log_error,
+)
+from ingest.source.message import KafkaPartition, TopicPartition
+
+NO_TOPIC_ID = ("", "AAAAAAAAAAAAAAAAAAAAAA")
+EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+# The first offset of a partition at the broker and its end offset.
+Bounds = tuple[int, int]
+# Answers by topic or by partition.
+Futures = Mapping[Any, Future[Any]]
+
+
+class Lows:
+    """The question for the first offsets of partitions. The answer may still be on its way."""
+
+    def __init__(self, admin: AdminClient, partitions: Iterable[KafkaPartition]) -> None:
+        self._asked = _ask_offsets(admin, partitions, EARLIEST)
+
+    @property
+    def answered(self) -> bool:
+        """Whether answer() has one."""
+        return _answered(self._asked)
+
+    def answer(self) -> dict[KafkaPartition, int]:
+        """Raises Unreachable."""
+        return {partition: _offset(future) for partition, future in self._asked.items()}
+
+
+class Question:
+    """The question for ids and offsets of partitions. The answer may still be on its way."""
+
+    def __init__(self, admin: AdminClient, partitions: Iterable[KafkaPartition]) -> None:
+        self._ids = _ask_ids(admin, {topic for topic, _ in partitions})
+        self._low = _ask_offsets(admin, partitions, EARLIEST)
+        self._end = _ask_offsets(admin, partitions, LATEST)
+
+    @property
+    def answered(self) -> bool:
+        """Whether answer() has one."""
+        return all(map(_answered, (self._ids, self._low, self._end)))
+
+    def answer(self) -> dict[TopicPartition, Bounds]:
+        """The partitions that exist; the topic id is empty if the broker has no ids. Raises
+        Unreachable."""
+        ids = _topic_ids(self._ids)
+        return {
+            TopicPartition(topic, ids[topic], number): (
+                _offset(self._low[topic, number]),
+                _offset(self._end[topic, number]),
+            )
+            for topic, number in self._low
+            if topic in ids
+        }
+
+
+class Brokers:
+    """The brokers, outside of any consumer group. given: librdkafka settings."""
+
+    def __init__(self, bootstrap: str, given: Mapping[str, str]) -> None:
+        settings: Config = {
+            **COMMON, "bootstrap.servers": bootstrap, **given, "error_cb": log_error,
+        }  # fmt: skip
+        self._admin = AdminClient(settings, logger=client_logger)
+        self._ids: Futures = {}
+        self._asked_at = 0.0
+        # The time.monotonic() after which the brokers answered; None: they did not recently.
+        self.reached_at: float | None = None
+
+    def ask(self, partitions: Iterable[KafkaPartition]) -> Question:
+        """Ask for the ids and offsets of partitions."""
+        return Question(self._admin, [*partitions])
+
+    def ask_lows(self, partitions: Iterable[KafkaPartition]) -> Lows:
+        """Ask for the first offsets of partitions, on a connection of its own: that of the
+        consumer may wait for messages."""
+        return Lows(self._admin, partitions)
+
+    def ask_topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The answer to the previous call, if it has arrived: the id of each topic that exists.
+        Asks again."""
+        if not _answered(self._ids):
+            return {}
+        try:
+            known = _topic_ids(self._ids)
+        except Unreachable:
+            known = {}
+        self.reached_at = self._asked_at if known else None
+        self._ids, self._asked_at = _ask_ids(self._admin, topics), time.monotonic()
+        return known
+
+    def forget_stuck_group(self, group: str) -> None:
+        """Have the embedded broker delete a group. Other brokers never get this request."""
+
+        def forget(described: Future[Any]) -> None:
+            # The embedded broker's cluster id is its directory.
+            if described.exception() is None and str(described.result().cluster_id).startswith("/"):
+                client_logger.warning("the embedded broker's group %s is stuck: deleting it", group)
+                self._admin.delete_consumer_groups([group])
+
+        described = self._admin.describe_cluster(request_timeout=TIMEOUT_SECONDS)
+        described.add_done_callback(forget)
+
+
+def _ask_ids(admin: AdminClient, topics: Iterable[str]) -> Futures:
+    names = sorted(set(topics))
+    if not names:
+        return {}
+    asked: Futures = admin.describe_topics(
+        ck.TopicCollection(names), request_timeout=TIMEOUT_SECONDS
+    )
+    return asked
+
+
+def _ask_offsets(
+    admin: AdminClient, partitions: Iterable[KafkaPartition], spec: OffsetSpec
+) -> Futures:
+    wanted = {ck.TopicPartition(*partition): spec for partition in partitions}
+    if not wanted:
+        return {}
+    asked = admin.list_offsets(
+        wanted,
+        # The end as a consumer sees it: before the first transaction that is open.
+        isolation_level=ck.IsolationLevel.READ_COMMITTED,
+        request_timeout=TIMEOUT_SECONDS,
+    )
+    return {(each.topic, each.partition): future for each, future in asked.items()}
+
+
+def _answered(asked: Futures) -> bool:
+    return all(future.done() for future in asked.values())
+
+
+def _topic_ids(asked: Futures) -> dict[str, str]:
+    ids: dict[str, str] = {}
+    for topic, future in asked.items():
+        try:
+            text = str(future.result(0).topic_id)
+        except ck.KafkaException as error:
+            if error.args[0].code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                continue
+            raise Unreachable(str(error)) from error
+        ids[topic] = "" if text in NO_TOPIC_ID else text
+    return ids
+
+
+def _offset(asked: Future[Any]) -> int:
+    try:
+        return int(asked.result(0).offset)
+    except ck.KafkaException as error:
+        raise Unreachable(str(error)) from error

@@ -1,0 +1,29 @@
+"""What all clients of Kafka share: settings, their log, and the error when no broker answers."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import confluent_kafka as ck
+
+from ingest.source.throttled_log import ThrottledLog
+
+# librdkafka's own messages: in an outage the same one dozens of times a second.
+client_logger = logging.getLogger(__name__)
+client_logger.addFilter(ThrottledLog())
+
+Config = dict[str, Any]
+
+# Settings of every client. Those from the environment override them.
+COMMON: Config = {"client.id": "annals"}
+TIMEOUT_SECONDS = 10.0
+
+
+class Unreachable(Exception):
+    """The brokers did not answer in time. Ask again later."""
+
+
+def log_error(error: ck.KafkaError) -> None:
+    """Log an error of a client as a whole."""
+    client_logger.warning("Kafka: %s", error.str())
