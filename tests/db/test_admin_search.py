@@ -73,13 +73,37 @@ def test_a_key_that_begins_with_a_blank_is_found(documents: Store, support: Clie
     assert support.get("/admin/history/", {"q": " 77"}).headers["Location"] == WHOLE
 
 
-@pytest.mark.parametrize("query", ["№77-ab", "«77-AB»", "77-АВ", "77-ав."])
+@pytest.mark.parametrize("query", ["№77-ab", "«77-AB»", "77-АВ", "77-ав.", "77-AB\u200b"])
 def test_another_spelling_is_offered(documents: Store, support: Client, query: str) -> None:
     """In small letters, with signs around it, with letters of the other alphabet."""
     carry("77-AB", "R1", "A1")
     page = support.get("/admin/history/", {"q": query})
     assert page.status_code == 200
     assert f"Точно {query} не найдено. Найдено в другом написании: 77-AB." in text(page)
+    assert f'href="{WHOLE}"' in page.content.decode()
+
+
+def test_another_spelling_of_each_of_several(documents: Store, support: Client) -> None:
+    carry("77-AB", "R1", "A1")
+    documents.add("B1", 0, {"name": "Ипотека"}, 0)
+    page = support.get("/admin/history/", {"q": "№77-ab, b1;  none"})
+    assert "Точно №77-ab, b1 не найдено. Найдено в другом написании: 77-AB, B1." in text(page)
+    shown = page.content.decode()
+    assert f'href="{WHOLE}"' in shown
+    assert 'href="/admin/applications/B1/"' in shown
+    assert page.context["missing"] == ["none"]
+
+
+def test_a_sign_in_front_of_a_number_is_not_looked_for(documents: Store, support: Client) -> None:
+    carry("77-AB", "R1", "A1")
+    assert support.get("/admin/history/", {"q": "№ 77-AB"}).headers["Location"] == WHOLE
+    assert support.get("/admin/history/", {"q": "№"}).context["missing"] == ["№"]
+
+
+def test_another_spelling_of_a_number_with_a_blank(documents: Store, support: Client) -> None:
+    carry("ЗАЯВКА 77", "R1", "A1")
+    page = support.get("/admin/history/", {"q": "заявка 77"})
+    assert "Точно заявка 77 не найдено. Найдено в другом написании: ЗАЯВКА 77." in text(page)
     assert f'href="{WHOLE}"' in page.content.decode()
 
 

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from history import timeline
 from history.admin.parts.cards import title
 from history.admin.parts.found import Group, key_title, make_groups
-from history.admin.parts.spellings import spellings
+from history.admin.parts.spellings import SIGNS, spellings
 from history.admin.site.access import may_view_history
 from history.entities import ENTITIES
 from history.timeline import BadParameterError, Results
@@ -53,7 +53,7 @@ def page(request: HttpRequest) -> HttpResponse:
 
 def _search(asked: str, token: str | None, notes: list[str]) -> dict[str, Results]:
     """What each text has found. The whole text is tried first, as given and without
-    blanks around it; then its parts, or other spellings of it."""
+    blanks around it; then its parts; then other spellings of what has found nothing."""
     texts = list(dict.fromkeys(text for text in _BETWEEN.split(asked) if text))
     whole = dict.fromkeys([asked, asked.strip(), *(texts if len(texts) == 1 else ())])
     for text in whole:
@@ -65,14 +65,33 @@ def _search(asked: str, token: str | None, notes: list[str]) -> dict[str, Result
             return {text: results}
     if len(texts) > MAX_QUERIES:
         notes.append(_("Only the first {n} were looked up.").format(n=MAX_QUERIES))
-    if len(texts) > 1:
-        return timeline.search_all(texts[:MAX_QUERIES])
-    similar = timeline.search_all([text for text in spellings(asked) if text not in whole])
-    found = {text: results for text, results in similar.items() if results.found}
-    if found:
-        text = _("Nothing is called {asked} exactly. Found with another spelling: {found}.")
-        notes.append(text.format(asked=asked.strip(), found=", ".join(found)))
-    return found or timeline.search_all(texts)
+    exact = timeline.search_all(texts[:MAX_QUERIES])
+    missing = [text for text, results in exact.items() if not results.found]
+    together = asked.strip() if len(missing) == len(exact) > 1 else ""
+    similar = _other_spellings([*missing, together])
+    wanted = [together] if similar[together] else list(exact)
+    spelled = {text: similar[text] for text in wanted if similar.get(text)}
+    if spelled:
+        note = _("Nothing is called {asked} exactly. Found with another spelling: {found}.")
+        others = dict.fromkeys(each for its in spelled.values() for each in its)
+        notes.append(note.format(asked=", ".join(spelled), found=", ".join(others)))
+    found: dict[str, Results] = {}
+    for text in wanted:
+        if text in spelled:
+            found |= spelled[text]
+        elif exact[text].found or text.strip(SIGNS):
+            found[text] = exact[text]
+    return found or exact
+
+
+def _other_spellings(texts: Sequence[str]) -> dict[str, dict[str, Results]]:
+    """For each text what other spellings of it have found; the empty text has none."""
+    wanted = {text: spellings(text) for text in texts}
+    results = timeline.search_all(list({each: None for its in wanted.values() for each in its}))
+    return {
+        text: {each: results[each] for each in its if results[each].found}
+        for text, its in wanted.items()
+    }
 
 
 def _more(groups: Sequence[Group]) -> str:

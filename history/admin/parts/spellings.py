@@ -6,13 +6,14 @@ from collections.abc import Iterator
 _LATIN, _CYRILLIC = "ABEKMHOPCTYXaeopcyx", "АВЕКМНОРСТУХаеорсух"
 _TO_CYRILLIC = str.maketrans(_LATIN, _CYRILLIC)
 _TO_LATIN = str.maketrans(_CYRILLIC, _LATIN)
-_AROUND = " \t\r\n\"'«»“”„№#.,;:()[]<>"
+# Around a number, not in it. The last ones are invisible; they come with text from other programs.
+SIGNS = " \t\r\n\"'«»“”„№#.,;:()[]<>\u00ad\u200b\u200e\u200f\u2060\ufeff"
 
 
 def spellings(text: str) -> list[str]:
     """The text without signs around it, in capital and small letters, and with letters of one
     alphabet; each once, without the text itself."""
-    found = dict.fromkeys(_spellings(text.strip(_AROUND)))
+    found = dict.fromkeys(_spellings(text.strip(SIGNS)))
     found.pop(text, None)
     return [each for each in found if each]
 
