@@ -84,9 +84,13 @@ class Harness:
         processes = [self.start_consumer(until_idle, **env) for _ in range(count)]
         return [finish(process) for process in processes]
 
-    def start_consumer(self, until_idle: float | None = None, **env: str) -> subprocess.Popen[str]:
+    def start_consumer(
+        self, until_idle: float | None = None, topics: str | None = None, **env: str
+    ) -> subprocess.Popen[str]:
+        """Start a consumer of these topics, comma-separated; None means all."""
         words = ["consume", "--json", "--group", f"bench-{self._round}"]
         words += [] if until_idle is None else ["--until-idle", str(until_idle)]
+        words += [] if topics is None else ["--topics", topics]
         return subprocess.Popen(  # noqa: S603 - our own command
             [sys.executable, str(MANAGE), *words], env={**self.environment(), **env},
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,

@@ -89,3 +89,17 @@ class Producer:
             return
         self.failed += 1
         self.first_error = self.first_error or error.str()
+
+
+class TransactionalProducer:
+    """Sends each message in a transaction of its own, and waits until it is committed."""
+
+    def __init__(self, settings: Mapping[str, str | int | float | bool]) -> None:
+        self._client = Client({**_SETTINGS, "transactional.id": "annals-simulate", **settings})
+        self._client.init_transactions(_TIMEOUT)
+
+    def send(self, topic: str, key: bytes, value: bytes) -> None:
+        """Raises confluent_kafka's KafkaException if the broker refuses."""
+        self._client.begin_transaction()
+        self._client.produce(topic, value, key)
+        self._client.commit_transaction(_TIMEOUT)

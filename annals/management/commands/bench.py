@@ -1,4 +1,4 @@
-"""`manage.py bench ingest|timeline|diff`: benchmarks, next to a reference of the same run."""
+"""`manage.py bench`: benchmarks, next to a reference of the same run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         benches = parser.add_subparsers(dest="bench", required=True, metavar="BENCH")
-        for add in (_add_ingest, _add_diff, _add_timeline):
+        for add in (_add_ingest, _add_transactions, _add_diff, _add_timeline):
             add(benches)
 
     def handle(self, **options: Any) -> None:
@@ -27,6 +27,7 @@ class Command(BaseCommand):
         bench = import_module(f"annals.bench.{options['bench']}")
         names = {
             "ingest": ("messages", "catch_up", "rounds", "as_json"),
+            "transactions": ("messages", "rounds", "as_json"),
             "timeline": ("rows", "parallel_seconds", "as_json"),
             "diff": ("real", "messages", "as_json"),
         }[options["bench"]]
@@ -56,6 +57,27 @@ def _add_ingest(benches: Any) -> None:
         type=int,
         default=3,
         help="measurements of COPY and consumer, in turn (default %(default)s)",
+    )
+    add("--json", action="store_true", dest="as_json", help="print JSON")
+
+
+def _add_transactions(benches: Any) -> None:
+    add = benches.add_parser(
+        "transactions",
+        help="measure a topic with one transaction for each message against a plain topic; needs "
+        "Java and Maven",
+    ).add_argument
+    add(
+        "--messages",
+        type=int,
+        default=10_000,
+        help="messages in each of the two topics (default %(default)s)",
+    )
+    add(
+        "--rounds",
+        type=int,
+        default=3,
+        help="measurements of both topics, in turn (default %(default)s)",
     )
     add("--json", action="store_true", dest="as_json", help="print JSON")
 
