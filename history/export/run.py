@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -157,10 +158,30 @@ def _rows_now(day: Day, plain: Connection) -> int | None:
 
 @contextmanager
 def _complete(target: Path) -> Iterator[IO[bytes]]:
-    """A file that gets its name when the block ends without an error."""
+    """A file that gets its name when the block ends without an error. Raises BlockingIOError while
+    another process writes it."""
     unfinished = target.with_name(f".{target.name}.part")
-    with unfinished.open("wb", BUFFER) as sink:
+    with open(unfinished, "wb", BUFFER, opener=_keeping) as sink:
+        _lock(sink, unfinished)
+        sink.truncate(0)  # what a process that was killed has left
         yield sink
         sink.flush()
         os.fsync(sink.fileno())
-    unfinished.replace(target)
+        unfinished.replace(target)
+
+
+def _keeping(path: str, flags: int) -> int:
+    """Open a file without emptying it: another process may be writing it."""
+    return os.open(path, flags & ~os.O_TRUNC, 0o666)
+
+
+def _lock(file: IO[bytes], path: Path) -> None:
+    """Lock a file until it is closed; the lock ends with the process too."""
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Or it has got its name since it was opened.
+        mine = path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except BlockingIOError:
+        mine = False
+    if not mine:
+        raise BlockingIOError(f"another export is writing {path.name}; run it again later")

@@ -403,3 +403,19 @@ def test_two_partitions_of_one_day_are_two_files(tmp_path: Path) -> None:
         insert(plain, noon - timedelta(hours=1), "a")
         insert(plain, noon + timedelta(hours=1), "b")
     assert "Exported 2 days, 2 rows" in export("--output", str(tmp_path))
+
+
+def test_a_second_export_into_the_same_directory_spoils_nothing(tmp_path: Path) -> None:
+    """It emptied the file that the first one was writing, which then began with a hole."""
+    fill(FIRST)
+    target = tmp_path / f"{days.partition_name(TABLE, FIRST)}.jsonl"
+    with run._complete(target) as sink:
+        sink.write(b"first\n")
+        sink.flush()
+        code, said = failing("--output", str(tmp_path))
+        assert code == 2
+        assert "another export is writing" in said
+        sink.write(b"second\n")
+    assert target.read_bytes() == b"first\nsecond\n"
+    assert "Exported 1 days" in export("--output", str(tmp_path))
+    assert len(target.read_bytes().splitlines()) == len(HARD)
