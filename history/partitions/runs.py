@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from django.db.models import Q
+
 from history.models import MaintainRun
 from history.partitions.maintain import Outcome
 
@@ -11,7 +13,8 @@ KEPT = timedelta(days=90)
 
 
 def note(outcome: Outcome, started_at: datetime, seconds: float) -> None:
-    """Record a run, and delete the records of old ones."""
+    """Record a run, and delete the records of old ones, and of those that began later: their clock
+    was ahead. Such a record would be the latest until then, whatever the runs after it did."""
     MaintainRun.objects.create(
         started_at=started_at,
         seconds=seconds,
@@ -23,7 +26,8 @@ def note(outcome: Outcome, started_at: datetime, seconds: float) -> None:
         broken=len(outcome.broken),
         search_keys_before=outcome.search_keys_before,
     )
-    MaintainRun.objects.filter(started_at__lt=started_at - KEPT).delete()
+    kept = Q(started_at__gte=started_at - KEPT, started_at__lte=started_at)
+    MaintainRun.objects.exclude(kept).delete()
 
 
 def latest() -> MaintainRun | None:

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import connection
 
 from annals import env
-from history import days
+from history import clock, days
 from history.days import State, partition_name
 from history.partitions import catalog, runs
 from history.partitions.maintain import AlreadyRunningError, Outcome, maintain
@@ -309,3 +309,17 @@ def test_a_run_is_remembered_for_the_metrics(small: Any) -> None:
     assert latest is not None
     assert (latest.exit_code, latest.created, latest.dropped) == (0, DAYS * len(TABLES), 0)
     assert abs(latest.started_at - datetime.now(UTC)) < timedelta(minutes=5)
+
+
+def test_a_run_whose_clock_was_ahead_is_not_the_latest_for_ever(
+    small: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The alerts and the removal of search keys would look at it until that day comes."""
+    now = clock.now()
+    for at in (now, now + timedelta(days=300), now + timedelta(hours=1), now + timedelta(hours=2)):
+        monkeypatch.setattr(clock, "now", lambda at=at: at)
+        assert run("maintain")[0] == 0
+        latest = runs.latest()
+        assert latest is not None
+        assert latest.started_at == at
+    assert latest.search_keys_before == (now - timedelta(days=3)).date()
