@@ -89,14 +89,13 @@ def whole_answer(client: Client, address: str) -> bytes:
     return head.encode() + b"\n" + body
 
 
-def paths_in(content: bytes) -> set[str]:
-    """The key paths that an answer names: they can be asked for."""
-    return {
-        found
-        for found in re.findall(rb'"keyPath":"((?:[^"\\]|\\.)*)"', content)
-        for found in [json.loads(b'"' + found + b'"')]
-        if found
-    }
+def paths_in(content: bytes) -> list[str]:
+    """The key paths that an answer names, in its order: they can be asked for."""
+    found = [
+        json.loads(b'"' + path + b'"')
+        for path in re.findall(rb'"keyPath":"((?:[^"\\]|\\.)*)"', content)
+    ]
+    return [path for path in dict.fromkeys(found) if path]
 
 
 def exported(entity: Entity = ROOT, kind: str = "jsonl", *options: str) -> bytes:

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonpatch
@@ -283,6 +284,21 @@ def test_a_document_that_is_read_for_nobody_is_masked(people: Store) -> None:
     with masking.in_clear():
         assert json.loads(timeline.newest(PERSON, "P1").snapshot) == THIRD
     assert leaks(timeline.newest(PERSON, "P1").snapshot, SECRETS) == []
+
+
+def test_the_example_of_marks_masks_what_it_names_in_the_documents_of_the_simulator(
+    people: Store,
+) -> None:
+    mark()
+    labels.load((Path(__file__).parents[2] / "docs" / "sensitive-fields.json").read_bytes())
+    document = {**FIRST, "birthDate": "1980-01-02", "email": None, "registrationAddress": "x"}
+    people.add("E1", 0, {**document, "owner": {"phone": "1"}}, 3, entity=PERSON)
+    address = "/api/v1/history/participant-role/E1/versions/0"
+    found = data(login("support").get(address))["entity"]
+    names = ("passport", "income", "birthDate", "email", "registrationAddress")
+    masked = [*(found[name] for name in names), found["phones"][0]["number"]]
+    assert all(map(masking.is_token, [*masked, found["owner"]["phone"]]))
+    assert (found["role"], found["phones"][0]["type"]) == ("BORROWER", "MOBILE")
 
 
 # One value, unmasked.

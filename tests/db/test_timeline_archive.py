@@ -14,11 +14,12 @@ from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
 from annals import env
-from history import days
+from history import days, labels, masking
 from history.archive.archiver import Archiver
 from history.archive.restore import restore
 from history.archive.store import Store
 from history.entities import BY_NAME, ROOT
+from history.models import FieldLabel
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
 from history.record import ChangeType
@@ -192,3 +193,21 @@ def test_the_api_reads_the_archive_when_asked(
     use(monkeypatch, retention_days="5")
     answer = client.get(URL, {"archive": "true"})
     assert (answer.status_code, answer.json()["error"]["parameter"]) == (400, "archive")
+
+
+def test_archived_versions_are_masked_as_the_stored_ones_are(
+    archived: list[list[Version]],
+) -> None:
+    FieldLabel.objects.update_or_create(
+        entity="", path="/rate", defaults={"russian": "x", "sensitive": True}
+    )
+    labels.forget()
+    try:
+        shown = everything(archive=True)
+    finally:
+        FieldLabel.objects.filter(entity="", path="/rate").delete()
+        labels.forget()
+    assert len(shown) == len(archived[0])
+    assert all(masking.is_token(version.data["rate"]) for version in shown)  # type: ignore[call-overload,index]
+    assert not any(b"0.1" in version.snapshot for version in shown)
+    assert [v.changes != () for v in shown] == [v.changes != () for v in archived[0]]
