@@ -153,7 +153,11 @@ def _bounds(path: Path, old: Value, new: Value) -> tuple[bool, bool]:
     and at most if the list differs.
     """
     fixed = next(
-        (n for n, step in enumerate(path) if step.kind == "any" or step.text.isdecimal()),
+        (
+            n
+            for n, step in enumerate(path)
+            if step.kind == "any" or (step.kind == "key" and step.text.isdecimal())
+        ),
         len(path),
     )
     if fixed == len(path) and not (path and path[-1].kind == "item"):
