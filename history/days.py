@@ -30,6 +30,7 @@ Connection = psycopg.Connection[Any]
 T = TypeVar("T")
 
 
+# To read the bounds of all partitions would take longer than to store some thousands of rows.
 _ATTACHED = """
 WITH part AS MATERIALIZED (
     SELECT inhparent AS parent,
@@ -41,6 +42,7 @@ WITH part AS MATERIALIZED (
     CROSS JOIN LATERAL regexp_match(pg_get_expr(relpartbound, child.oid),
         $$^FOR VALUES FROM \\((MINVALUE|'[^']+')\\) TO \\((MAXVALUE|'[^']+')\\)$$) AS bound
     WHERE inhparent = ANY(%(tables)s::regclass[]) AND NOT inhdetachpending
+        AND (relname = ANY(%(names)s) OR relname !~ '_[0-9]{8}$')
 )
 SELECT number FROM unnest(%(tables)s::regclass[], %(starts)s::timestamptz[],
     %(stops)s::timestamptz[]) WITH ORDINALITY AS given(parent, start, stop, number)
@@ -213,6 +215,7 @@ def attached(connection: Connection, wanted: Collection[tuple[str, date]]) -> se
     days = [bounds(day) for _, day in places]
     given = {
         "tables": [table for table, _ in places],
+        "names": [partition_name(table, day) for table, day in places],
         "starts": [start for start, _ in days],
         "stops": [stop for _, stop in days],
     }
