@@ -69,6 +69,8 @@ def data_set(server: str, days: int, rows: int, say: Say) -> DataSet:
             connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
             connection.execute(f"CREATE DATABASE {name}")
         _fill(conninfo, days, rows, say)
+    else:  # by an earlier release, perhaps
+        _manage(conninfo, days, "migrate")
     hot = tuple(f"HOT{number}" for number in range(HOT_COUNT))
     with psycopg.connect(conninfo, autocommit=True) as connection:
         usual = connection.execute("SELECT id FROM bench_usual ORDER BY id").fetchall()
@@ -95,12 +97,8 @@ def _environment(conninfo: str, days: int) -> dict[str, str]:
 
 
 def _fill(conninfo: str, days: int, rows: int, say: Say) -> None:
-    environment = _environment(conninfo, days)
-    for words in (["migrate"], ["partitions", "maintain"]):
-        subprocess.run(  # noqa: S603 - our own command
-            [sys.executable, str(MANAGE), *words], env=environment, check=True,
-            stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+    _manage(conninfo, days, "migrate")
+    _manage(conninfo, days, "partitions", "maintain")
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     start = round((midnight - timedelta(days=days - 3)).timestamp()) * SECOND
     span = (days - 3) * 86_400 * SECOND
@@ -116,6 +114,15 @@ def _fill(conninfo: str, days: int, rows: int, say: Say) -> None:
         connection.execute("VACUUM (ANALYZE)")
         connection.execute("CREATE TABLE bench_usual AS SELECT unnest(%s::text[]) AS id", [usual])
         connection.execute("CREATE TABLE bench_done AS SELECT %s::int AS rows", [rows])
+
+
+def _manage(conninfo: str, days: int, *words: str) -> None:
+    subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, str(MANAGE), *words],
+        env=_environment(conninfo, days),
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def _families() -> list[list[Record]]:

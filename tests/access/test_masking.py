@@ -301,6 +301,13 @@ def test_the_example_of_marks_masks_what_it_names_in_the_documents_of_the_simula
     assert (found["role"], found["phones"][0]["type"]) == ("BORROWER", "MOBILE")
 
 
+def test_a_masked_value_names_nothing_on_a_screen(people: Store) -> None:
+    page = login("support").get(f"{PAGE}/").content.decode()
+    assert re.search(r"<h1>P1</h1>", page)
+    assert "MOBILE (" in page
+    assert re.search(r"•••• [0-9a-f]{6} \(", page) is None
+
+
 # One value, unmasked.
 
 UNMASK = f"{PAGE}/versions/0/unmask/"

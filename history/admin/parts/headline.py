@@ -11,7 +11,7 @@ MAX_LENGTH = 120
 
 def headline(data: object) -> str:
     """The first of KEYS that has a text, with the number or model where there is one; empty where
-    none has."""
+    none has. A masked text does not count."""
     if not isinstance(data, dict):
         return ""
     name = next((text for key in KEYS if (text := _words(data.get(key)))), "")
@@ -24,12 +24,12 @@ def status(data: object, fields: Fields) -> str:
     if isinstance(data, dict):
         for key in STATUS_KEYS:
             value = data.get(key)
-            if isinstance(value, str) and value:
-                return fields.word(f"/{key}", value) or masking.shown(value)
+            if isinstance(value, str) and value and not masking.is_token(value):
+                return fields.word(f"/{key}", value) or value
     return ""
 
 
 def _words(value: Json) -> str:
     if isinstance(value, dict):
         value = next((text for text in value.values() if isinstance(text, str) and text), "")
-    return masking.shown(value) if isinstance(value, str) else ""
+    return value if isinstance(value, str) and not masking.is_token(value) else ""

@@ -113,11 +113,12 @@ def members(value: Mapping[str, Json], fields: Fields, path: str, depth: int) ->
 
 
 def caption(value: Mapping[str, Json]) -> str:
-    """The name of an object from its own fields; empty where none is suitable."""
+    """The name of an object from its own fields; empty where none is suitable. A masked value is
+    no name."""
     for key in NAME_KEYS:
         text = value.get(key)
-        if isinstance(text, str) and 0 < len(text) <= INLINE_TEXT:
-            return masking.shown(text)
+        if isinstance(text, str) and 0 < len(text) <= INLINE_TEXT and not masking.is_token(text):
+            return text
     return ""
 
 
