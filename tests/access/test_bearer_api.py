@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from msgspec import structs
 
 from annals.access.oidc.discovery import discoveries
 from annals.access.oidc.providers import Provider
 from tests.access.issuer import CLIENT, SCOPE, Issuer
+from tests.access.masked_answers import mark
 from tests.db.store import Store
 
 ADDRESS = "/api/v1/history/product-instance/A1"
@@ -75,6 +77,23 @@ def test_a_refused_token_says_why(
         f'Bearer realm="annals", error="invalid_token", error_description="{why}"'
     )
     assert json.loads(answer.content)["error"]["code"] == "not_authenticated"
+
+
+def test_a_program_reads_sensitive_fields_only_with_the_scope_for_them(
+    client: Client, issuer: Issuer, stored: Store, settings: Any
+) -> None:
+    mark("/rate")
+    try:
+        whole = issuer.token(scope=f"{SCOPE} whole-documents")
+        assert b'"rate":"masked:' in ask(client, issuer.token()).content
+        assert b'"rate":"masked:' in ask(client, whole).content
+        (bank,) = settings.OIDC_PROVIDERS
+        settings.OIDC_PROVIDERS = (structs.replace(bank, sensitive_scope="whole-documents"),)
+        discoveries.cache_clear()
+        assert b'"rate": "1"' in ask(client, whole).content
+        assert b'"rate":"masked:' in ask(client, issuer.token()).content
+    finally:
+        mark()
 
 
 def test_a_token_without_the_scope(client: Client, issuer: Issuer, stored: Store) -> None:

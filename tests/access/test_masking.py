@@ -156,6 +156,13 @@ def test_a_masked_key_finds_nothing_and_nobody_learns_that_it_exists(people: Sto
         assert "participant-role/P1" not in page.content.decode()
 
 
+def test_the_help_of_the_search_names_only_keys_that_can_be_searched(people: Store) -> None:
+    pages = [
+        login(role).get("/admin/history/").content.decode() for role in ("support", "underwriter")
+    ]
+    assert ["Номер клиента" in page for page in pages] == [False, True]
+
+
 def test_a_key_is_found_by_the_kinds_that_do_not_mask_it(people: Store) -> None:
     mark("/number", entity=ROOT.name)
     found = data(login("support").get("/api/v1/search", {"q": "+79161234567"}))["results"]

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 
 from annals.access.oidc import tokens
 from annals.access.oidc.discovery import ProviderDownError, discoveries
-from annals.access.roles import READ
+from annals.access.roles import READ, SENSITIVE
 from history.api.errors import UnavailableError
 
 log = logging.getLogger(__name__)
@@ -25,10 +25,11 @@ _ERROR: Final = "annals_bearer_error"
 @dataclass(frozen=True, slots=True)
 class Service:
     """A program that calls with a Bearer token, as the rest of Annals sees a user. It may read,
-    and nothing else."""
+    and nothing else. sensitive: sensitive fields too."""
 
     issuer: str
     client: str
+    sensitive: bool = False
     is_authenticated: bool = True
     is_active: bool = True
     is_anonymous: bool = False
@@ -42,8 +43,8 @@ class Service:
         return self.client
 
     def has_perm(self, permission: str, _: object = None) -> bool:
-        """Whether the scope gives this permission: it gives those of reading."""
-        return permission in READ
+        """Whether the scopes give this permission: they give those of reading."""
+        return permission in READ or (self.sensitive and permission == SENSITIVE)
 
 
 class BearerToken(BaseAuthentication):
@@ -67,7 +68,7 @@ class BearerToken(BaseAuthentication):
         except ProviderDownError as error:
             log.warning("Bearer tokens cannot be checked: %s", error)
             raise UnavailableError("the issuer of the token cannot be reached") from None
-        return Service(found.issuer, found.client), found
+        return Service(found.issuer, found.client, found.sensitive), found
 
     def authenticate_header(self, request: Request) -> str:
         """The challenge of a 401: what was wrong with the token, or what would be accepted."""

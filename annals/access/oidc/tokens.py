@@ -32,12 +32,14 @@ class ScopeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """Who calls with a Bearer token. client: the service account's client id; subject: `sub`."""
+    """Who calls with a Bearer token. client: the service account's client id; subject: `sub`.
+    sensitive: whether its scopes include that of sensitive fields."""
 
     issuer: str
     client: str
     subject: str
     expires_at: int
+    sensitive: bool = False
 
 
 def issuer_of(token: str) -> tuple[Mapping[str, Any], str]:
@@ -70,12 +72,14 @@ def bearer(token: str, discoveries: Mapping[str, Discovery]) -> Bearer:
     claims = _verified(token, header, discovery, provider.api_audiences, ("sub",))
     if "at_hash" in claims or claims.get("typ") in ("ID", "Refresh"):
         raise TokenError("The token is not an access token.")
-    if provider.scope not in _scopes(claims):
+    scopes = _scopes(claims)
+    if provider.scope not in scopes:
         raise ScopeError(f"The token lacks the scope {provider.scope}.")
     client = claims.get("client_id") or claims.get("azp") or claims["sub"]
     if not isinstance(client, str):
         raise TokenError("The token's client id is not text.")
-    return Bearer(issuer, client, claims["sub"], int(claims["exp"]))
+    sensitive = provider.sensitive_scope in scopes
+    return Bearer(issuer, client, claims["sub"], int(claims["exp"]), sensitive)
 
 
 def identity(token: str, discovery: Discovery, nonce: str) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from history import timeline
+from history import masking, timeline
 from history.admin.parts.cards import title
 from history.admin.parts.found import Group, key_title, make_groups
 from history.admin.parts.spellings import SIGNS, spellings
@@ -102,9 +102,10 @@ def _more(groups: Sequence[Group]) -> str:
 
 
 def _help() -> list[str]:
-    """What can be searched, a line for each kind."""
-    lines = []
+    """What the reader can search, a line for each kind."""
+    allowed, lines = masking.searchable_keys(), []
     for entity in ENTITIES:
-        keys = dict.fromkeys(key_title(entity, key) for key, _pointer in entity.search)
+        names = [key for key, _pointer in entity.search if f"{entity.name} {key}" in allowed]
+        keys = dict.fromkeys(key_title(entity, key) for key in names)
         lines.append(f"{title(entity)}: {', '.join([_('its whole id'), *keys])}")
     return lines
