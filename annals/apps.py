@@ -1,4 +1,5 @@
-"""The Django app of this package: creates the roles after migrations."""
+"""The Django app of this package: creates the roles, and the days of the access journal,
+after migrations."""
 
 from django.apps import AppConfig, apps
 from django.db.models.signals import post_migrate
@@ -9,6 +10,8 @@ class AnnalsConfig(AppConfig):
 
     def ready(self) -> None:
         from annals.access import roles
+        from annals.access.journal import days
 
         # auth is installed after our apps, so their permissions exist when its signal arrives.
         post_migrate.connect(roles.receive, sender=apps.get_app_config("auth"))
+        post_migrate.connect(days.create, sender=apps.get_app_config("access"))

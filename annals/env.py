@@ -93,6 +93,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "0: no day is sealed.",
         ),
     ] = 14
+    journal_days: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=3650,
+            description="Days for which the access journal is kept: who looked at what.",
+        ),
+    ] = 365
+    journal_failure: Annotated[
+        str,
+        Meta(
+            pattern="^(refuse|answer)$",
+            description="What happens to a request that cannot be written to the access journal. "
+            "`refuse`: it gets 503 and shows nothing; `answer`: it is answered, counted and an "
+            "alert fires.",
+        ),
+    ] = "refuse"
     archive_url: Annotated[
         Annotated[str, Meta(pattern=r"^(/|\./|\.\./|file://|s3://|gs://).")] | None,
         Meta(

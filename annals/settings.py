@@ -50,6 +50,7 @@ MIDDLEWARE = [
     "annals.access.responses.NoStore",
     "annals.observe.requests.RequestLog",
     "csp.middleware.CSPMiddleware",
+    "annals.access.journal.middleware.Journal",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "history.language.chosen_language",
     "django.middleware.common.CommonMiddleware",

@@ -11,7 +11,9 @@ class AccessConfig(AppConfig):
         from django.contrib import admin
 
         from annals.access import attempts
+        from annals.access.journal import operators
         from annals.access.passwords import LoginForm
 
         attempts.watch()
+        operators.watch()
         admin.site.login_form = LoginForm

@@ -19,6 +19,7 @@ from django.utils import timezone
 from prometheus_client import Counter
 
 from annals.access.address import client
+from annals.access.journal.actions import BREAK_GLASS
 from annals.access.models import Attempts
 
 log = logging.getLogger(__name__)
@@ -89,6 +90,8 @@ def _on_failed(credentials: dict[str, Any], request: HttpRequest | None = None, 
 
 def _on_success(request: HttpRequest | None, user: Any, **_: Any) -> None:
     log.info("login of %r from %s", user.get_username(), address_of(request))
+    if request is not None and getattr(request, BREAK_GLASS, False):
+        request.session[BREAK_GLASS] = True  # the journal says so at each look
     # The name is its owner's again. The address is not: it may be guessing at others.
     Attempts.objects.filter(key=_key("name", user.get_username())).delete()
 

@@ -34,6 +34,8 @@ WEB_WRITES = (
     "access_breakglass",
     "access_attempts",
 )
+# The web adds to the access journal and shows it; nothing that it runs can change or remove a row.
+WEB_INSERTS = ("access_journal",)
 CONSUMER_READS = ("sealed_day",)
 CONSUMER_INSERTS = ("ingest_gap", "late_row")
 CONSUMER_UPDATES = ("ingest_ledger", "ingest_quarantine", "search_key")
@@ -49,6 +51,7 @@ def statements() -> Iterator[sql.Composed]:
     versions = sorted(model._meta.db_table for model in VERSION_MODELS.values())
     yield _grant("SELECT", sorted(_tables()), WEB)
     yield _grant("INSERT, UPDATE, DELETE", WEB_WRITES, WEB)
+    yield _grant("INSERT", WEB_INSERTS, WEB)
     yield _grant("SELECT", CONSUMER_READS, CONSUMER)
     # The consumer reads the versions to recognise repeated messages.
     yield _grant("SELECT, INSERT", (*versions, *CONSUMER_INSERTS), CONSUMER)

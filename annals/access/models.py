@@ -1,7 +1,13 @@
-"""Who a login is at its provider, where it is logged in, and how many of its logins failed."""
+"""Who a login is at its provider, where it is logged in, how many of its logins failed, and who
+looked at what."""
 
 from django.contrib.auth.models import User
+from django.contrib.postgres.functions import RandomUUID
 from django.db import models
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+from psqlextra.models import PostgresPartitionedModel
+from psqlextra.types import PostgresPartitioningMethod
 
 
 class Identity(models.Model):
@@ -51,3 +57,55 @@ class Attempts(models.Model):
 
     class Meta:
         default_permissions = ()
+
+
+class JournalEntry(PostgresPartitionedModel):
+    """One row of the access journal; a request that read several applications has a row for each.
+
+    at: the database's clock. actor, action, outcome: see annals.access.journal.words. login: of a
+    person, or a client id; empty where nobody was logged in.
+    entity, entity_id: what was asked for, as asked. application: the one that it belongs to, empty
+    where that is not known. query: the address with the names of its parameters, and the values
+    that can be no data of a client. Text is cut to the length of its column.
+    """
+
+    pk = models.CompositePrimaryKey("at", "id")
+    at = models.DateTimeField(db_default=Now())
+    id = models.UUIDField(db_default=RandomUUID())  # type: ignore[assignment] # not Django's own
+    login = models.CharField(max_length=150)
+    actor = models.CharField(max_length=20)
+    address = models.CharField(max_length=45)
+    request_id = models.CharField(max_length=64)
+    action = models.CharField(max_length=20)
+    entity = models.CharField(max_length=40)
+    entity_id = models.CharField(max_length=200)
+    application = models.CharField(max_length=200)
+    outcome = models.CharField(max_length=10)
+    status = models.IntegerField()
+    method = models.CharField(max_length=10)
+    query = models.CharField(max_length=1000)
+    reason = models.CharField(max_length=500)
+
+    class Meta:
+        db_table = "access_journal"
+        default_permissions = ()
+        permissions = [("view_journal", _("Can read the access journal"))]
+        indexes = [
+            models.Index("login", "at", name="access_journal_login"),
+            models.Index(
+                "entity_id",
+                "at",
+                name="access_journal_entity",
+                condition=~models.Q(entity_id=""),
+            ),
+            models.Index(
+                "application",
+                "at",
+                name="access_journal_application",
+                condition=~models.Q(application=""),
+            ),
+        ]
+
+    class PartitioningMeta:
+        method = PostgresPartitioningMethod.RANGE
+        key = ["at"]

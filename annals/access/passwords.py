@@ -16,6 +16,7 @@ from django.utils.translation import ngettext
 from prometheus_client import Counter
 
 from annals.access import attempts
+from annals.access.journal import actions
 from annals.access.models import BreakGlass
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,8 @@ class Passwords(ModelBackend):
             if not BreakGlass.objects.filter(user=user).exists():
                 return None
             BREAK_GLASS.inc()
+            if request is not None:
+                setattr(request, actions.BREAK_GLASS, True)  # for the journal
             log.error(
                 "BREAK GLASS: %r logged in with a local password from %s",
                 *(user.get_username(), attempts.address_of(request)),

@@ -23,6 +23,7 @@ OPERATE = (
     "ingest.view_gap",
     "ingest.view_quarantined",
 )
+JOURNAL = "access.view_journal"
 
 # Marked fields are masked for everybody else, an administrator included: see history.masking.
 SENSITIVE = "history.view_sensitive"
@@ -35,8 +36,8 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "ops": OPERATE,
     # Decides on loans, and needs the documents whole.
     "underwriter": (*READ, SENSITIVE),
-    # Sees one value at a time, with a reason.
-    "privacy": (*READ, UNMASK),
+    # Sees one value at a time, with a reason; reads who looked at what.
+    "privacy": (*READ, UNMASK, JOURNAL),
     "admin": (*READ, *OPERATE),
 }
 SUPERUSER = "admin"

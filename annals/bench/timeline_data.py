@@ -69,7 +69,7 @@ def data_set(server: str, days: int, rows: int, say: Say) -> DataSet:
             connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
             connection.execute(f"CREATE DATABASE {name}")
         _fill(conninfo, days, rows, say)
-    else:  # by an earlier release, perhaps
+    else:  # by an earlier release, perhaps; and the access journal needs a partition of today
         _manage(conninfo, days, "migrate")
     hot = tuple(f"HOT{number}" for number in range(HOT_COUNT))
     with psycopg.connect(conninfo, autocommit=True) as connection:

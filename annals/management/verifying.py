@@ -16,6 +16,7 @@ from django.db.models import Min, QuerySet, Sum
 from history import clock
 from history.archive.scrub import Pace, scrub, waiting
 from history.archive.store import Store
+from history.day_rows import DayRows
 from history.entities import Entity
 from history.error_text import describe
 from history.management.progress import Progress
@@ -53,43 +54,43 @@ def add_arguments(parser: CommandParser) -> None:
     )
 
 
-def verify_tables(entities: Sequence[Entity], options: dict[str, Any], out: Out, err: Out) -> int:
+def verify_tables(tables: Sequence[DayRows], options: dict[str, Any], out: Out, err: Out) -> int:
     """Check the sealed days and the chain of each table; returns the exit code. A check of all days
     of a table is recorded for the metrics."""
     connection.ensure_connection()
     code, objects = 0, []
-    for entity in entities:
+    for rows in tables:
         began = clock.now()
-        broken = chain_fault(entity)
+        broken = chain_fault(rows)
         count = bad = late = 0
-        with Progress(f"verify {entity.table}, days", None, sys.stderr) as progress:
-            for found in verify(connection.connection, entity, options["day"]):
+        with Progress(f"verify {rows.table}, days", None, sys.stderr) as progress:
+            for found in verify(connection.connection, rows, options["day"]):
                 progress.advance()
                 objects.append({**asdict(found), "day": str(found.day)})
                 count, bad, late = count + 1, bad + bool(found.fault), late + found.late
                 if found.fault:
                     err.write(f"{found.table} {found.day}: {found.fault}")
         if broken:
-            err.write(f"{entity.table}: {broken}")
+            err.write(f"{rows.table}: {broken}")
         code = 1 if broken or bad else code
         if options["day"] is None:
-            _note(entity, began, count, bad + bool(broken), err)
+            _note(rows, began, count, bad + bool(broken), err)
         if not options["json"]:
             out.write(
-                f"{entity.table}: {count} days read, {bad} differ, {late} late rows; "
-                f"chain {'broken' if broken else 'whole'}, newest seal {newest_seal(entity)}"
+                f"{rows.table}: {count} days read, {bad} differ, {late} late rows; "
+                f"chain {'broken' if broken else 'whole'}, newest seal {newest_seal(rows)}"
             )
     if options["json"]:
         out.write(json.dumps({"ok": code == 0, "days": objects}))
     return code
 
 
-def _note(entity: Entity, began: datetime, days: int, faults: int, err: Out) -> None:
+def _note(rows: DayRows, began: datetime, days: int, faults: int, err: Out) -> None:
     """Where nothing can be written, such as on a standby, the days are checked all the same."""
     try:
-        verified.note(entity.table, began, days, faults)
+        verified.note(rows.table, began, days, faults)
     except Error as error:
-        err.write(f"{entity.table}: the result is not recorded for the metrics: {describe(error)}")
+        err.write(f"{rows.table}: the result is not recorded for the metrics: {describe(error)}")
 
 
 def verify_archive(

@@ -16,11 +16,11 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
+from annals.access.journal import days as journal
 from annals.observe import metrics
 from annals.observe.store_metrics import check_reachable
 from history import clock
 from history.days import partition_name
-from history.entities import ENTITIES
 from history.error_text import describe
 
 OK = "ok"
@@ -84,8 +84,8 @@ def _partitions() -> str:
     """Whether every table has a partition for today and for tomorrow."""
     today = clock.now().date()
     wanted = [
-        partition_name(entity.table, day)
-        for entity in ENTITIES
+        partition_name(table.name, day)
+        for table in journal.tables()
         for day in (today, today + timedelta(days=1))
     ]
     with connection.cursor() as cursor:

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db.models import Count, Min, Q
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from annals.access.journal import days as journal
 from history import clock
 from history.models import ArchivedDay
 from history.partitions import runs
@@ -19,7 +20,7 @@ from history.seals import verified
 # Fields of history.partitions.status.Status.
 TABLES = {
     "annals_store_bytes": ("bytes", "Bytes on disk with indexes"),
-    "annals_store_rows": ("rows", "Estimated number of versions"),
+    "annals_store_rows": ("rows", "Estimated number of rows"),
     "annals_store_days_ahead": (
         "ahead",
         "Days after today that have a partition without a gap; -1 if today has none",
@@ -39,7 +40,7 @@ TABLES = {
 def tables() -> Iterator[Metric]:
     """The partitions of each table. Holds are not computed: they may need a scan of a large
     quarantine, which is too slow for a scrape."""
-    found = status(Policy.at(clock.now(), settings.ANNALS))
+    found = status(Policy.at(clock.now(), settings.ANNALS), journal.tables())
     for name, (field, text) in TABLES.items():
         family = GaugeMetricFamily(name, text, labels=["table"])
         for table in found:

@@ -9,7 +9,7 @@
 | 405 | method_not_allowed |
 | 429 | too_many_requests, with Retry-After |
 | 500 | internal_error |
-| 503 | unavailable, archive_unavailable, with Retry-After |
+| 503 | unavailable, archive_unavailable, journal_unavailable, with Retry-After |
 
 DRF calls `answer` for an exception in a view. Django calls what `handler` returns for all others.
 """
@@ -49,6 +49,10 @@ class UnknownAddressError(LookupError):
     """The API has no call at this address."""
 
 
+class JournalUnavailableError(RuntimeError):
+    """The access journal cannot be written, so nothing may be shown."""
+
+
 class UnavailableError(exceptions.APIException):
     """Something that an answer needs cannot be reached now. The message says what."""
 
@@ -68,12 +72,15 @@ _KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ..
     (UnavailableError, 503, "unavailable"),
     ((OperationalError, InterfaceError, PoolTimeout), 503, "unavailable"),
     (ArchiveUnavailableError, 503, "archive_unavailable"),
+    (JournalUnavailableError, 503, "journal_unavailable"),
 )
 _MESSAGES = {
     "bad_request": "the request is malformed: its host, its size or its parameters",
     "no_permission": "this login has no permission to read this",
     "unknown_address": "the API has no such address; see /api/docs/",
     "archive_unavailable": "the archive cannot be read; try again later, or without it",
+    "journal_unavailable": "who looks at what cannot be written down now, so nothing is shown; try"
+    " again in a moment",
     "unavailable": "the database cannot be reached; try again in a moment",
     "internal_error": "an unexpected error; the log has its cause under this requestId",
 }

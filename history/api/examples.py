@@ -170,6 +170,11 @@ ERRORS: dict[int, list[tuple[str, str]]] = {
     429: [("too_many_requests", "Request was throttled. Expected available in 3 seconds.")],
     503: [
         ("unavailable", "the database cannot be reached; try again in a moment"),
+        (
+            "journal_unavailable",
+            "who looks at what cannot be written down now, so nothing is shown; try again in a"
+            " moment",
+        ),
         ("archive_unavailable", "the archive cannot be read; try again later, or without it"),
     ],
 }

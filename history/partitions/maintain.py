@@ -50,6 +50,7 @@ class Outcome:
     search_keys_before: date | None = None
     search_keys_removed: int = 0
     quarantine_removed: int = 0
+    logins_removed: int = 0
 
     @property
     def exit_code(self) -> int:

@@ -47,6 +47,7 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
     ),
     "admin/applications/<id:id>/": ("admin/applications/A1/", READERS),
     "admin/completeness/": ("admin/completeness/", COMPLETENESS),
+    "admin/journal/": ("admin/journal/", OFFICERS),
     "admin/ingest/quarantined/": ("admin/ingest/quarantined/", OPERATORS),
     "admin/ingest/quarantined/<path:object_id>/change/": (
         "admin/ingest/quarantined/1/change/",

@@ -19,6 +19,7 @@ HISTORY, COMPLETENESS = "history.view_history", "ingest.view_completeness"
         ("auditor", True, False),
         ("ops", False, True),
         ("admin", True, True),
+        ("privacy", True, False),
     ],
 )
 def test_the_demo_logins(login: str, reads: bool, quarantine: bool) -> None:

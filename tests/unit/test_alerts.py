@@ -330,6 +330,36 @@ CASES = [
         summary="2 messages in quarantine: not_json",
     ),
     Case(
+        "AnnalsBreakGlass",
+        {'annals_break_glass_logins_total{instance="w1"}': "0+0x20 1+0x60"},
+        quiet=(10, 20),
+        fires=(21, 30),
+        clears=40,
+        labels={"instance": "w1"},
+        summary="Somebody logged in with the break-glass password at w1",
+    ),
+    Case(
+        "AnnalsBreakGlass",
+        {'annals_break_glass_logins_total{instance="w1"}': "_x10 1+0x60"},
+        quiet=(5, 9),
+        fires=(11, 20),
+        clears=30,
+        labels={"instance": "w1"},
+        summary="Somebody logged in with the break-glass password at w1",
+    ),
+    *(
+        Case(
+            "AnnalsJournalFails",
+            {f'annals_journal_failures_total{{instance="w1",became="{became}"}}': values},
+            quiet=(5, 9),
+            fires=(11, 14),
+            clears=25,
+            labels={"instance": "w1", "became": became},
+            summary=f"w1 cannot write the access journal: requests are {became}",
+        )
+        for became, values in (("refused", "0+0x10 3+0x40"), ("answered", "_x10 1+0x40"))
+    ),
+    Case(
         "AnnalsErrors",
         {
             'annals_http_requests_total{status="200"}': "0+90x60",

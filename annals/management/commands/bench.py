@@ -18,7 +18,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         benches = parser.add_subparsers(dest="bench", required=True, metavar="BENCH")
-        for add in (_add_ingest, _add_transactions, _add_diff, _add_timeline):
+        for add in (_add_ingest, _add_transactions, _add_diff, _add_timeline, _add_journal):
             add(benches)
 
     def handle(self, **options: Any) -> None:
@@ -30,6 +30,7 @@ class Command(BaseCommand):
             "transactions": ("messages", "rounds", "as_json"),
             "timeline": ("rows", "parallel_seconds", "as_json"),
             "diff": ("real", "messages", "as_json"),
+            "journal": ("requests", "as_json"),
         }[options["bench"]]
         sys.exit(bench.run(**{name: options[name] for name in names}))
 
@@ -117,5 +118,18 @@ def _add_timeline(benches: Any) -> None:
         default=60,
         help="seconds for which 16 clients read during ingest; 0 = leave it out "
         "(default %(default)s)",
+    )
+    add("--json", action="store_true", dest="as_json", help="print JSON")
+
+
+def _add_journal(benches: Any) -> None:
+    add = benches.add_parser(
+        "journal", help="measure requests with and without the access journal, in turn"
+    ).add_argument
+    add(
+        "--requests",
+        type=int,
+        default=1000,
+        help="requests of each kind, with and without the journal (default %(default)s)",
     )
     add("--json", action="store_true", dest="as_json", help="print JSON")

@@ -6,10 +6,10 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import date
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from django.conf import settings
@@ -20,6 +20,8 @@ from psqlextra.partitioning import PostgresPartitioningError
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from annals.access import upkeep
+from annals.access.journal import days as journal
 from annals.management.verifying import add_arguments, verify_archive, verify_tables
 from history import clock
 from history.archive.archiver import Archiver
@@ -27,6 +29,7 @@ from history.archive.forget import forget
 from history.archive.restore import release, restore
 from history.archive.store import ArchiveError, Store
 from history.canonical import Connection
+from history.day_rows import DayRows
 from history.days import ForeignTableError, partition_name
 from history.entities import BY_NAME, ENTITIES, Entity
 from history.error_text import describe
@@ -47,11 +50,12 @@ from history.search_index import retention as search_retention
 from ingest.completeness.holds import may_get_rows, unsettled
 from ingest.quarantine import retention as quarantine_retention
 
+Chosen = TypeVar("Chosen", Entity, journal.JournalRows)
 BROKEN = (PostgresPartitioningError, DatabaseError, psycopg.Error, ArchiveError, OSError)
 
 
 class Command(BaseCommand):
-    help = "List, plan and maintain the day partitions of the *_aud tables."
+    help = "List, plan and maintain the day partitions of the *_aud tables and the access journal."
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -97,8 +101,14 @@ class Command(BaseCommand):
         forgetting.add_argument("--why", required=True, help="the reason, kept in the archive")
         for each in (restoring, releasing, forgetting, sealing):
             each.add_argument("day", type=date.fromisoformat, help="YYYY-MM-DD, UTC")
-        for each in (restoring, releasing, sealing, checking):
+        for each in (restoring, releasing):
             each.add_argument("--entity", choices=BY_NAME, help="one kind of entity, not all")
+        for each in (sealing, checking):
+            each.add_argument(
+                "--entity",
+                choices=[*BY_NAME, journal.NAME],
+                help="one kind of entity, or the access journal, not all",
+            )
         for each in (listing, planning, maintaining, checking):
             each.add_argument("--json", action="store_true", help="print JSON")
 
@@ -120,7 +130,7 @@ class Command(BaseCommand):
             sys.exit(code)
 
     def _list(self) -> int:
-        parts = catalog.read(connection, [entity.table for entity in ENTITIES])
+        parts = catalog.read(connection, [table.name for table in journal.tables()])
         if self.options["json"]:
             self.stdout.write(json.dumps([show.partition_object(part) for part in parts]))
         else:
@@ -130,7 +140,7 @@ class Command(BaseCommand):
         return 0
 
     def _plan(self) -> int:
-        plans = plan(self.policy)
+        plans = plan(self.policy, tables=journal.tables())
         lines = [line for table in plans for line in table.lines()]
         counts = {
             action: sum(line.action == action for line in lines)
@@ -182,7 +192,7 @@ class Command(BaseCommand):
             url = settings.ANNALS.archive_url
             archiver = Archiver(Store(url), rows) if url else None
             with run_lock():  # also between the steps: another run would end this one halfway
-                outcome = maintain(self.policy, report, begin, archiver)
+                outcome = maintain(self.policy, report, begin, archiver, tables=journal.tables())
                 self._seal_due(progress, outcome)
                 self._remove_old(outcome)
         seconds = time.monotonic() - begun
@@ -196,15 +206,17 @@ class Command(BaseCommand):
             existing = catalog.read(connection, [entity.table for entity in ENTITIES])
             found = due(existing, self.policy.today, settings.ANNALS.seal_days, may_get_rows)
             outcome.unsealed += [(*place, why) for place, why in sorted(found.waiting.items())]
-            task = progress.add_task("seal", total=len(found.days))
-            for entity, day, error in seal_days(found.days, reconnect):
-                name = partition_name(entity.table, day)
+            days = [*found.days, *journal.due(self.policy.today)]
+            task = progress.add_task("seal", total=len(days))
+            for rows, day, error in seal_days(days, reconnect):
+                name = partition_name(rows.table, day)
                 outcome.note_seal(name, error)
                 progress.update(task, advance=1, description=f"seal {name}")
             late.forget(connection.connection)
 
     def _remove_old(self, outcome: Outcome) -> None:
-        """Remove what belongs to no kept day: search keys, and messages in quarantine."""
+        """Remove what belongs to no kept day: search keys, and messages in quarantine. And what is
+        left of logins that have ended."""
         plain, window = connection.connection, self.policy.window
         try:
             with run_lock():
@@ -218,6 +230,10 @@ class Command(BaseCommand):
             outcome.failed("retention of search keys and quarantine", error)
         else:
             outcome.quarantine_removed = gone.settled + gone.unsettled
+        try:
+            outcome.logins_removed = upkeep.remove_ended(clock.now())
+        except DatabaseError as error:
+            outcome.failed("rows of logins that have ended", error)
 
     def _summary(self, outcome: Outcome, archiver: Archiver | None, seconds: float) -> None:
         kept = archiver.archived.values() if archiver else ()
@@ -253,6 +269,10 @@ class Command(BaseCommand):
                 f"Older than retention and removed: {outcome.search_keys_removed:,} search keys, "
                 f"{outcome.quarantine_removed:,} messages in quarantine."
             )
+        if outcome.logins_removed:
+            self.stdout.write(
+                f"Removed {outcome.logins_removed:,} rows of ended sessions and failed logins."
+            )
 
     def _restore(self) -> int:
         day, store = self.options["day"], _store()
@@ -266,7 +286,7 @@ class Command(BaseCommand):
             return f"Restored {entity.table} {day}: {done.rows:,} rows."
 
         with run_lock():
-            return self._for_each(restore_one)
+            return self._for_each(restore_one, self._entities())
 
     def _release(self) -> int:
         day = self.options["day"]
@@ -276,7 +296,7 @@ class Command(BaseCommand):
             return f"Released {entity.table} {day}."
 
         with run_lock():
-            return self._for_each(release_one)
+            return self._for_each(release_one, self._entities())
 
     def _forget(self) -> int:
         day, store, why = self.options["day"], _store(), self.options["why"]
@@ -286,35 +306,40 @@ class Command(BaseCommand):
             return f"Removed {entity.table} {day} from the archive: {rows:,} rows."
 
         with run_lock():
-            return self._for_each(forget_one)
+            return self._for_each(forget_one, self._entities())
 
     def _seal(self) -> int:
         day = self.options["day"]
 
-        def seal_one(plain: Connection, entity: Entity) -> str:
-            made = seal(plain, entity, day)
-            return f"Sealed {entity.table} {day}: {made.rows:,} rows, {made.seal}"
+        def seal_one(plain: Connection, rows: DayRows) -> str:
+            made = seal(plain, rows, day)
+            return f"Sealed {rows.table} {day}: {made.rows:,} rows, {made.seal}"
 
         with run_lock():
-            return self._for_each(seal_one)
+            if self.options["entity"] == journal.NAME:
+                return self._for_each(seal_one, [journal.ROWS])
+            return self._for_each(seal_one, self._entities())
 
     def _verify(self) -> int:
+        name = self.options["entity"]
         if not self.options["archive"]:
-            return verify_tables(self._entities(), self.options, self.stdout, self.stderr)
-        chosen = self._entities()[0] if self.options["entity"] else None
+            versions = [] if name == journal.NAME else self._entities()
+            others = [] if name in BY_NAME else [journal.ROWS]
+            return verify_tables([*versions, *others], self.options, self.stdout, self.stderr)
+        chosen = BY_NAME.get(name)
         return verify_archive(_store(), chosen, self.options, self.stdout, self.stderr)
 
-    def _for_each(self, act: Callable[[Connection, Entity], str]) -> int:
-        """Do it for the chosen kinds of entities, and report the result of each."""
+    def _for_each(self, act: Callable[[Connection, Chosen], str], chosen: Sequence[Chosen]) -> int:
+        """Do it for each of the chosen tables, and report the result."""
         connection.ensure_connection()
         code = 0
-        for entity in self._entities():
+        for each in chosen:
             try:
-                self.stdout.write(act(connection.connection, entity))
+                self.stdout.write(act(connection.connection, each))
             except (ArchiveError, ForeignTableError, NotSealable, OSError, psycopg.Error) as error:
                 if connection.connection.closed:
                     raise
-                self.stderr.write(f"{entity.name}: {describe(error)}")
+                self.stderr.write(f"{each.name}: {describe(error)}")
                 code = 2
         return code
 

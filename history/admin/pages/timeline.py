@@ -99,6 +99,7 @@ def _respond(request: HttpRequest, source: Source) -> HttpResponse:
             **pages(request, head.url, form.parameters(), found.next_token),
             "title": f"{head.kind} {source.id}",
             "subject": head,
+            "more_links": admin.site.links_of(request, source.entity, source.id),  # type: ignore[attr-defined]
             "children": _children(source) if source.whole and plain else (),
             "merged": source.whole,
             "form": form,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
@@ -11,6 +11,18 @@ from history import masking
 
 PERMISSION = "history.view_history"
 P = ParamSpec("P")
+May = Callable[[Any], bool]
+
+
+def holds(permission: str) -> May:
+    """Whether a user has a permission. A superuser has every one."""
+    return lambda user: bool(user.has_perm(permission))
+
+
+def was_given(permission: str) -> May:
+    """Whether a user has a permission from a role, or from an administrator: to be a superuser is
+    not enough."""
+    return lambda user: masking.holds(user, permission)
 
 
 def may_view_history(view: Callable[P, HttpResponse]) -> Callable[P, HttpResponse]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path
 from django.utils.functional import Promise
@@ -17,9 +17,11 @@ from django.views.i18n import set_language
 
 from history import masking
 from history.addresses import ID, KIND
+from history.admin.site.access import May, holds, was_given
+from history.entities import Entity
 
 ENTITY = f"history/{KIND}/{ID}"
-View = Callable[[HttpRequest], HttpResponse]
+View = Callable[[HttpRequest], HttpResponseBase]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +32,27 @@ class Screen:
     address: str
     name: str
     title: Promise
-    permission: str
+    may: May
     view: View
 
 
-def _with_visible_nul(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+@dataclass(frozen=True, slots=True)
+class SubjectLink:
+    """A link on the timeline of an entity, for those who may open its page. url: given the kind and
+    the id."""
+
+    title: Promise
+    may: May
+    url: Callable[[Entity, str], str]
+
+
+def _with_visible_nul(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
     """Show a NUL character of a document as ␀: HTML cannot contain one."""
 
     @wraps(view)
-    def shown(*args: Any, **kwargs: Any) -> HttpResponse:
+    def shown(*args: Any, **kwargs: Any) -> HttpResponseBase:
         response = view(*args, **kwargs)
-        if b"\0" in response.content:
+        if isinstance(response, HttpResponse) and b"\0" in response.content:
             response.content = response.content.replace(b"\0", "\N{SYMBOL FOR NULL}".encode())
         return response
 
@@ -67,6 +79,7 @@ class AnnalsSite(admin.AdminSite):
         from history.models import FieldLabel, Person
 
         self.screens: list[Screen] = []
+        self.subject_links: list[SubjectLink] = []
         self.register(Person, PersonAdmin)
         self.register(FieldLabel, FieldLabelAdmin)
 
@@ -91,18 +104,35 @@ class AnnalsSite(admin.AdminSite):
         return [switch, *views, *super().get_urls()]
 
     def add_screen(
-        self, address: str, name: str, title: Promise, permission: str, view: View
+        self,
+        address: str,
+        name: str,
+        title: Promise,
+        permission: str,
+        view: View,
+        *,
+        superusers: bool = True,
     ) -> None:
         """Add a page of an app that this one must not import. Call it from that app's `admin`
-        module: it is loaded before the addresses. The page needs the permission."""
+        module: it is loaded before the addresses. The page needs the permission. superusers:
+        whether they have it as they have all others."""
+        may = holds(permission) if superusers else was_given(permission)
 
         @wraps(view)
-        def checked(request: HttpRequest) -> HttpResponse:
-            if not request.user.has_perm(permission):
+        def checked(request: HttpRequest) -> HttpResponseBase:
+            if not may(request.user):
                 raise PermissionDenied
             return view(request)
 
-        self.screens.append(Screen(address, name, title, permission, checked))
+        self.screens.append(Screen(address, name, title, may, checked))
+
+    def links_of(self, request: HttpRequest, entity: Entity, id: str) -> list[tuple[Promise, str]]:
+        """Title and address of the links that the timeline of an entity shows to this login."""
+        return [
+            (link.title, link.url(entity, id))
+            for link in self.subject_links
+            if link.may(request.user)
+        ]
 
     def hides_values(self, request: HttpRequest) -> bool:
         """Whether the login must not see a message of which nobody knows what it contains."""
@@ -114,6 +144,6 @@ class AnnalsSite(admin.AdminSite):
         # Imported late, as above.
         from history.admin.pages.home import first_page
 
-        open_to = [one for one in self.screens if request.user.has_perm(one.permission)]
+        open_to = [one for one in self.screens if one.may(request.user)]
         context = {**first_page(request), "screens": open_to, **(extra_context or {})}
         return super().index(request, context)

@@ -27,6 +27,7 @@ from history.exactjson import dumps
 from history.export.days import Day, Known, choose
 from history.export.formats import FORMATS
 from history.export.run import FAILURES, Export, to_directory, to_stream
+from history.export.signals import ExportRefusedError, begins
 from history.management.progress import Progress
 from history.models import ArchivedDay
 from history.partitions import catalog
@@ -73,10 +74,12 @@ class Command(BaseCommand):
             default=2,
             help="days exported at the same time into a directory (default 2)",
         )
+        parser.add_argument("--reason", default="", help="why, kept in the access journal")
         parser.add_argument(
             "--unmasked",
             metavar="REASON",
-            help="export sensitive fields as they are; the log keeps the reason (default: masked)",
+            help="export sensitive fields as they are; log and access journal keep the reason "
+            "(default: masked)",
         )
         parser.add_argument(
             "--compare", action="store_true", help="then measure a plain COPY TO of the same days"
@@ -90,12 +93,13 @@ class Command(BaseCommand):
             chosen = choose(_known(entity), options["from"], options["to"])
             mask = _mask(entity, options["unmasked"])
             export = Export(entity, store, options["format"], mask)
+            begins.send(Command, entity=entity, days=chosen.days, options=options)
             rows, seconds, failed = self._export(export, chosen.days, options)
         except BrokenPipeError:
             # The reader closed the pipe. Without this Python reports it again at its last flush.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
-        except FAILURES as error:
+        except (*FAILURES, ExportRefusedError) as error:
             self.stderr.write(f"The export failed: {describe(error)}")
             sys.exit(2)
         self._say(f"Exported {len(chosen.days) - failed} days, {_rate(rows, seconds)}.")

@@ -1,0 +1,80 @@
+"""The days of the journal: its own retention, and its rows as seals see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, Final
+
+from django.conf import settings
+from django.db import connection, connections
+
+from annals.access.models import JournalEntry
+from history import clock, days
+from history.day_rows import Column, Form
+from history.partitions import catalog
+from history.partitions.plan import Policy
+from history.partitions.tables import VERSIONS, Partitioned
+from history.seals import finished
+from history.window import Window
+
+NAME: Final = "journal"
+TABLE: Final = "access_journal"
+# A day of the journal gets no more rows when it has ended, so it is sealed as early as any day is.
+SEAL_AFTER_DAYS: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRows:
+    """history.day_rows.DayRows of the journal."""
+
+    name: str = NAME
+    table: str = TABLE
+    columns: tuple[Column, ...] = (
+        Column("at", Form.MOMENT),
+        Column("id::text", Form.TEXT),
+        *(
+            Column(name, Form.TEXT)
+            for name in (
+                *("login", "actor", "address", "request_id", "action", "entity", "entity_id"),
+                *("application", "outcome"),
+            )
+        ),
+        Column("status", Form.NUMBER),
+        *(Column(name, Form.TEXT) for name in ("method", "query", "reason")),
+    )
+    order: tuple[str, ...] = ("at", "id")
+    # Every row has another microsecond, or nearly so.
+    called: tuple[str, str] = ("to_char(at AT TIME ZONE 'UTC', 'HH24:MI:SS.US')", "0")
+
+
+ROWS: Final = JournalRows()
+
+
+def tables() -> tuple[Partitioned, ...]:
+    """Every table of days: those of versions, and the journal."""
+    return (*VERSIONS, Partitioned(JournalEntry, ROWS, settings.ANNALS.journal_days))
+
+
+def due(today: date) -> Sequence[tuple[JournalRows, date]]:
+    """The days of the journal that can be sealed now; none where ANNALS_SEAL_DAYS is 0."""
+    existing = catalog.read(connection, [TABLE])
+    after_days = SEAL_AFTER_DAYS if settings.ANNALS.seal_days else 0
+    found = finished.due(existing, today, after_days, lambda _: {}, [ROWS])
+    return [(ROWS, day) for _, day in found.days]
+
+
+def create(using: str = "default", **_: Any) -> None:
+    """A receiver of post_migrate: without a partition of today there is no journal, and without a
+    journal no answer. `partitions maintain` creates the days that follow."""
+    database = connections[using]
+    policy = Policy.at(clock.now(), settings.ANNALS)
+    wanted = list(Window(policy.today, policy.window.newest).days())
+    if catalog.missing_tables(database, [TABLE]):
+        return  # after `migrate history` alone
+    database.ensure_connection()
+    there = days.attached(database.connection, [(TABLE, day) for day in wanted])
+    for day in wanted:
+        if (TABLE, day) not in there:
+            days.create(database.connection, TABLE, day)

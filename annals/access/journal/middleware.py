@@ -1,0 +1,70 @@
+"""No journal, no answer: the row is written before the answer leaves."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import psycopg
+from django.conf import settings
+from django.db import Error
+from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+from prometheus_client import Counter
+
+from annals.access.journal.actions import action_of
+from annals.access.journal.entry import entries
+from annals.access.journal.write import JournalError, write
+from history import looks
+from history.api import errors
+from history.error_text import describe
+
+log = logging.getLogger(__name__)
+
+FAILURES: Final = Counter(
+    "annals_journal_failures_total",
+    "Requests that could not be written to the access journal, by what became of them.",
+    ["became"],
+)
+REFUSED, ANSWERED = (FAILURES.labels(each) for each in ("refused", "answered"))
+
+
+class Journal:
+    """Middleware: writes a row of each look. Its place is outside of sessions and views, whose
+    errors are answers by then, and inside of what gives the request its id.
+
+    A streamed answer has its row before the first byte.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        with looks.noted() as look:
+            response = self.get_response(request)
+            action = action_of(request)
+            if action is None:
+                return response
+            try:
+                write(list(entries(request, response, action, look)))
+            except (JournalError, Error, psycopg.Error) as error:
+                return _without_journal(request, response, error)
+        return response
+
+
+def _without_journal(
+    request: HttpRequest, response: HttpResponse, error: Exception
+) -> HttpResponse:
+    log.error("the access journal cannot be written: %s", describe(error))
+    if settings.ANNALS.journal_failure == "answer":
+        ANSWERED.inc()
+        return response
+    REFUSED.inc()
+    if response.status_code >= 500:
+        return response  # it shows nothing, and says more of the cause
+    response.close()
+    if request.path_info.startswith("/api/"):
+        return errors.answer(errors.JournalUnavailableError(str(error)), {"request": request})
+    page = render_to_string("access/no_journal.html", request=None)
+    return HttpResponse(page, status=503, headers={"Retry-After": str(errors.RETRY_SECONDS)})

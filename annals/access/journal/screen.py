@@ -1,0 +1,146 @@
+"""The screen of the journal, for the privacy officer: newest first, filtered, as CSV."""
+
+from __future__ import annotations
+
+import csv
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.translation import gettext_lazy as _
+
+from annals.access.journal import read
+from annals.access.journal.entry import QUARANTINE
+from annals.access.journal.lines import COLUMNS, cell, lines
+from annals.access.journal.read import Filters, Place
+from annals.access.journal.words import Action, Outcome
+from history.admin.parts.cards import title
+from history.admin.parts.page_links import PAGE, pages
+from history.entities import ENTITIES, Entity
+
+PAGE_SIZE: Final = 100
+NAME: Final = "admin:journal"
+_ANY: Final = [("", _("any"))]
+
+
+class FilterForm(forms.Form):
+    """All fields optional. Days are UTC, the last one included."""
+
+    login = forms.CharField(label=_("Login"), required=False, max_length=150)
+    application = forms.CharField(label=_("Application"), required=False, max_length=200)
+    entity = forms.ChoiceField(label=_("Kind"), required=False)
+    id = forms.CharField(label=_("Id"), required=False, max_length=200)
+    action = forms.ChoiceField(label=_("Action"), required=False, choices=_ANY + Action.choices)
+    outcome = forms.ChoiceField(label=_("Outcome"), required=False, choices=_ANY + Outcome.choices)
+    since = forms.DateField(
+        label=_("From (UTC)"), required=False, widget=forms.DateInput(attrs={"type": "date"})
+    )
+    until = forms.DateField(
+        label=_("To (UTC)"), required=False, widget=forms.DateInput(attrs={"type": "date"})
+    )
+
+    def __init__(self, data: Any) -> None:
+        super().__init__(data)
+        kinds = [(entity.name, title(entity)) for entity in ENTITIES]
+        field: Any = self.fields["entity"]
+        field.choices = [*_ANY, *kinds, (QUARANTINE, Action.QUARANTINE.label)]
+        self.is_valid()
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The valid fields that are not empty, as query parameters."""
+        return {name: str(value) for name, value in self.cleaned_data.items() if value}
+
+    def filters(self) -> Filters:
+        """A field that is wrong does not filter; the form says what is wrong with it."""
+        found = self.cleaned_data
+        return Filters(
+            login=found.get("login", ""),
+            entity=found.get("entity", ""),
+            entity_id=found.get("id", ""),
+            application=found.get("application", ""),
+            action=found.get("action", ""),
+            outcome=found.get("outcome", ""),
+            since=_midnight(found.get("since")),
+            until=_midnight(found.get("until"), days=1),
+        )
+
+
+def page(request: HttpRequest) -> HttpResponseBase:
+    """A page of the journal; with ?format=csv all rows of the filter. Each request is itself in the
+    journal, with the next one to be seen."""
+    form = FilterForm(request.GET)
+    if request.GET.get("format") == "csv":
+        return _download(form.filters())
+    found = read.page(form.filters(), PAGE_SIZE + 1, _place(request.GET.get(PAGE, "")))
+    more = len(found) > PAGE_SIZE
+    shown = found[:PAGE_SIZE]
+    address = reverse(NAME)
+    older = _token(read.place(shown[-1])) if more else None
+    return render(
+        request,
+        "access/journal.html",
+        {
+            **admin.site.each_context(request),
+            **pages(request, address, form.given, older),
+            "title": _("Access journal"),
+            "form": form,
+            "lines": list(lines(shown)),
+            "address": address,
+            "csv_url": f"{address}?{urlencode({**form.given, 'format': 'csv'})}",
+        },
+    )
+
+
+def address_for(entity: Entity, id: str) -> str:
+    """The looks at an entity; of an application, those at its children too."""
+    parameter = "application" if entity.root else "id"
+    return f"{reverse(NAME)}?{urlencode({parameter: id})}"
+
+
+class _Echo:
+    """A file for the csv module that gives back what is written."""
+
+    def write(self, text: str) -> str:
+        return text
+
+
+def _download(filters: Filters) -> StreamingHttpResponse:
+    writer = csv.writer(_Echo())
+
+    def text() -> Iterator[str]:
+        yield "\N{ZERO WIDTH NO-BREAK SPACE}" + writer.writerow(COLUMNS)  # so Excel reads UTF-8
+        for row in read.rows(filters):
+            yield writer.writerow([cell(row, name) for name in COLUMNS])
+
+    answer = StreamingHttpResponse(text(), content_type="text/csv; charset=utf-8")
+    answer.headers["Content-Disposition"] = 'attachment; filename="annals-journal.csv"'
+    return answer
+
+
+def _midnight(day: date | None, days: int = 0) -> datetime | None:
+    try:
+        return None if day is None else datetime.combine(day + timedelta(days), time(), UTC)
+    except OverflowError:
+        return None
+
+
+def _token(place: Place) -> str:
+    return f"{place[0].astimezone(UTC).isoformat()}~{place[1]}"
+
+
+def _place(token: str) -> Place | None:
+    """A token that is not one gives the first page."""
+    at, _sep, id = token.partition("~")
+    try:
+        moment = datetime.fromisoformat(at)
+        return (moment, uuid.UUID(id)) if moment.tzinfo else None
+    except ValueError:
+        return None

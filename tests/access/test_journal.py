@@ -1,0 +1,300 @@
+"""Every look leaves a row: who, when, from where, at what, and what came of it."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from annals.access.journal.actions import action_of_route
+from annals.access.journal.words import Action
+from annals.access.models import BreakGlass, JournalEntry
+from history.timeline import rows as timeline_rows
+from tests.access.issuer import Issuer
+from tests.access.test_bearer_api import ask, issuer
+from tests.access.test_permissions import ELSEWHERE, ENTITY, MATRIX, patterns
+from tests.db.store import Store
+from tests.messages import NOW
+
+__all__ = ["issuer"]
+
+API = f"/api/v1/{ENTITY}"
+SECRET = "passport 4509 123456"
+
+
+def rows() -> list[JournalEntry]:
+    """The journal, oldest first."""
+    return list(JournalEntry.objects.order_by("at", "id"))
+
+
+def last() -> JournalEntry:
+    return rows()[-1]
+
+
+@pytest.fixture
+def support(client: Client, store: Store) -> Client:
+    store.add("A1", 0, {"rate": "1", "number": SECRET}, 0)
+    store.add("A1", 1, {"rate": "2", "number": SECRET}, 1)
+    store.add("R1", 0, {"rate": "1"}, 0, entity="participant-role", application="A1")
+    client.force_login(User.objects.get(username="support"))
+    return client
+
+
+@pytest.mark.parametrize(
+    "address, action, entity, application",
+    [
+        ("/api/v1/history/product-instance/A1", "timeline", "product-instance", "A1"),
+        ("/api/v1/history/product-instance/A1/versions", "timeline", "product-instance", "A1"),
+        ("/api/v1/history/product-instance/A1/versions/1", "version", "product-instance", "A1"),
+        (
+            "/api/v1/history/product-instance/A1/compare?from=0&to=1",
+            "compare",
+            "product-instance",
+            "A1",
+        ),
+        (
+            "/api/v1/history/product-instance/A1/at?time=2099-01-01",
+            "moment",
+            "product-instance",
+            "A1",
+        ),
+        (
+            "/api/v1/history/product-instance/A1/fields?path=/rate",
+            "field",
+            "product-instance",
+            "A1",
+        ),
+        ("/api/v1/history/product-instance/A1/blame", "blame", "product-instance", "A1"),
+        ("/api/v1/history/participant-role/R1", "timeline", "participant-role", "A1"),
+        ("/api/v1/history/participant-role/R1/blame", "blame", "participant-role", "A1"),
+        (
+            "/api/v1/history/participant-role/R1/fields?path=/rate",
+            "field",
+            "participant-role",
+            "A1",
+        ),
+        ("/api/v1/applications/A1/history", "application", "product-instance", "A1"),
+        ("/api/v1/applications/A1/at?time=2099-01-01", "moment", "product-instance", "A1"),
+        ("/api/v1/search?q=A1", "search", "", ""),
+        ("/admin/history/product-instance/A1/", "timeline", "product-instance", "A1"),
+        ("/admin/history/product-instance/A1/versions/1/", "version", "product-instance", "A1"),
+        (
+            "/admin/history/product-instance/A1/versions/1/?download=1",
+            "version",
+            "product-instance",
+            "A1",
+        ),
+        (
+            "/admin/history/product-instance/A1/compare/?from=0&to=1",
+            "compare",
+            "product-instance",
+            "A1",
+        ),
+        ("/admin/history/product-instance/A1/state/", "blame", "product-instance", "A1"),
+        ("/admin/history/participant-role/R1/", "timeline", "participant-role", "A1"),
+        ("/admin/applications/A1/", "application", "product-instance", "A1"),
+        ("/admin/history/?q=A1+nothing", "search", "", ""),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_look_is_one_row(
+    method: str, address: str, action: str, entity: str, application: str, support: Client
+) -> None:
+    answer = support.generic(method, address, headers={"X-Request-ID": "id-7"})
+    assert answer.status_code == 200
+    (row,) = rows()
+    assert (row.login, row.actor, row.address) == ("support", "person", "127.0.0.1")
+    assert (row.action, row.entity, row.application) == (action, entity, application)
+    assert (row.outcome, row.status, row.method) == ("shown", 200, method)
+    assert row.request_id == "id-7"
+
+
+NO_LOOKS = {
+    *("admin/", "admin/jsi18n/", "admin/completeness/", "api/v1/", "api/v1/completeness"),
+    *("api/schema/", "api/docs/"),
+}
+NO_LOOKS_UNDER = (
+    *("admin/login/", "admin/logout/", "admin/language/", "admin/password_change/", "oidc/"),
+    *("admin/history/person/", "admin/history/fieldlabel/", "admin/auth/", "admin/r/"),
+    *("admin/autocomplete/", "admin/^(?P<app_label>", "admin/(?P<url>"),
+)
+
+
+def test_every_address_is_a_look_unless_it_is_named_here() -> None:
+    looks = {each: action_of_route(each) for each in patterns()}
+    no_looks = {each for each, action in looks.items() if action is None}
+    assert no_looks == {
+        each for each in looks if each in NO_LOOKS or each.startswith(NO_LOOKS_UNDER)
+    }
+    assert Action.OTHER not in looks.values()
+    assert looks.keys() == MATRIX.keys() | ELSEWHERE
+    assert action_of_route("admin/something-new/") is Action.OTHER
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("/healthz", "/readyz", "/metrics", "/admin/login/", "/api/schema/", "/api/docs/"),
+        *("/static/history/annals.css", "/admin/", "/api/v1/completeness", "/nowhere"),
+        *("/admin/nowhere/", "/api/v1/nowhere"),
+    ],
+)
+def test_these_are_no_looks(address: str, support: Client) -> None:
+    answer: Any = support.get(address)
+    assert answer.status_code in (200, 301, 302, 401, 404, 503)
+    if answer.streaming:
+        b"".join(answer.streaming_content)  # which closes the file
+    assert rows() == []
+
+
+def test_an_answer_that_the_client_has_already(support: Client) -> None:
+    address = f"{API}/versions/0"
+    tag = support.get(address).headers["ETag"]
+    assert support.get(address, headers={"If-None-Match": tag}).status_code == 304
+    assert [(row.status, row.outcome) for row in rows()] == [(200, "shown"), (304, "shown")]
+
+
+@pytest.mark.parametrize(
+    "login, address, status",
+    [
+        (None, API, 401),
+        (None, "/api/v1/search?q=A1", 401),
+        (None, f"/admin/{ENTITY}/", 302),
+        (None, "/admin/journal/", 302),
+        ("ops", API, 403),
+        ("ops", f"/admin/{ENTITY}/", 403),
+        ("support", "/admin/ingest/quarantined/", 403),
+        ("admin", "/admin/journal/", 403),
+    ],
+)
+def test_a_refused_attempt(
+    login: str | None, address: str, status: int, client: Client, store: Store
+) -> None:
+    store.add("A1", 0, {"rate": "1"}, 0)
+    if login:
+        client.force_login(User.objects.get(username=login))
+    assert client.get(address).status_code == status
+    (row,) = rows()
+    assert (row.login, row.actor) == ((login, "person") if login else ("", "nobody"))
+    assert (row.outcome, row.status) == ("refused", status)
+
+
+def test_too_many_requests(support: Client, settings: Any) -> None:
+    from history.api.access import Throttle
+
+    Throttle._full_at.clear()
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, api_rate=1)
+    assert [support.get(API).status_code for _ in range(2)] == [200, 429]
+    Throttle._full_at.clear()
+    assert [(row.login, row.outcome, row.status) for row in rows()] == [
+        ("support", "shown", 200),
+        ("support", "refused", 429),
+    ]
+
+
+@pytest.mark.parametrize(
+    "address, status, identifier",
+    [
+        ("/api/v1/history/product-instance/none", 404, "none"),
+        ("/admin/history/product-instance/none/", 404, "none"),
+        (f"{API}?pageSize=0", 400, "A1"),
+        ("/api/v1/history/unknown/A1", 404, "A1"),
+    ],
+)
+def test_a_failed_attempt(address: str, status: int, identifier: str, support: Client) -> None:
+    assert support.get(address).status_code == status
+    (row,) = rows()
+    assert (row.outcome, row.status, row.entity_id) == ("failed", status, identifier)
+
+
+@pytest.mark.parametrize("address", [API, f"/admin/{ENTITY}/"])
+def test_an_error_of_the_server(
+    address: str, support: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    support.raise_request_exception = False
+    monkeypatch.setattr(timeline_rows, "page", broken)
+    assert support.get(address).status_code == 500
+    (row,) = rows()
+    assert (row.login, row.outcome, row.status) == ("support", "failed", 500)
+
+
+def test_only_the_values_of_harmless_parameters_are_kept(support: Client) -> None:
+    support.get(
+        f"{API}?pageSize=7&sort=version&from=2026-01-01T00:00:00Z&path=/number&author={SECRET}"
+        f"&tz={SECRET}&pageToken=x&unknown={SECRET}"
+    )
+    support.get(f"/admin/history/?q={SECRET}&page=2")
+    first, second = rows()
+    assert first.query == (
+        f"{API}?pageSize=7&sort=version&from=2026-01-01T00:00:00Z&path&author&tz&pageToken&unknown"
+    )
+    assert second.query == "/admin/history/?q&page"
+    for row in (first, second):
+        assert not any("4509" in str(value) for value in vars(row).values())
+
+
+@pytest.mark.parametrize("identifier", ["a\0b", "x" * 3000, "a/b\nc", "\udc80"])
+def test_strange_addresses_are_kept_as_far_as_they_can_be(identifier: str, support: Client) -> None:
+    address = f"/api/v1/history/product-instance/{quote(identifier, errors='surrogatepass')}"
+    status = support.get(address).status_code
+    (row,) = rows()
+    assert (row.status, row.outcome) == (status, "failed")
+    assert row.entity_id[:1] == identifier[:1] or identifier == "\udc80"
+
+
+def test_a_reason_is_kept(support: Client) -> None:
+    support.get(API, headers={"X-Annals-Reason": quote("Жалоба 17")})
+    assert last().reason == "Жалоба 17"
+
+
+def test_a_child_that_moved_is_a_look_at_both_applications(support: Client, store: Store) -> None:
+    store.add("R1", 1, {"rate": "2"}, 1, entity="participant-role", application="A2")
+    support.get("/api/v1/history/participant-role/R1")
+    assert {row.application for row in rows()} == {"A1", "A2"}
+    assert len({row.request_id for row in rows()}) == 1
+
+
+def test_the_address_behind_a_trusted_proxy(support: Client, settings: Any) -> None:
+    from ipaddress import ip_network
+
+    forwarded = {"X-Forwarded-For": "203.0.113.7"}
+    support.get(API, headers=forwarded)
+    settings.TRUSTED_PROXIES = (ip_network("127.0.0.0/8"),)
+    support.get(API, headers=forwarded)
+    assert [row.address for row in rows()] == ["127.0.0.1", "203.0.113.7"]
+
+
+def test_a_program_is_named_by_its_client_id(client: Client, issuer: Issuer, store: Store) -> None:
+    store.add("A1", 0, {"rate": "1"}, 0)
+    assert ask(client, issuer.token()).status_code == 200
+    assert ask(client, issuer.token(exp=1)).status_code == 401
+    assert [(row.login, row.actor, row.outcome) for row in rows()] == [
+        ("audit-system", "service", "shown"),
+        ("", "nobody", "refused"),
+    ]
+
+
+def test_the_break_glass_login_leaves_rows_of_its_own(
+    client: Client, store: Store, settings: Any
+) -> None:
+    store.add("A1", 0, {"rate": "1"}, 0)
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, demo=False)
+    user = User.objects.create_superuser("glass", password="a long password")
+    BreakGlass.objects.create(user=user, made=NOW)
+    form = {"username": "glass", "password": "wrong", "next": "/admin/"}
+    assert client.post("/admin/login/", form).status_code == 200
+    assert rows() == []
+    form["password"] = "a long password"
+    assert client.post("/admin/login/", form).status_code == 302
+    assert client.get(f"/admin/{ENTITY}/").status_code == 200
+    assert [(row.login, row.actor, row.action) for row in rows()] == [
+        ("glass", "break-glass", "break-glass login"),
+        ("glass", "break-glass", "timeline"),
+    ]

@@ -1,0 +1,302 @@
+"""The journal is append-only, in days of its own, sealed like the versions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
+from django.core.management import call_command
+from django.db import connection
+from django.test import Client
+from psycopg import errors
+
+from annals.access.grants import CONSUMER, WEB
+from annals.access.journal import operators
+from annals.access.journal.days import TABLE, create
+from annals.access.models import JournalEntry
+from annals.observe.health import ready
+from history import clock, days
+from history.days import partition_name
+from history.models import DaySeal
+from tests.access.test_permissions import ENTITY
+from tests.db.partitioned import raw, run, transactional_db
+from tests.db.store import T0, Store
+
+__all__ = ["transactional_db"]
+
+ROOT = Path(__file__).resolve().parents[2]
+API = f"/api/v1/{ENTITY}"
+TODAY = datetime.now(UTC).date()
+AHEAD = [TODAY + timedelta(days=number) for number in range(9)]  # ahead_days=1, and 7 to spare
+INSERT = (
+    f"INSERT INTO {TABLE} (at, login, actor, address, request_id, action, entity, entity_id,"
+    " application, outcome, status, method, query, reason)"
+    " VALUES (%s, %s, 'person', '', '', 'timeline', '', '', 'A1', 'shown', 200, 'GET', '', '')"
+)
+
+
+@pytest.fixture
+def committed(transactional_db: None, settings: Any) -> Iterator[psycopg.Connection[Any]]:
+    """A plain connection, and few days. The journal has its days as after migrate, before and
+    after."""
+    create()
+    all_days = settings.ANNALS
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, retention_days=1, ahead_days=1)
+    with raw() as plain:
+        yield plain
+        plain.execute("RESET ROLE")
+        plain.execute(f"TRUNCATE {TABLE}")
+        for day in journal_days():
+            if day < TODAY:
+                days.drop(plain, TABLE, day)
+    settings.ANNALS = all_days
+    create()
+
+
+def journal_days() -> list[date]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT right(inhrelid::regclass::text, 8) FROM pg_inherits"
+            " WHERE inhparent = %s::regclass ORDER BY 1",
+            [TABLE],
+        )
+        return [date.fromisoformat(name) for (name,) in cursor.fetchall()]
+
+
+def refused(plain: psycopg.Connection[Any], statement: str) -> bool:
+    try:
+        plain.execute(statement)
+    except errors.InsufficientPrivilege:
+        return True
+    return False
+
+
+def test_postgresql_lets_the_web_add_and_read_only(committed: psycopg.Connection[Any]) -> None:
+    call_command("grants", apply=True)
+    today = partition_name(TABLE, TODAY)
+    committed.execute(f"SET ROLE {WEB}")
+    committed.execute(INSERT, [datetime.now(UTC), "support"])
+    assert committed.execute(f"SELECT login FROM {TABLE}").fetchall() == [("support",)]
+    for table in (TABLE, today):
+        for statement in (
+            f"UPDATE {table} SET login = 'other'",
+            f"DELETE FROM {table}",
+            f"TRUNCATE {table}",
+            f"DROP TABLE {table}",
+            f"ALTER TABLE {table} ADD COLUMN x int",
+            f"CREATE TRIGGER t BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION f()",
+        ):
+            assert refused(committed, statement), statement
+    assert refused(committed, f"ALTER TABLE {TABLE} DETACH PARTITION {today}")
+    committed.execute(f"SET ROLE {CONSUMER}")
+    assert refused(committed, f"SELECT * FROM {TABLE}")
+
+
+def test_the_web_works_with_these_rights_alone(
+    client: Client, committed: psycopg.Connection[Any]
+) -> None:
+    call_command("grants", apply=True)
+    Store().add("A1", 0, {"rate": "1"}, 0)
+    client.force_login(User.objects.get(username="privacy"))
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET ROLE {WEB}")
+    try:
+        assert client.get(API).status_code == 200
+        assert "A1" in client.get("/admin/journal/").content.decode()
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("RESET ROLE")
+    assert [row.action for row in JournalEntry.objects.order_by("at")] == ["timeline", "journal"]
+
+
+def test_migrate_creates_today_and_the_days_ahead(committed: psycopg.Connection[Any]) -> None:
+    for day in journal_days():
+        days.drop(committed, TABLE, day)
+    create()
+    assert journal_days() == AHEAD
+
+
+def test_maintain_keeps_the_journal_for_its_own_time(
+    committed: psycopg.Connection[Any], settings: Any
+) -> None:
+    settings.ANNALS = msgspec.structs.replace(
+        settings.ANNALS, journal_days=200, archive_url="/nowhere"
+    )
+    for age in (199, 200, 201, 300):
+        days.create(committed, TABLE, TODAY - timedelta(days=age))
+    days.drop(committed, TABLE, TODAY)
+    code, _, err = run("maintain")
+    assert code == 0, err
+    kept = journal_days()
+    assert kept[:2] == [TODAY - timedelta(days=200), TODAY - timedelta(days=199)]
+    # Missing days of the past are not made: nothing would ever come into them.
+    assert set(kept[2:]) >= set(AHEAD)
+    assert kept[2] == TODAY
+
+
+def test_the_days_of_the_journal_are_listed_planned_and_watched(
+    client: Client, committed: psycopg.Connection[Any]
+) -> None:
+    assert partition_name(TABLE, TODAY) in run("list")[1]
+    run("maintain")
+    assert f'annals_store_days_ahead{{table="{TABLE}"}} 8.0' in _metrics(client)
+    days.drop(committed, TABLE, TODAY + timedelta(days=1))
+    assert f'annals_store_days_ahead{{table="{TABLE}"}} 0.0' in _metrics(client)
+    assert b"1 missing" in client.get("/readyz").content
+    plan = [line.split()[:3] for line in run("plan")[1].splitlines()]
+    assert [TABLE, "create", partition_name(TABLE, TODAY + timedelta(days=1))] in plan
+    create()
+    assert ready(None).status_code == 200  # type: ignore[arg-type]
+
+
+def _metrics(client: Client) -> str:
+    return client.get("/metrics").content.decode()
+
+
+@pytest.fixture
+def sealed(committed: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch) -> date:
+    """A day of the journal with 30 rows that maintain has sealed."""
+    day = TODAY - timedelta(days=2)
+    days.create(committed, TABLE, day)
+    for number in range(30):
+        at = datetime(day.year, day.month, day.day, 10, number, tzinfo=UTC)
+        committed.execute(INSERT, [at, f"login-{number}"])
+    code, _, err = run("maintain")
+    assert code == 0, err
+    assert DaySeal.objects.get(table=TABLE).rows == 30
+    return day
+
+
+def test_a_day_is_sealed_and_verified(sealed: date) -> None:
+    code, out, _ = run("verify", "--entity", "journal")
+    assert code == 0
+    assert f"{TABLE}: 1 days read, 0 differ, 0 late rows; chain whole" in out
+    assert f"{TABLE}: 1 days read" in run("verify")[1]
+    assert "1 days read" not in run("verify", "--entity", "product-task")[1]
+
+
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        f"UPDATE {TABLE} SET login = 'somebody' WHERE login = 'login-7'",
+        f"UPDATE {TABLE} SET reason = 'x' WHERE login = 'login-7'",
+        f"UPDATE {TABLE} SET at = at + interval '1 microsecond' WHERE login = 'login-7'",
+        f"DELETE FROM {TABLE} WHERE login = 'login-7'",
+        f"INSERT INTO {TABLE} SELECT at, gen_random_uuid(), 'x', actor, address, request_id,"
+        " action, entity, entity_id, application, outcome, status, method, query, reason"
+        f" FROM {TABLE} WHERE login = 'login-7'",
+    ],
+)
+def test_every_later_change_is_found(
+    tampering: str, sealed: date, committed: psycopg.Connection[Any]
+) -> None:
+    committed.execute(tampering)
+    code, _, err = run("verify", "--entity", "journal")
+    assert code == 1
+    assert f"{TABLE} {sealed}: rows 1 to 30 differ, between 10:00:00.000000" in err
+
+
+def test_a_day_dropped_by_somebody_else_is_found(
+    sealed: date, committed: psycopg.Connection[Any]
+) -> None:
+    committed.execute(f"DROP TABLE {partition_name(TABLE, sealed)}")
+    assert run("verify", "--entity", "journal")[0] == 1
+
+
+def test_a_day_that_retention_dropped_is_in_order(sealed: date, settings: Any) -> None:
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, journal_days=1)
+    assert run("maintain")[0] == 0
+    assert sealed not in journal_days()
+    assert run("verify", "--entity", "journal")[0] == 0
+
+
+def test_a_day_can_be_sealed_by_name(committed: psycopg.Connection[Any]) -> None:
+    day = TODAY - timedelta(days=2)
+    assert run("seal", str(day), "--entity", "journal")[0] == 2
+    days.create(committed, TABLE, day)
+    committed.execute(INSERT, [datetime(day.year, day.month, day.day, tzinfo=UTC), "x"])
+    assert f"Sealed {TABLE} {day}: 1 rows" in run("seal", str(day), "--entity", "journal")[1]
+
+
+LOOKS_EACH = 40
+SCRIPT = f"""
+import django; django.setup()
+from django.contrib.auth.models import User
+from django.test import Client
+client = Client(HTTP_HOST="localhost")
+client.force_login(User.objects.get(username="support"))
+assert all(client.get("{API}").status_code == 404 for _ in range({LOOKS_EACH}))
+"""
+
+
+def test_two_processes_write_into_one_journal(committed: psycopg.Connection[Any]) -> None:
+    mine = connection.settings_dict
+    url = psycopg.conninfo.make_conninfo(
+        host=mine["HOST"],
+        port=mine["PORT"],
+        user=mine["USER"],
+        password=mine["PASSWORD"],
+        dbname=mine["NAME"],
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT],
+            cwd=ROOT,
+            env={**os.environ, "DATABASE_URL": _uri(url)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    said = [each.communicate(timeout=120)[1] for each in processes]
+    assert [each.returncode for each in processes] == [0, 0], said
+    found = JournalEntry.objects.filter(login="support", status=404)
+    assert found.count() == 2 * LOOKS_EACH
+    assert found.values("request_id").distinct().count() == 2 * LOOKS_EACH
+
+
+def _uri(conninfo: str) -> str:
+    parts = psycopg.conninfo.conninfo_to_dict(conninfo)
+    return (
+        f"postgresql://{parts['user']}:{parts.get('password', '')}"
+        f"@{parts['host']}:{parts['port']}/{parts['dbname']}"
+    )
+
+
+def test_the_clock_of_the_database_counts(client: Client, db: None) -> None:
+    client.get(API)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT now()")
+        (now,) = cursor.fetchone() or (None,)
+    assert abs(JournalEntry.objects.get().at - now) < timedelta(minutes=1)
+    assert abs(clock.now() - now) < timedelta(minutes=1)
+
+
+def test_maintain_removes_ended_logins(committed: psycopg.Connection[Any]) -> None:
+    Session.objects.create(
+        session_key="ended", session_data="", expire_date=datetime.now(UTC) - timedelta(days=1)
+    )
+    assert "Removed 1 rows of ended sessions and failed logins." in run("maintain")[1]
+    assert not Session.objects.filter(session_key="ended").exists()
+
+
+def test_an_export_leaves_a_row(committed: psycopg.Connection[Any], tmp_path: Path) -> None:
+    Store().add("A1", 0, {"rate": "1"}, 0)
+    first, end = str(T0.date()), str(T0.date() + timedelta(days=1))
+    words = ("--from", first, "--to", end, "--output", str(tmp_path), "--reason", "DWH")
+    call_command("export", "--entity", "product-instance", *words)
+    row = JournalEntry.objects.get()
+    assert (row.actor, row.login, row.address) == ("operator", operators.login(), "local")
+    assert (row.action, row.entity, row.reason) == ("export", "product-instance", "DWH")
+    assert row.query == f"export product-instance {first} to {first} as jsonl to {tmp_path}"
+    assert len(list(tmp_path.glob("*.jsonl"))) == 1

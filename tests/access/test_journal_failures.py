@@ -1,0 +1,155 @@
+"""No journal, no answer: what the client gets when its look cannot be written down."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from prometheus_client import REGISTRY
+
+from annals.access.models import BreakGlass, JournalEntry
+from history.days import partition_name
+from tests.access.test_permissions import ENTITY
+from tests.db.partitioned import raw
+from tests.db.store import Store
+from tests.messages import NOW
+
+API = f"/api/v1/{ENTITY}"
+SECRET = "4509123456"
+ADDRESSES = [
+    API,
+    f"{API}/versions/0",
+    "/api/v1/applications/A1/history",
+    "/api/v1/search?q=A1",
+    f"/admin/{ENTITY}/",
+    f"/admin/{ENTITY}/versions/0/?download=1",
+    "/admin/history/?q=A1+A2",
+]
+TABLE = JournalEntry._meta.db_table
+
+
+@pytest.fixture
+def support(client: Client, store: Store) -> Client:
+    store.add("A1", 0, {"rate": "1", "number": SECRET}, 0)
+    client.force_login(User.objects.get(username="support"))
+    return client
+
+
+@contextmanager
+def missing() -> Iterator[None]:
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {TABLE} RENAME TO gone")
+    yield
+
+
+@contextmanager
+def without_today() -> Iterator[None]:
+    today = partition_name(TABLE, datetime.now(UTC).date())
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {today}")
+    yield
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    with raw() as other, other.transaction():
+        other.execute(f"LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE")
+        yield
+
+
+def failures(became: str) -> float:
+    value = REGISTRY.get_sample_value("annals_journal_failures_total", {"became": became})
+    assert value is not None
+    return value
+
+
+@pytest.mark.parametrize("broken", [missing, without_today, locked])
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_nothing_is_shown(
+    address: str, broken: Any, support: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = failures("refused")
+    with broken(), caplog.at_level(logging.ERROR):
+        answer = support.get(address)
+    assert answer.status_code == 503
+    assert answer.headers["Retry-After"] == "5"
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert SECRET not in answer.content.decode()
+    assert "ETag" not in answer.headers
+    if address.startswith("/api/"):
+        error = answer.json()["error"]
+        assert (error["code"], error["requestId"]) == (
+            "journal_unavailable",
+            answer.headers["X-Request-ID"],
+        )
+    else:
+        assert "Nothing can be shown now" in answer.content.decode()
+    assert failures("refused") == before + 1
+    assert "the access journal cannot be written" in caplog.text
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "method, headers", [("HEAD", {}), ("GET", {"If-None-Match": "*"}), ("GET", {})]
+)
+@pytest.mark.parametrize("address", [f"{API}/versions/0", f"{API}/versions/99"])
+def test_neither_are_head_304_and_404(
+    address: str, method: str, headers: dict[str, str], support: Client
+) -> None:
+    with missing():
+        assert support.generic(method, address, headers=headers).status_code == 503
+
+
+def test_a_refusal_without_a_row_is_no_answer_either(client: Client, store: Store) -> None:
+    with missing():
+        assert client.get(API).status_code == 503
+
+
+def test_pages_that_are_no_looks_do_not_need_it(support: Client) -> None:
+    with missing():
+        for address in ("/admin/", "/api/v1/completeness", "/healthz"):
+            assert support.get(address).status_code == 200
+
+
+def test_a_break_glass_login_needs_it_too(client: Client, db: None, settings: Any) -> None:
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, demo=False)
+    user = User.objects.create_superuser("glass", password="a long password")
+    BreakGlass.objects.create(user=user, made=NOW)
+    form = {"username": "glass", "password": "a long password", "next": "/admin/"}
+    with missing():
+        answer = client.post("/admin/login/", form)
+    assert answer.status_code == 503
+    assert not answer.cookies
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_a_setting_answers_and_counts(address: str, support: Client, settings: Any) -> None:
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, journal_failure="answer")
+    before = failures("answered")
+    with missing():
+        assert support.get(address).status_code == 200
+    assert failures("answered") == before + 1
+
+
+def test_a_streamed_answer_has_its_row_before_the_first_byte(client: Client, db: None) -> None:
+    client.force_login(User.objects.get(username="privacy"))
+    answer: Any = client.get("/admin/journal/?format=csv")
+    assert answer.streaming
+    assert JournalEntry.objects.get().action == "journal"
+    read = b"".join(answer.streaming_content).decode()
+    assert "/admin/journal/?format=csv" in read
+
+
+def test_a_streamed_answer_without_its_row_has_no_byte(client: Client, db: None) -> None:
+    client.force_login(User.objects.get(username="privacy"))
+    with locked():
+        answer = client.get("/admin/journal/?format=csv")
+    assert (answer.status_code, answer.streaming) == (503, False)

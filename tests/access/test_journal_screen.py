@@ -1,0 +1,268 @@
+"""The privacy officer reads the journal; nobody else does, and each look into it is an entry."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test import Client
+from django.utils import translation
+
+from annals.access.journal import operators, screen
+from annals.access.journal.days import TABLE
+from annals.access.models import JournalEntry
+from annals.access.roles import ROLES
+from history.models import Person
+from tests.access.test_permissions import ENTITY
+from tests.db.store import Store
+
+JOURNAL = "/admin/journal/"
+API = f"/api/v1/{ENTITY}"
+
+
+def add(login: str, minutes: float = 1, **given: Any) -> None:
+    """A row of a look that many minutes ago."""
+    fields: dict[str, Any] = {
+        "actor": "person",
+        "address": "203.0.113.7",
+        "request_id": f"r-{login}",
+        "action": "timeline",
+        "entity": "product-instance",
+        "entity_id": "A1",
+        "application": "A1",
+        "outcome": "shown",
+        "status": 200,
+        "method": "GET",
+        "query": API,
+        "reason": "",
+    }
+    JournalEntry.objects.create(
+        login=login, at=datetime.now(UTC) - timedelta(minutes=minutes), **{**fields, **given}
+    )
+
+
+def day_of(minutes: float) -> None:
+    """The partition of a moment, for rows that are older than today."""
+    day = (datetime.now(UTC) - timedelta(minutes=minutes)).date()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"CREATE TABLE IF NOT EXISTS {TABLE}_{day:%Y%m%d} PARTITION OF {TABLE}"
+            f" FOR VALUES FROM ('{day} 00:00+00') TO ('{day + timedelta(days=1)} 00:00+00')"
+        )
+
+
+@pytest.fixture
+def privacy(client: Client, db: None) -> Client:
+    day_of(24 * 60)
+    client.force_login(User.objects.get(username="privacy"))
+    return client
+
+
+def page(client: Client, **query: object) -> str:
+    answer = client.get(JOURNAL, query)
+    assert answer.status_code == 200
+    return html.unescape(answer.content.decode())
+
+
+def logins(client: Client, **query: object) -> list[str]:
+    """The logins of the rows of a page, in their order, without the officer's own."""
+    found = re.findall(r'<td><a href="/admin/journal/\?login=([^"]*)"', page(client, **query))
+    return [login for login in found if login != "privacy"]
+
+
+def test_the_first_page_leads_to_it_for_this_role_only(client: Client, db: None) -> None:
+    for role in ROLES:
+        client.force_login(User.objects.get(username=role))
+        shown = JOURNAL in client.get("/admin/").content.decode()
+        assert shown is (role == "privacy"), role
+
+
+def test_nobody_has_looked_yet(privacy: Client) -> None:
+    assert "Nobody has looked" not in page(privacy)
+    JournalEntry.objects.all().delete()
+    with translation.override("en"):
+        text = page(privacy)
+    assert "Никто ещё ничего не смотрел." in text
+
+
+def test_newest_first_with_names_and_words(privacy: Client) -> None:
+    Person.objects.create(login="m.petrov", full_name="Петров Михаил", kind="person")
+    add("first", 3)
+    add("m.petrov@bank", 2, reason="Жалоба 17", outcome="refused", status=403)
+    add("audit-system", 1, actor="service", action="search", entity="", entity_id="")
+    assert logins(privacy) == ["audit-system", "m.petrov%40bank", "first"]
+    text = page(privacy)
+    for word in ("Петров Михаил", "Жалоба 17", "отказано", "программа", "поиск", "203.0.113.7"):
+        assert word in text, word
+
+
+@pytest.mark.parametrize(
+    "query, expected",
+    [
+        ({"login": "one"}, ["one"]),
+        ({"application": "A1"}, ["four", "two", "one"]),
+        ({"id": "R1"}, ["two"]),
+        ({"entity": "participant-role"}, ["two"]),
+        ({"entity": "quarantine"}, ["three"]),
+        ({"action": "compare"}, ["four"]),
+        ({"outcome": "refused"}, ["four"]),
+        ({"application": "A1", "outcome": "shown"}, ["two", "one"]),
+        ({"login": "nobody-such"}, []),
+        ({"since": "2020-01-01", "until": "2020-01-02"}, []),
+        ({"since": "not a day"}, ["four", "three", "two", "one"]),
+        ({"page": "no token"}, ["four", "three", "two", "one"]),
+    ],
+)
+def test_filters(query: dict[str, str], expected: list[str], privacy: Client) -> None:
+    add("one", 40)
+    add("two", 30, entity="participant-role", entity_id="R1")
+    add("three", 20, entity="quarantine", entity_id="7", application="", action="quarantine")
+    add("four", 10, outcome="refused", status=403, action="compare")
+    assert logins(privacy, **query) == expected
+
+
+def test_days_of_the_filter_include_the_last_one(privacy: Client) -> None:
+    today = datetime.now(UTC).date()
+    add("yesterday", 24 * 60)
+    add("today", 0)
+    assert logins(privacy, since=today, until=today) == ["today"]
+    assert logins(privacy, until=today - timedelta(days=1)) == ["yesterday"]
+
+
+def test_pages_go_by_key_and_lose_nothing(privacy: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screen, "PAGE_SIZE", 3)
+    at = datetime.now(UTC) - timedelta(minutes=30)
+    for number in range(10):
+        add(f"l{number}", 30)
+    JournalEntry.objects.update(at=at)  # the same moment: the id decides
+    found, address = [], f"{JOURNAL}?application=A1"
+    for _ in range(4):
+        add("new", 0)  # comes in while somebody reads on
+        text = html.unescape(privacy.get(address).content.decode())
+        found += re.findall(r'<td><a href="/admin/journal/\?login=(l\d)"', text)
+        older = re.search(r'rel="next" href="([^"]*)"', text)
+        address = older[1] if older else ""
+    assert sorted(found) == [f"l{number}" for number in range(10)]
+
+
+def test_old_entries_are_read_by_months(privacy: Client) -> None:
+    for days in (20, 100, 200, 364):
+        day_of(days * 24 * 60)
+        add(f"d{days}", days * 24 * 60)
+    assert logins(privacy) == ["d20", "d100", "d200", "d364"]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND relation IN"
+            " (SELECT inhrelid FROM pg_inherits WHERE inhparent = %s::regclass)",
+            [TABLE],
+        )
+        assert (cursor.fetchone() or (0,))[0] >= 4
+
+
+def test_each_look_into_the_journal_is_in_it(privacy: Client) -> None:
+    page(privacy, application="A1", login="somebody")
+    row = JournalEntry.objects.get()
+    assert (row.login, row.action, row.application) == ("privacy", "journal", "A1")
+    assert row.query == "/admin/journal/?application&login"
+    assert "privacy" in page(privacy)
+
+
+def test_the_journal_as_a_file(privacy: Client) -> None:
+    add("=cmd|' /C calc'!A0", 2, reason="+1", query="@x")
+    add("other", 1, application="A2")
+    answer: Any = privacy.get(JOURNAL, {"format": "csv", "application": "A1"})
+    assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
+    assert answer.headers["Cache-Control"] == "no-store"
+    text = b"".join(answer.streaming_content).decode("utf-8-sig")
+    own, row = csv.DictReader(io.StringIO(text))
+    assert own["action"] == "journal"  # asked for A1
+    assert (row["login"], row["reason"], row["query"]) == ("'=cmd|' /C calc'!A0", "'+1", "'@x")
+    assert datetime.fromisoformat(row["at"]).tzinfo is not None
+
+
+def test_a_superuser_needs_the_role_too(client: Client, db: None) -> None:
+    admin = User.objects.get(username="admin")
+    client.force_login(admin)
+    assert client.get(JOURNAL).status_code == 403
+    admin.groups.add(Group.objects.get(name="privacy"))
+    assert client.get(JOURNAL).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "address, link",
+    [
+        ("/admin/applications/A1/", "/admin/journal/?application=A1"),
+        ("/admin/history/product-instance/A1/", "/admin/journal/?application=A1"),
+        ("/admin/history/participant-role/R1/", "/admin/journal/?id=R1"),
+    ],
+)
+def test_one_link_from_the_page_of_an_application(
+    address: str, link: str, client: Client, store: Store
+) -> None:
+    store.add("A1", 0, {"rate": "1"}, 0)
+    store.add("R1", 0, {"rate": "1"}, 0, entity="participant-role", application="A1")
+    for role in ("privacy", "support", "admin"):
+        client.force_login(User.objects.get(username=role))
+        assert (link in client.get(address).content.decode()) is (role == "privacy"), role
+    client.force_login(User.objects.get(username="privacy"))
+    assert "support" in client.get(link).content.decode()
+
+
+def said(*words: str) -> str:
+    out = io.StringIO()
+    call_command("journal", *words, stdout=out)
+    return out.getvalue()
+
+
+def test_a_person_can_be_told_who_looked(client: Client, store: Store) -> None:
+    day_of(24 * 60)
+    Person.objects.create(login="one", full_name="Иванов Иван", kind="person")
+    add("one", 3, reason="Жалоба 17")
+    add("two", 2, entity="participant-role", entity_id="R1")
+    add("three", 1, outcome="refused", status=403)
+    add("other", 1, application="A2")
+    text = said("A1", "--reason", "asked by the client")
+    lines = [line.split("UTC  ")[-1] for line in text.splitlines()]
+    assert lines == [
+        f"{operators.login()} (operator on the server): access journal, shown,"
+        " reason: asked by the client",
+        "two (person): timeline participant-role R1, shown",
+        "one (Иванов Иван): timeline product-instance A1, shown, reason: Жалоба 17",
+        "3 entries.",
+    ]
+    assert "three" in said("A1", "--all")
+    assert json.loads(said("A1", "--format", "json"))[-1]["login"] == "one"
+    assert said("A1", "--format", "csv").splitlines()[0].startswith("at,login,actor,address")
+    assert said("A1", "--to", "2020-01-01") == "0 entries.\n"
+    own = JournalEntry.objects.filter(actor="operator", action="journal", application="A1")
+    assert own.count() == 5
+
+
+def test_the_list_needs_its_own_entry(db: None) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {TABLE} RENAME TO gone")
+    with pytest.raises(CommandError, match="the access journal cannot be written"):
+        said("A1")
+
+
+def test_no_export_without_a_row(store: Store, tmp_path: Any, settings: Any) -> None:
+    store.add("A1", 0, {"rate": "1"}, 0)
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {TABLE} RENAME TO gone")
+    err = io.StringIO()
+    with pytest.raises(SystemExit) as ended:
+        call_command(
+            "export", "--entity", "product-instance", "--output", str(tmp_path), stderr=err
+        )
+    assert ended.value.code == 2
+    assert "the access journal cannot be written" in err.getvalue()
+    assert list(tmp_path.iterdir()) == []
