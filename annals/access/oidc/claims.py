@@ -20,7 +20,6 @@ from history.people import remember
 
 log = logging.getLogger(__name__)
 
-LONGEST_SUBJECT: Final = 255  # OpenID Connect Core, section 2
 LONGEST_LOGIN: Final = 100
 
 

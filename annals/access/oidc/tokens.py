@@ -16,6 +16,7 @@ import jwt
 from annals.access.oidc.discovery import Discovery
 
 LONGEST_TOKEN: Final = 16_384
+LONGEST_NAME: Final = 255  # of `sub`: OpenID Connect Core, section 2
 # What a token may call itself; RFC 9068 and RFC 7519. Others are for other purposes.
 BEARER_TYPES: Final = (None, "JWT", "at+jwt", "application/at+jwt")
 ID_TYPES: Final = (None, "JWT")
@@ -76,7 +77,7 @@ def bearer(token: str, discoveries: Mapping[str, Discovery]) -> Bearer:
     if provider.scope not in scopes:
         raise ScopeError(f"The token lacks the scope {provider.scope}.")
     client = claims.get("client_id") or claims.get("azp") or claims["sub"]
-    if not isinstance(client, str):
+    if not _is_text(client):
         raise TokenError("The token's client id is not text.")
     sensitive = provider.sensitive_scope in scopes
     return Bearer(issuer, client, claims["sub"], int(claims["exp"]), sensitive)
@@ -114,7 +115,7 @@ def logout(token: str, discovery: Discovery) -> tuple[str | None, str | None]:
     if "nonce" in claims or not isinstance(events, dict) or LOGOUT_EVENT not in events:
         raise TokenError("The token is not a logout token.")
     subject, session = claims.get("sub"), claims.get("sid")
-    if not isinstance(subject, str | None) or not isinstance(session, str | None):
+    if not all(each is None or _is_text(each) for each in (subject, session)):
         raise TokenError("The token's subject or session is not text.")
     if subject is None and session is None:
         raise TokenError("The token names neither a subject nor a session.")
@@ -162,10 +163,10 @@ def _verified(
             raise TokenError("The token's claims have the wrong form.") from None
     if claims is None:
         raise TokenError("The token's signature is wrong.")
-    age = time.time() - float(claims["iat"])
-    if age > provider.max_age_seconds + provider.leeway_seconds:
+    oldest = time.time() - provider.max_age_seconds - provider.leeway_seconds
+    if int(claims["iat"]) < oldest:  # not as a float: there are integers beyond it
         raise TokenError("The token is too old.")
-    if not isinstance(claims.get("sub", ""), str) or claims.get("sub", "-") == "":
+    if not _is_text(claims.get("sub", "-")):
         raise TokenError("The token's subject is not text.")
     return claims
 
@@ -184,6 +185,12 @@ def _sentence(error: jwt.PyJWTError) -> str:
         (text for kind, text in _SENTENCES if isinstance(error, kind)),
         "The token's claims have the wrong form.",
     )
+
+
+def _is_text(value: object) -> bool:
+    """Whether a claim is a name as OpenID Connect limits `sub`: one line, 255 characters at most.
+    The database stores no others."""
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_NAME and value.isprintable()
 
 
 def _kind(header: Mapping[str, Any]) -> object:
