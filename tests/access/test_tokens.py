@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -234,6 +235,48 @@ def test_unknown_key_ids_ask_the_provider_rarely(issuer: Issuer) -> None:
     now[0] += AGAIN_SECONDS
     assert [key.id for key in discovery.keys("new")] == ["new"]
     assert issuer.asked.count("/realm/keys") == 2
+
+
+def test_a_provider_that_hangs_is_asked_by_one_thread_in_ten_seconds(issuer: Issuer) -> None:
+    """The pause counts from the end of a call. Threads that waited for it do not ask again."""
+    now = [0.0]
+    discovery = Discovery(provider(issuer), clock=lambda: now[0])
+    assert discovery.keys("rsa")
+    now[0] += 4_000  # all that is remembered is out of date
+    right = issuer.answer
+
+    def slow(path: str) -> object:
+        now[0] += 5
+        return right(path)
+
+    issuer.answer = slow  # type: ignore[method-assign]
+    issuer.down = True
+    asked = len(issuer.asked)
+    for number in range(16):
+        assert discovery.keys(f"unknown-{number}") == []
+    assert len(issuer.asked) - asked == 2  # for the metadata and for the keys
+
+
+def test_one_login_at_a_time_looks_whether_the_provider_answers(issuer: Issuer) -> None:
+    discovery = Discovery(provider(issuer))
+    discovery.check()
+    right, hanging, go_on = issuer.answer, threading.Event(), threading.Event()
+
+    def hang(path: str) -> object:
+        hanging.set()
+        go_on.wait(20)
+        return right(path)
+
+    issuer.answer = hang  # type: ignore[method-assign]
+    first = threading.Thread(target=discovery.check)
+    first.start()
+    assert hanging.wait(20)
+    asked = len(issuer.asked)
+    for _ in range(16):
+        discovery.check()
+    assert len(issuer.asked) == asked
+    go_on.set()
+    first.join(20)
 
 
 def test_a_key_that_was_taken_back_is_refused_after_an_hour(issuer: Issuer) -> None:

@@ -54,6 +54,7 @@ class Discovery:
         self.provider = provider
         self._clock = clock
         self._lock = threading.Lock()
+        self._checking = threading.Lock()
         self._metadata: dict[str, Any] = {}
         self._metadata_until = 0.0
         self._keys: dict[str | None, list[Key]] = {}
@@ -73,8 +74,14 @@ class Discovery:
 
     def check(self) -> None:
         """Ask the provider now. Raises ProviderDownError: better on a page of ours than as an
-        error of the browser."""
-        self._own(self._address)
+        error of the browser. Returns at once while another thread asks: whoever opens the log-in
+        page many times must not make every thread wait for a provider that hangs."""
+        if not self._checking.acquire(blocking=False):
+            return
+        try:
+            self._own(self._address)
+        finally:
+            self._checking.release()
 
     def keys(self, key_id: str | None, trusted: bool = False) -> list[Key]:
         """The signing keys of this id (None: of tokens that name none); empty: there is none.
@@ -99,12 +106,13 @@ class Discovery:
         if key_id in self._keys and now < self._keys_until:
             return  # another thread was faster
         if now - self._asked_at >= pause:
-            self._asked_at = now
             try:
                 self._fetch_keys()
             except ProviderDownError as error:
                 log.warning("keys not refreshed: %s", error)
                 self._failure = str(error)
+            # From the end: a call can last as long as the pause, and threads wait for this one.
+            self._asked_at = self._clock()
         if not self._keys:
             raise ProviderDownError(self._failure or f"{self.provider.issuer} gave no keys")
 
@@ -119,7 +127,7 @@ class Discovery:
         try:
             found = self._own(self._address)
         except ProviderDownError as error:
-            self._failed_until, self._failure = now + AGAIN_SECONDS, str(error)
+            self._failed_until, self._failure = self._clock() + AGAIN_SECONDS, str(error)
             if self._metadata:
                 return self._metadata
             raise
