@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib import auth
+from django.contrib.auth.models import AnonymousUser
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import NoReverseMatch, reverse
 
@@ -47,14 +48,21 @@ class SessionLimits:
 
     @staticmethod
     def _renewal(request: HttpRequest, now: float) -> HttpResponse | None:
-        """A redirect to the provider, if it is time to ask it again and a person opens a page."""
+        """A redirect to the provider, if it is time to ask it again and a person opens a page.
+
+        Only a page can be redirected. Other requests go on for as long again, for a form that is
+        being filled in; after that they count as anonymous until the provider was asked.
+        """
         session = request.session
         provider = session.get(PROVIDER)
         if provider is None:
             return None
-        due = now - session.setdefault(CONFIRMED, now) > settings.ANNALS.session_renew_minutes * 60
+        interval = settings.ANNALS.session_renew_minutes * 60
+        since = now - session.setdefault(CONFIRMED, now)
         page = request.method == "GET" and request.path_info.startswith(reverse("admin:index"))
-        if not due or not page:
+        if since <= interval or not page:
+            if since > 2 * interval:
+                request.user = AnonymousUser()
             return None
         try:
             address = reverse(f"oidc-login-{provider}")

@@ -310,6 +310,20 @@ def test_a_session_is_confirmed_by_the_provider(site: Site) -> None:
     assert not inside(person, site.web)
 
 
+def test_the_api_too_waits_for_the_provider_to_confirm_a_session(site: Site) -> None:
+    """A person without a role any more opens no page, and keeps the cookie."""
+    person = Person()
+    person.log_in(site.web.url, site.bank, "1")
+    search = f"{site.web.url}/api/v1/search?q=A1"
+    assert person.get(search).status_code == 200
+    age(site, 90)
+    assert person.get(search).status_code == 200
+    age(site, 60)
+    assert person.get(search).status_code == 401
+    person.get(f"{site.web.url}/admin/")
+    assert person.get(search).status_code == 200
+
+
 def test_a_session_ends_when_it_is_idle_or_old(site: Site) -> None:
     for name, seconds in (("annals_seen", 3_601), ("annals_began", 36_001)):
         person = Person()
