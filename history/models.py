@@ -133,8 +133,7 @@ class SearchKey(models.Model):
     name = models.CharField(max_length=40)
     entity = models.CharField(max_length=40)
     id = models.CharField(max_length=ID_LENGTH)
-    product_instance_id = models.CharField(max_length=ID_LENGTH)
-    day = models.DateField()  # of the newest version seen with the key; retention uses it
+    day = models.DateField()  # of the latest version seen with the key; retention uses it
 
     class Meta:
         db_table = "search_key"

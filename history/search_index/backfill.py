@@ -77,9 +77,9 @@ def _index(target: Target, select: sql.Composed, first: int, end: int) -> Step:
     keys, count = NewKeys(), 0
     with connection.cursor() as cursor:
         cursor.execute(select, [f"({first},0)", f"({end},0)"])
-        for id, version, moment, product, data in cursor:
+        for id, version, moment, data in cursor:
             count += 1
-            keys.add(Record(target.entity.name, id, version, 0, moment, "", None, product, data))
+            keys.add(Record(target.entity.name, id, version, 0, moment, "", None, None, data))
         rows = keys.rows()
         if rows:
             # Sorted, as a consumer does it, so that the two do not deadlock.
@@ -125,12 +125,11 @@ def _select(target: Target) -> sql.Composed:
         sql.SQL("{0}, data -> {0}").format(sql.Literal(member)) for member in members
     )
     return sql.SQL(
-        "SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint, {product},"
+        "SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint,"
         " convert_to((CASE WHEN jsonb_typeof(data) = 'string' THEN data"
         "   ELSE jsonb_build_object({parts}) END)::text, 'UTF8')"
         " FROM {table} WHERE ctid >= %s::tid AND ctid < %s::tid"
     ).format(
-        product=sql.SQL("NULL" if target.entity.root else "product_instance_id"),
         parts=parts,
         table=sql.Identifier(target.name),
     )

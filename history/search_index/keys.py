@@ -33,16 +33,15 @@ class FoundKey(NamedTuple):
 
 
 class KeyRow(NamedTuple):
-    """A row of the search_key table. day: UTC, in days since the epoch, of the newest version with
-    this key; product_instance_id: the application that this version belongs to."""
+    """A row of the search_key table. day: UTC, in days since the epoch, of the latest version with
+    this key."""
 
     key: FoundKey
-    product_instance_id: str
     day: int
 
 
 Values = list[object]  # the values at an entity's pointers, in their order; UNSET if absent
-# A hash of an entity's kind, application, UTC day and values. Small: thousands fit in memory.
+# A hash of an entity's kind, UTC day and values. Small: thousands fit in memory.
 Fingerprint = int
 
 
@@ -63,7 +62,7 @@ class NewKeys:
 
     def __init__(self, known: KnownFingerprints = NONE_KNOWN) -> None:
         self._known = known
-        self._newest: dict[FoundKey, tuple[int, str]] = {}
+        self._latest: dict[FoundKey, int] = {}
         self.fingerprints: dict[str, Fingerprint] = {}
 
     def add(self, record: Record) -> None:
@@ -72,23 +71,18 @@ class NewKeys:
         values = _values(record)
         if not values:
             return
-        id, moment = record.id, record.updated_at
-        product = record.product_instance_id or id
+        id, day = record.id, record.updated_at // MICROSECONDS_PER_DAY
         # Of the text: -1 and -2 have the same hash, and an absent value must differ from its name.
-        fingerprint = hash((record.entity, product, moment // MICROSECONDS_PER_DAY, repr(values)))
+        fingerprint = hash((record.entity, day, repr(values)))
         if self.fingerprints.get(id) == fingerprint or self._known.get(id) == fingerprint:
             return
         self.fingerprints[id] = fingerprint
         for key in _keys(record, values):
-            if key not in self._newest or self._newest[key][0] <= moment:
-                self._newest[key] = moment, product
+            self._latest[key] = max(day, self._latest.get(key, day))
 
     def rows(self) -> list[KeyRow]:
-        """Each key once, as its newest version has it, in the order of insertion."""
-        return [
-            KeyRow(key, product, moment // MICROSECONDS_PER_DAY)
-            for key, (moment, product) in sorted(self._newest.items())
-        ]
+        """Each key once, with its latest day, in the order of insertion."""
+        return [KeyRow(key, day) for key, day in sorted(self._latest.items())]
 
 
 def _values(record: Record) -> Values:
@@ -126,22 +120,18 @@ def upsert_values(rows: Sequence[KeyRow]) -> tuple[str, ...]:
     arrays or one parameter per value."""
     columns = [*zip(*(row.key for row in rows), strict=True)]
     dates = {day: (EPOCH + timedelta(day)).isoformat() for day in {row.day for row in rows}}
-    columns.append(tuple(row.product_instance_id for row in rows))
     columns.append(tuple(dates[row.day] for row in rows))
     return tuple(msgspec.json.encode(column).decode() for column in columns)
 
 
 _COLUMN = "json_array_elements_text(%s::json)"
-# One row per key. It changes once a day, and when the entity moves to another application, so that
-# a busy entity costs little.
+# One row per key. It changes once a day, so that a busy entity costs little.
 UPSERT = f"""
-    INSERT INTO search_key (value, name, entity, id, product_instance_id, day)
-    SELECT value, name, entity, id, product, day::date
-    FROM ROWS FROM ({", ".join([_COLUMN] * 6)}) AS u(value, name, entity, id, product, day)
+    INSERT INTO search_key (value, name, entity, id, day)
+    SELECT value, name, entity, id, day::date
+    FROM ROWS FROM ({", ".join([_COLUMN] * 5)}) AS u(value, name, entity, id, day)
     ON CONFLICT (value, name, entity, id) DO UPDATE
-    SET day = excluded.day, product_instance_id = excluded.product_instance_id
-    WHERE search_key.day < excluded.day OR (search_key.day = excluded.day
-        AND search_key.product_instance_id <> excluded.product_instance_id)
+    SET day = excluded.day WHERE search_key.day < excluded.day
 """  # noqa: S608 - constants
 
 

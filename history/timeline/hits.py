@@ -12,7 +12,7 @@ from psycopg.types.numeric import Int4
 from history import masking
 from history.entities import BY_NAME, CHILDREN, ENTITIES, ROOT, Entity
 from history.timeline import paging, rows, token
-from history.timeline.rows import Key
+from history.timeline.rows import Key, Newest
 
 ID = "id"
 # Of the documents with one value, only those that were seen last are looked at: for each of them
@@ -72,27 +72,26 @@ class _Document(NamedTuple):
     value: str
     name: str
     carrier: Carrier
-    application: str
 
 
-def find(texts: Sequence[str], until: datetime) -> dict[str, Hits]:
-    """The hits of each text, as of a moment. The number of queries does not depend on the texts."""
+def find(texts: Sequence[str]) -> dict[str, Hits]:
+    """The hits of each text. The number of queries does not depend on the texts."""
     found: dict[str, dict[Carrier, Hit]] = {text: {} for text in texts}
     ids = [text for text in texts if paging.storable(text)]
     for entity in ENTITIES:
-        for id, its in rows.newest_keys(entity, ids, until).items():
+        for id, its in rows.newest_keys(entity, ids).items():
             found[id][Carrier(entity, id)] = Hit(entity, id, ID, its, its.updated_at)
     absent = [id for id in ids if Carrier(ROOT, id) not in found[id]]
-    for id, moment in _newest_children(absent, until).items():
+    for id, moment in _newest_children(absent).items():
         found[id][Carrier(ROOT, id)] = Hit(ROOT, id, ID, None, moment)
     documents = _documents(texts)
-    own = rows.newest_keys(ROOT, {each.application for each in documents}, until)
-    orphans = [each.carrier for each in documents if each.application not in own]
-    changes = newest(orphans, until)
-    for (value, application), theirs in _by_application(documents).items():
+    children = _children(documents)
+    grouped = _by_application(documents, children)
+    own = rows.newest_keys(ROOT, {application for _, application in grouped})
+    for (value, application), theirs in grouped.items():
         carriers = tuple(dict.fromkeys(each.carrier for each in theirs))
         key = own.get(application)
-        seen = [changes[carrier] for carrier in carriers if carrier in changes]
+        seen = [children[carrier].key for carrier in carriers if carrier in children]
         moments = [key.updated_at] if key else [each.updated_at for each in seen]
         place = Carrier(ROOT, application)
         if moments and place not in found[value]:
@@ -111,7 +110,7 @@ def find(texts: Sequence[str], until: datetime) -> dict[str, Hits]:
 _DOCUMENTS = """
     SELECT key.* FROM unnest(%s::varchar[]) AS wanted(value)
     CROSS JOIN LATERAL (
-        SELECT value, name, entity, id, product_instance_id FROM search_key
+        SELECT value, name, entity, id FROM search_key
         WHERE value = wanted.value AND entity || ' ' || name = ANY(%s)
         ORDER BY day DESC, name, entity, id LIMIT %s
     ) AS key
@@ -124,8 +123,8 @@ def _documents(texts: Collection[str]) -> list[_Document]:
     values = [list(texts), masking.searchable_keys(), Int4(MAX_DOCUMENTS + 1)]
     found = rows.fetch(_DOCUMENTS, values) if texts else []
     documents = [
-        _Document(value, name, Carrier(BY_NAME[kind], id), application)
-        for value, name, kind, id, application in found
+        _Document(value, name, Carrier(BY_NAME[kind], id))
+        for value, name, kind, id in found
         if kind in BY_NAME
     ]
     return sorted(
@@ -135,29 +134,46 @@ def _documents(texts: Collection[str]) -> list[_Document]:
 
 
 def _by_application(
-    documents: Iterable[_Document],
+    documents: Iterable[_Document], children: Mapping[Carrier, Newest]
 ) -> Mapping[tuple[str, str], list[_Document]]:
+    """The documents of each value and application. A child belongs to the application that its
+    newest version names; one of which no version is kept belongs to none."""
     grouped: dict[tuple[str, str], list[_Document]] = {}
     for each in documents:
-        grouped.setdefault((each.value, each.application), []).append(each)
+        carrier = each.carrier
+        if carrier.entity.root:
+            grouped.setdefault((each.value, carrier.id), []).append(each)
+        elif carrier in children:
+            grouped.setdefault((each.value, children[carrier].application), []).append(each)
     return grouped
 
 
-def _newest_children(applications: Collection[str], until: datetime) -> dict[str, datetime]:
+def _children(documents: Iterable[_Document]) -> dict[Carrier, Newest]:
+    """The newest versions of those documents that are children, as far as the store has any."""
+    found: dict[Carrier, Newest] = {}
+    wanted = {each.carrier for each in documents}
+    for entity in CHILDREN:
+        ids = [carrier.id for carrier in wanted if carrier.entity is entity]
+        for id, its in rows.applications_of(entity, ids).items():
+            found[Carrier(entity, id)] = its
+    return found
+
+
+def _newest_children(applications: Collection[str]) -> dict[str, datetime]:
     """The time of the newest child of each of these, without those that the store does not have."""
     found: dict[str, datetime] = {}
     for entity in CHILDREN:
-        for id, moment in rows.newest_child(entity, applications, until).items():
+        for id, moment in rows.newest_child(entity, applications).items():
             found[id] = max(moment, found.get(id, moment))
     return found
 
 
-def newest(carriers: Iterable[Carrier], until: datetime) -> dict[Carrier, Key]:
+def newest(carriers: Iterable[Carrier]) -> dict[Carrier, Key]:
     """The newest key of each of these, without those that the store does not have."""
     found: dict[Carrier, Key] = {}
     wanted = set(carriers)
     for entity in ENTITIES:
         ids = [carrier.id for carrier in wanted if carrier.entity is entity]
-        for id, key in rows.newest_keys(entity, ids, until).items():
+        for id, key in rows.newest_keys(entity, ids).items():
             found[Carrier(entity, id)] = key
     return found

@@ -6,14 +6,13 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from history import clock
 from history.entities import ENTITIES, SEARCH_VALUE_LENGTH, Entity
 from history.exactjson import Json
 from history.record import ChangeType
-from history.timeline import hits, paging, rows, token
-from history.timeline.hits import Carrier, Hit, Position
+from history.timeline import hits, paging, rows, shown, token
+from history.timeline.hits import Carrier, Hit
 from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError
-from history.timeline.rows import LAST, Key, VersionRow
+from history.timeline.rows import Key, VersionRow
 from history.timeline.versions import parse
 
 
@@ -52,40 +51,38 @@ class Results:
 def search(text: str, size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None) -> Results:
     """A page of what has this id, or this value of a business key, letter for letter.
 
-    All pages have the order of the moment of the first one. A fixed number of queries. Raises
-    BadParameterError.
+    Each page has the newest of what was on no earlier one, so nothing is lost or repeated while
+    versions arrive. A fixed number of queries. Raises BadParameterError.
     """
     paging.check_size(size)
     if not searchable(text):
         raise BadParameterError("q", f"must have 1 to {SEARCH_VALUE_LENGTH} characters")
-    binding = ("search", text)
-    until, after = LAST.updated_at, None
+    binding = ("search", text, "shown")
+    found = hits.find([text])[text]
+    before = shown.nothing(found.hits)
     if page_token is not None:
-        until, *place = token.read(binding, page_token)
-        after = Position(*place)
-    found = hits.find([text], until)[text]
-    rest = [hit for hit in found.hits if after is None or hit.position > after]
-    shown, following = rest[:size], None
+        before = shown.unpacked(*token.read(binding, page_token))
+    rest = [hit for hit in found.hits if hit not in before]
+    here, following = rest[:size], None
     if len(rest) > size:
-        moment = until if after else max(clock.now(), *(hit.updated_at for hit in rest))
-        following = token.issue(binding, (moment, *shown[-1].position))
-    return Results(_present(_load(shown)), following, found.limited)
+        following = token.issue(binding, before.and_also(here).packed())
+    return Results(_present(_load(here)), following, found.limited)
 
 
 def search_all(texts: Sequence[str], size: int = DEFAULT_PAGE_SIZE) -> dict[str, Results]:
     """The first results of each of these texts, without tokens. As many queries as for one."""
-    found = hits.find([text for text in texts if searchable(text)], LAST.updated_at)
+    found = hits.find([text for text in texts if searchable(text)])
     loaded = iter(_load([hit for text in found for hit in found[text].hits[:size]]))
-    shown = {
+    results = {
         text: Results(_present([next(loaded) for _ in each.hits[:size]]), None, each.limited)
         for text, each in found.items()
     }
-    return {text: shown.get(text, Results((), None, limited=False)) for text in texts}
+    return {text: results.get(text, Results((), None, limited=False)) for text in texts}
 
 
 def documents(carriers: Collection[Carrier]) -> dict[Carrier, Json]:
     """The newest snapshots of these documents, without those that the store does not have."""
-    keys = hits.newest(carriers, LAST.updated_at)
+    keys = hits.newest(carriers)
     found: dict[Carrier, Json] = {}
     for entity in ENTITIES:
         wanted = [(carrier.id, key) for carrier, key in keys.items() if carrier.entity is entity]

@@ -18,7 +18,7 @@ MICROSECOND = timedelta(microseconds=1)
 def issue(binding: tuple[object, ...], position: tuple[Any, ...]) -> str:
     """The token of a position. `binding`: the values that the next request must not change."""
     values = [_to_json(value) for value in position]
-    return PREFIX + signing.dumps(values, salt=_salt(binding))
+    return PREFIX + signing.dumps(values, salt=_salt(binding), compress=True)
 
 
 def read(binding: tuple[object, ...], token: str) -> list[Any]:

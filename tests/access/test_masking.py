@@ -60,7 +60,6 @@ def people(store: Store) -> Iterator[Store]:
         name="clientId",
         entity=PERSON.name,
         id="P1",
-        product_instance_id="A1",
         day=T0.date(),
     )
     SearchKey.objects.create(
@@ -68,7 +67,6 @@ def people(store: Store) -> Iterator[Store]:
         name="number",
         entity=ROOT.name,
         id="A1",
-        product_instance_id="A1",
         day=T0.date(),
     )
     mark(*MARKS)

@@ -8,9 +8,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.db import transaction
 from psycopg import sql
 from psycopg.rows import dict_row
 
+from history import timeline
 from history.entities import BY_TOPIC, ENTITIES, ROOT, Entity
 from history.window import Window
 from ingest.completeness import figures
@@ -88,6 +90,14 @@ def query(text: str, *values: Any) -> list[dict[str, Any]]:
     """Rows of a query, asked past everything that is tested."""
     with connect("test") as plain, psycopg.ClientCursor(plain, row_factory=dict_row) as cursor:
         return cursor.execute(text, values).fetchall()
+
+
+def searched(text: str) -> list[str]:
+    """The ids that a search finds. Its locks are released, so that empty() can drop the days."""
+    with transaction.atomic():
+        found = [each.id for each in timeline.search(text).found]
+        transaction.set_rollback(True)
+    return found
 
 
 def rows(entity: Entity = ROOT) -> list[dict[str, Any]]:

@@ -31,10 +31,9 @@ def test_several_ids_are_listed(documents: Store, support: Client) -> None:
     assert f'href="{WHOLE}"' in page.content.decode()
 
 
-def carry(value: str, id: str, application: str, name: str = "clientId") -> None:
+def carry(value: str, id: str) -> None:
     SearchKey.objects.create(
-        value=value, name=name, entity="participant-role", id=id,
-        product_instance_id=application, day=datetime.now(UTC).date(),
+        value=value, name="clientId", entity="participant-role", id=id, day=datetime.now(UTC).date()
     )  # fmt: skip
 
 
@@ -46,7 +45,7 @@ def test_a_clients_number_lists_applications_newest_change_first(
         documents.add(application, 0, {"name": "Ипотека", "status": "ISSUED"}, number)
         role = {"fullName": f"Рожков {number}", "role": "GUARANTOR"}
         documents.add(f"C{number}", 1, role, 5, entity="participant-role", application=application)
-        carry("77 00", f"C{number}", application)
+        carry("77 00", f"C{number}")
     page = support.get("/admin/history/", {"q": "77 00"})
     said, body = text(page), page.content.decode()
     assert said.count("найдено по: Номер клиента") == 50
@@ -61,22 +60,22 @@ def test_a_clients_number_lists_applications_newest_change_first(
 
 
 def test_one_application_of_a_client_opens_at_once(documents: Store, support: Client) -> None:
-    carry("77 00", "R1", "A1")
-    carry("77 00", "R2", "A1")
+    carry("77 00", "R1")
+    carry("77 00", "R2")
     for query in ("77 00", " 77 00\n"):
         response = support.get("/admin/history/", {"q": query})
         assert response.headers["Location"] == WHOLE
 
 
 def test_a_key_that_begins_with_a_blank_is_found(documents: Store, support: Client) -> None:
-    carry(" 77", "R1", "A1")
+    carry(" 77", "R1")
     assert support.get("/admin/history/", {"q": " 77"}).headers["Location"] == WHOLE
 
 
 @pytest.mark.parametrize("query", ["№77-ab", "«77-AB»", "77-АВ", "77-ав.", "77-AB\u200b"])
 def test_another_spelling_is_offered(documents: Store, support: Client, query: str) -> None:
     """In small letters, with signs around it, with letters of the other alphabet."""
-    carry("77-AB", "R1", "A1")
+    carry("77-AB", "R1")
     page = support.get("/admin/history/", {"q": query})
     assert page.status_code == 200
     assert f"Точно {query} не найдено. Найдено в другом написании: 77-AB." in text(page)
@@ -84,7 +83,7 @@ def test_another_spelling_is_offered(documents: Store, support: Client, query: s
 
 
 def test_another_spelling_of_each_of_several(documents: Store, support: Client) -> None:
-    carry("77-AB", "R1", "A1")
+    carry("77-AB", "R1")
     documents.add("B1", 0, {"name": "Ипотека"}, 0)
     page = support.get("/admin/history/", {"q": "№77-ab, b1;  none"})
     assert "Точно №77-ab, b1 не найдено. Найдено в другом написании: 77-AB, B1." in text(page)
@@ -95,13 +94,13 @@ def test_another_spelling_of_each_of_several(documents: Store, support: Client) 
 
 
 def test_a_sign_in_front_of_a_number_is_not_looked_for(documents: Store, support: Client) -> None:
-    carry("77-AB", "R1", "A1")
+    carry("77-AB", "R1")
     assert support.get("/admin/history/", {"q": "№ 77-AB"}).headers["Location"] == WHOLE
     assert support.get("/admin/history/", {"q": "№"}).context["missing"] == ["№"]
 
 
 def test_another_spelling_of_a_number_with_a_blank(documents: Store, support: Client) -> None:
-    carry("ЗАЯВКА 77", "R1", "A1")
+    carry("ЗАЯВКА 77", "R1")
     page = support.get("/admin/history/", {"q": "заявка 77"})
     assert "Точно заявка 77 не найдено. Найдено в другом написании: ЗАЯВКА 77." in text(page)
     assert f'href="{WHOLE}"' in page.content.decode()
@@ -126,7 +125,7 @@ def test_a_key_of_what_is_not_stored_finds_nothing(documents: Store, support: Cl
     """Retention has removed it, or PostgreSQL has refused its only version."""
     SearchKey.objects.create(
         value="CRM-2", name="realtyCrmId", entity="product-instance", id="gone",
-        product_instance_id="gone", day=datetime.now(UTC).date(),
+        day=datetime.now(UTC).date(),
     )  # fmt: skip
     page = support.get("/admin/history/", {"q": "CRM-2"})
     assert page.status_code == 200

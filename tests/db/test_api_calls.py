@@ -150,7 +150,7 @@ def test_a_whole_application(auditor: Client, loan: Store) -> None:
 
 def test_search(auditor: Client, loan: Store) -> None:
     SearchKey.objects.create(
-        value="77", name="clientId", entity="participant-role", id="P1", product_instance_id="A1",
+        value="77", name="clientId", entity="participant-role", id="P1",
         day=T0.date(),
     )  # fmt: skip
     (found,) = data(auditor.get("/api/v1/search?q=77"))["results"]

@@ -179,7 +179,7 @@ def test_many_pages_are_read_piece_by_piece(
     monkeypatch.setattr(search_retention, "PAGES_AT_ONCE", 3)
     with connect("test") as plain:
         plain.execute(
-            "INSERT INTO search_key SELECT 'v' || n, 'number', 'product-instance', 'id', 'id',"
+            "INSERT INTO search_key SELECT 'v' || n, 'number', 'product-instance', 'id',"
             " now()::date - n % 100 FROM generate_series(1, 3000) n"
         )
         removed = search_retention.remove_old(plain, (NOW - timedelta(days=50)).date())
@@ -206,7 +206,7 @@ def test_maintain_does_both_and_reads_the_keys_once_a_day(
     assert (keys(), quarantined()) == ([], [])
     assert faults() == [] or all("says the ledger" in each for each in faults())
     with connect("test") as plain:
-        plain.execute("INSERT INTO search_key VALUES ('x', 'number', 'y', 'z', 'z', '2001-01-01')")
+        plain.execute("INSERT INTO search_key VALUES ('x', 'number', 'y', 'z', '2001-01-01')")
     maintained()
     assert keys() == ["x"]
     monkeypatch.setattr(clock, "now", lambda: later(99))

@@ -107,7 +107,7 @@ def test_a_key_that_is_declared_later(
     monkeypatch.setitem(keys.BY_NAME, task.name, declared)
     monkeypatch.setitem(keys._LOOKUPS, task.name, keys._lookup(("/clientId",)))
     assert run(capsys) == {"partitions": 1, "rows": 1, "keys": 1}
-    assert SearchKey.objects.get(name="taskClient").product_instance_id == "A1"
+    assert SearchKey.objects.get(name="taskClient").id == "T1"
 
 
 def test_an_interrupted_run_continues(
@@ -175,7 +175,7 @@ def next_to(ingested: Ingested) -> Iterator[Ingested]:
 
 def test_next_to_a_running_consumer(next_to: Ingested) -> None:
     """Both write the same keys of the same entities, again and again: nobody fails, and at the end
-    every key has its newest day and application."""
+    every key has its newest day."""
 
     def bodies(version: int) -> list[Message | bytes]:
         return [

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
+from random import Random
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
 
 from history import timeline
+from history.entities import BY_NAME
 from history.models import SearchKey
 from history.record import ChangeType
-from history.timeline import BadParameterError, Carrier, Found, hits
+from history.timeline import BadParameterError, Carrier, Found, hits, token
 from tests.db.store import T0, Store, minute, queries
 
 PERSON, REALTY, TASK = "participant-role", "realty-info", "product-task"
 
 
-def index(name: str, value: str, entity: str, id: str, application: str) -> None:
+def index(name: str, value: str, entity: str, id: str) -> None:
     """What ingest does for the search in addition to storing the row."""
-    SearchKey.objects.create(
-        value=value,
-        name=name,
-        entity=entity,
-        id=id,
-        product_instance_id=application,
-        day=T0.date(),
-    )
+    SearchKey.objects.create(value=value, name=name, entity=entity, id=id, day=T0.date())
 
 
 def ids(found: tuple[Found, ...]) -> list[tuple[str, str]]:
@@ -37,13 +35,13 @@ def ids(found: tuple[Found, ...]) -> list[tuple[str, str]]:
 def walk(text: str, size: int) -> list[str]:
     """The ids on all pages; no page is longer than asked."""
     seen: list[str] = []
-    token = None
+    following = None
     while True:
-        page = timeline.search(text, size, token)
+        page = timeline.search(text, size, following)
         assert len(page.found) <= size
         seen += [found.id for found in page.found]
-        token = page.next_token
-        if token is None:
+        following = page.next_token
+        if following is None:
             return seen
 
 
@@ -56,7 +54,7 @@ def client_777(store: Store) -> Store:
         store.add(f"A{number}", 1, {"name": f"Ипотека {number}"}, at)
     for id, application in (("P1", "A1"), ("P2", "A2"), ("P3", "A3"), ("P4", "A4"), ("P5", "A1")):
         store.add(id, 0, {"clientId": "777"}, 5, entity=PERSON, application=application)
-        index("clientId", "777", PERSON, id, application)
+        index("clientId", "777", PERSON, id)
     return store
 
 
@@ -78,16 +76,56 @@ def test_in_pages(client_777: Store, size: int) -> None:
     assert walk("777", size) == ["A3", "A1", "A2", "A4"]
 
 
-def test_what_changes_between_two_pages_is_not_lost(client_777: Store) -> None:
+@pytest.mark.parametrize("at", [T0.replace(year=T0.year + 1), minute(40), minute(25)])
+def test_what_changes_between_two_pages_is_on_the_next(client_777: Store, at: datetime) -> None:
+    """Of now, or a version that was on its way while the first page was read."""
     first = timeline.search("777", 1)
-    client_777.add("A2", 2, {"name": "again"}, T0.replace(year=T0.year + 1))
+    client_777.add("A2", 2, {"name": "again"}, at)
+    client_777.add("A3", 2, {"name": "again"}, at)
     seen = [found.id for found in first.found]
-    token = first.next_token
-    while token is not None:
-        page = timeline.search("777", 1, token)
+    following = first.next_token
+    while following is not None:
+        page = timeline.search("777", 1, following)
         seen += [found.id for found in page.found]
-        token = page.next_token
-    assert seen == ["A3", "A1", "A2", "A4"]
+        following = page.next_token
+    assert seen == ["A3", "A2", "A1", "A4"]
+
+
+def test_no_application_is_lost_or_repeated_while_all_of_them_change(store: Store) -> None:
+    """Also with the most hits, and the token always fits into an address with the longest text."""
+    count, text = hits.MAX_DOCUMENTS, "ы" * 100
+    with connection.cursor() as cursor:
+        store.day(BY_NAME[PERSON], minute(0))
+        cursor.execute(
+            "INSERT INTO participant_role_aud SELECT 'P' || n, 0, '{}', %s, 'crm', NULL, 0,"
+            " 'A' || n FROM generate_series(1, %s) n",
+            [minute(0), count],
+        )
+        cursor.execute(
+            "INSERT INTO search_key SELECT %s, 'clientId', 'participant-role', 'P' || n, now()"
+            " FROM generate_series(1, %s) n",
+            [text, count],
+        )
+    seen: list[str] = []
+    following, random = None, Random(1)
+    for turn in range(1, count + 1):
+        page = timeline.search(text, 90, following)
+        seen += [found.id for found in page.found]
+        following = page.next_token
+        if following is None:
+            break
+        assert len(urlencode({"q": text, "pageToken": following})) < 8_000
+        for id in random.sample(range(1, count + 1), 20):
+            at = random.choice([minute(turn), minute(-turn)])
+            store.add(f"P{id}", turn, {}, at, entity=PERSON, application=f"A{id}")
+    assert len(seen) == count
+    assert len(set(seen)) == count
+
+
+def test_a_token_of_an_earlier_release_is_refused(client_777: Store) -> None:
+    old = token.issue(("search", "777"), (minute(40), 1, -5, "A3"))
+    with pytest.raises(BadParameterError, match="pageToken"):
+        timeline.search("777", 1, old)
 
 
 def test_an_id_in_every_kind_comes_first_and_fills_the_page(client_777: Store) -> None:
@@ -101,20 +139,20 @@ def test_an_id_in_every_kind_comes_first_and_fills_the_page(client_777: Store) -
 
 
 def test_an_application_with_this_id_and_this_key_is_there_once(client_777: Store) -> None:
-    index("number", "A1", "product-instance", "A1", "A1")
-    index("number", "A1", "product-instance", "A2", "A2")
+    index("number", "A1", "product-instance", "A1")
+    index("number", "A1", "product-instance", "A2")
     found = timeline.search("A1").found
     assert [(each.id, each.key) for each in found] == [("A1", "id"), ("A2", "number")]
 
 
 def test_a_value_of_two_keys_gives_an_application_once(client_777: Store) -> None:
-    index("number", "777", "product-instance", "A1", "A1")
+    index("number", "777", "product-instance", "A1")
     assert walk("777", 10) == ["A3", "A1", "A2", "A4"]
 
 
 def test_letter_for_letter(client_777: Store) -> None:
-    index("number", " 8", "product-instance", "A2", "A2")
-    index("number", " ", "product-instance", "A3", "A3")
+    index("number", " 8", "product-instance", "A2")
+    index("number", " ", "product-instance", "A3")
     assert walk(" 8", 10) == ["A2"]
     assert walk(" ", 10) == ["A3"]
     assert walk("8", 10) == walk(" 777", 10) == []
@@ -137,13 +175,13 @@ def test_an_application_of_which_only_children_are_left_is_found_by_its_id(
 
 
 def test_what_retention_removed_is_not_found(store: Store) -> None:
-    index("clientId", "777", PERSON, "P1", "A1")
+    index("clientId", "777", PERSON, "P1")
     assert timeline.search("777").found == ()
 
 
 def test_a_deleted_application_is_found(store: Store) -> None:
     store.add("A1", 1, "null", 0, type=ChangeType.DELETE)
-    index("number", "N1", "product-instance", "A1", "A1")
+    index("number", "N1", "product-instance", "A1")
     (found,) = timeline.search("N1").found
     assert (found.type, found.data) == (ChangeType.DELETE, None)
 

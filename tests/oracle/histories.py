@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 from hypothesis import strategies as st
 
@@ -194,6 +195,16 @@ def histories(draw: st.DrawFn) -> list[Made]:
     for kind, id in sorted(draw(st.sets(children, min_size=count, max_size=count))):
         made += draw(versions(kind, id, 4))
     return made
+
+
+@st.composite
+def batches(draw: st.DrawFn, made: list[Made]) -> list[list[Made]]:
+    """The versions as they are delivered: in any order, some again, in batches of any size."""
+    again = draw(st.lists(st.sampled_from(made), max_size=4))
+    order = draw(st.permutations([*made, *again])) if draw(st.booleans()) else [*made, *again]
+    cuts = draw(st.lists(st.integers(1, len(order)), max_size=3))
+    edges = sorted({0, *cuts, len(order)})
+    return [order[first:end] for first, end in pairwise(edges)]
 
 
 def record(made: Made) -> Record:

@@ -166,9 +166,8 @@ class World:
         names, carriers = defaultdict(set), defaultdict(set)  # by id of the application
         for entity in self.entities():
             for name in BUSINESS_KEYS.get(entity[0], {}):
-                having = [one for one in self.of(*entity) if text in _searched(one, name)]
-                if having:
-                    last = max(having, key=lambda one: (one.at, one.version))
+                if any(text in _searched(one, name) for one in self.of(*entity)):
+                    last = self.newest(*entity)
                     names[last.application or last.id].add(name)
                     carriers[last.application or last.id].add(entity)
         by_key = []

@@ -19,7 +19,7 @@ from django.test import Client
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from history.search_index.keys import UPSERT, NewKeys, upsert_values
+from history.search_index.keys import UPSERT, Fingerprint, NewKeys, upsert_values
 from tests.db.store import Store
 from tests.oracle import blame, checks, reference, values
 from tests.oracle.checks import COUNTS, Api
@@ -29,6 +29,7 @@ from tests.oracle.histories import (
     CLIENTS,
     MOMENTS,
     Made,
+    batches,
     histories,
     record,
 )
@@ -61,16 +62,14 @@ def api(client: Client, db: None, monkeypatch: pytest.MonkeyPatch) -> Api:
     return Api(client)
 
 
-def stored(store: Store, made: list[Made]) -> World:
-    """Writes the versions; the world as the database has it."""
-    keys = NewKeys()
+def stored(store: Store, made: list[Made], batches: list[list[Made]]) -> World:
+    """Writes the versions, and their keys as a consumer does that gets these batches; the world as
+    the database has it."""
     for one in made:
-        row = record(one)
-        keys.add(row)
         store.add(
             one.id,
             one.version,
-            bytes(row.data).decode(),
+            bytes(record(one).data).decode(),
             one.at,
             entity=one.kind,
             type=one.type,  # type: ignore[arg-type]
@@ -78,8 +77,14 @@ def stored(store: Store, made: list[Made]) -> World:
             client=one.client,
             application=one.application,
         )
-    if found_keys := keys.rows():
-        connection.connection.execute(UPSERT, upsert_values(found_keys))
+    known: dict[str, Fingerprint] = {}
+    for batch in batches:
+        keys = NewKeys(known)
+        for one in batch:
+            keys.add(record(one))
+        if found_keys := keys.rows():
+            connection.connection.execute(UPSERT, upsert_values(found_keys))
+        known |= keys.fingerprints
     found = []
     with connection.cursor() as cursor:
         for kind in KINDS:
@@ -169,7 +174,7 @@ def test_every_answer_is_that_of_the_reference(
 
     with transaction.atomic():
         COUNTS["histories"] += 1
-        world = stored(store, made)
+        world = stored(store, made, data.draw(batches(made)))
         for entity in world.entities():
             _entity(api, world, entity, data.draw)
         for id in APPLICATIONS:

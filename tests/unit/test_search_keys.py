@@ -29,10 +29,9 @@ def record(
     entity: str = "product-instance",
     at: int = 0,
     id: str = "X1",
-    application: str = "A1",
 ) -> Record:
     text = data if isinstance(data, bytes) else json.dumps(data).encode()
-    parent = None if entity == "product-instance" else application
+    parent = None if entity == "product-instance" else "A1"
     return Record(entity, id, 0, 0, at, "crm", None, parent, text)
 
 
@@ -68,9 +67,9 @@ def test_found(data: object, expected: dict[str, str]) -> None:
     assert values(data) == expected
 
 
-def test_a_child_is_found_with_its_application() -> None:
+def test_the_keys_of_a_child_are_those_of_its_kind() -> None:
     assert new(record({"clientId": "77"}, "participant-role")) == [
-        KeyRow(FoundKey("77", "clientId", "participant-role", "X1"), "A1", 0)
+        KeyRow(FoundKey("77", "clientId", "participant-role", "X1"), 0)
     ]
     assert values({"clientId": "77"}, "product-car") == {}
 
@@ -81,19 +80,6 @@ def test_a_batch_has_each_key_once_with_its_newest_day() -> None:
     )
     for batch in ((b, a, later), (later, a, b)):
         assert [(row.key.value, row.day) for row in new(*batch)] == [("a", 0), ("b", 1)]
-
-
-def test_a_key_belongs_to_the_application_of_the_newest_version() -> None:
-    old, moved = (
-        record({"clientId": "77"}, "participant-role", at=at, application=application)
-        for at, application in ((5, "A1"), (9, "A2"))
-    )
-    key = FoundKey("77", "clientId", "participant-role", "X1")
-    for batch in ((old, moved), (moved, old)):
-        assert new(*batch) == [KeyRow(key, "A2", 0)]
-    once = NewKeys()
-    once.add(old)
-    assert new(moved, known=once.fingerprints) == [KeyRow(key, "A2", 0)]
 
 
 def test_what_was_shown_that_day_is_left_out_and_all_else_is_not() -> None:
