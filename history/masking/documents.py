@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from history import labels
@@ -13,6 +13,9 @@ from history.masking import token
 from history.masking.marks import DEEP, Marks
 from history.masking.reader import reads_clear
 
+# Tokens of texts that a mask remembers: most versions of a document have what the one before had.
+REMEMBERED = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class Mask:
@@ -20,6 +23,7 @@ class Mask:
 
     entity: str
     paths: tuple[str, ...]
+    _tokens: dict[tuple[bytes, str, str], str] = field(default_factory=dict, compare=False)
 
     @property
     def marks(self) -> Marks:
@@ -31,7 +35,14 @@ class Mask:
         key = token.document_key(self.entity, id)
 
         def replace(mark: str, value: Json) -> str:
-            return token.token(key, mark, value)
+            if type(value) is not str:
+                return token.token(key, mark, value)
+            place = (key, mark, value)
+            if (found := self._tokens.get(place)) is None:
+                if len(self._tokens) >= REMEMBERED:
+                    self._tokens.clear()
+                found = self._tokens[place] = token.token(key, mark, value)
+            return found
 
         try:
             document = loads_shallow(text)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 import msgspec
 
 from history.diff.filter import Segment
 from history.diff.path import unescape
-from history.exactjson import Json
+from history.exactjson import Json, Numeral
 
 ANY = "*"  # any one segment
 DEEP = "**"  # any number of segments, also none
+
+# Nothing is below these.
+_PLAIN = frozenset((str, int, bool, type(None), Decimal, Numeral))
 
 # Gives the token of a marked value. mark: the path in the catalogue that marks it.
 Replace = Callable[[str, Json], str]
@@ -20,16 +24,27 @@ Replace = Callable[[str, Json], str]
 
 @dataclass(slots=True)
 class _Node:
-    """A place in the tree. mark: the path that ends here; empty if none does. stays: this is a
-    `**`, which a walk does not leave while it goes down."""
+    """A place in the tree of the marked paths. mark: the path that ends here; empty if none does.
+    stays: this is a `**`, which a walk does not leave while it goes down."""
 
     mark: str = ""
     stays: bool = False
     below: dict[str, _Node] = field(default_factory=dict)
 
 
-# The places that a walk has reached: several, because `*` and `**` fit in addition to a name.
-_Places = tuple[_Node, ...]
+@dataclass(slots=True)
+class _State:
+    """Where a walk over a document is: at all the places of the tree that fit, as `*` and `**` fit
+    in addition to a name. mark: of a place that is marked; the first one in the order of their
+    text. named: the state below, by the names that matter; other: that below every other name.
+    None: nothing is marked there."""
+
+    mark: str
+    named: dict[str, _State | None] = field(default_factory=dict)
+    other: _State | None = None
+
+    def below(self, name: str) -> _State | None:
+        return self.named.get(name, self.other)
 
 
 class Marks:
@@ -44,7 +59,7 @@ class Marks:
                 name = unescape(segment)
                 node = node.below.setdefault(name, _Node(stays=name == DEEP))
             node.mark = path
-        self._root = _opened([root])
+        self._root = _state([root], {})
 
     def apply(self, document: Json, replace: Replace) -> Json:
         """The document with each marked part replaced as a whole; changes it in place.
@@ -52,61 +67,66 @@ class Marks:
         A part that is nested too deep to look into (a msgspec.Raw) is replaced as a whole if a
         marked path can lead into it.
         """
-        return _masked(document, self._root, replace)
+        return document if self._root is None else _masked(document, self._root, replace)
 
     def cover(self, steps: Sequence[Segment]) -> bool:
         """Whether a path leads into a marked part, at least one segment below the marked place."""
-        places = self._root
+        state = self._root
         for step in steps:
-            if any(place.mark for place in places):
-                return True
-            places = _below(places, step.text if step.kind == "key" else ANY)
-        return False
+            if state is None or state.mark:
+                break
+            state = state.below(step.text) if step.kind == "key" else state.other
+        else:
+            return False
+        return state is not None
 
 
-def _masked(value: Json, places: _Places, replace: Replace) -> Json:
-    if mark := _mark(places):
-        return replace(mark, value)
+def _masked(value: Json, state: _State, replace: Replace) -> Json:
+    if state.mark:
+        return replace(state.mark, value)
     if type(value) is dict:
-        for key in _candidates(value, places):
-            if inside := _below(places, key):
-                value[key] = _masked(value[key], inside, replace)
+        if state.other is None:
+            for name, inside in state.named.items():
+                if inside is not None and name in value:
+                    value[name] = _masked(value[name], inside, replace)
+            return value
+        for name, inner in value.items():
+            inside = state.below(name)
+            if inside is not None and (inside.mark or type(inner) not in _PLAIN):
+                value[name] = _masked(inner, inside, replace)
     elif type(value) is list:
-        for index, item in enumerate(value):
-            if inside := _below(places, str(index)):
-                value[index] = _masked(item, inside, replace)
+        for index, inner in enumerate(value):
+            inside = state.below(str(index)) if state.named else state.other
+            if inside is not None:
+                value[index] = _masked(inner, inside, replace)
     elif isinstance(value, msgspec.Raw):
         return replace(DEEP, value)
     return value
 
 
-def _mark(places: _Places) -> str:
-    """The mark of the places; the first in the order of their text if there are several."""
-    return min((place.mark for place in places if place.mark), default="")
+def _state(places: list[_Node], known: dict[frozenset[int], _State]) -> _State | None:
+    """The state of these places; None for no place. known: the states made so far."""
+    for place in places:  # grows while it is read: `**` may stand for no segment at all
+        deep = place.below.get(DEEP)
+        if deep is not None and deep not in places:
+            places.append(deep)
+    if not places:
+        return None
+    key = frozenset(map(id, places))
+    if key in known:
+        return known[key]
+    state = known[key] = _State(min((place.mark for place in places if place.mark), default=""))
+    names = {name for place in places for name in place.below} - {ANY, DEEP}
+    state.other = _state(_below(places, ANY), known)
+    state.named = {name: _state(_below(places, name), known) for name in sorted(names)}
+    return state
 
 
-def _candidates(value: dict[str, Json], places: _Places) -> list[str]:
-    """The keys that a place can fit: a tree of plain names looks at these names only."""
-    if any(place.stays or ANY in place.below for place in places):
-        return list(value)
-    names = dict.fromkeys(name for place in places for name in place.below)
-    return [name for name in names if name in value]
-
-
-def _below(places: _Places, name: str) -> _Places:
-    """The places one segment further down; none if no mark can be there or below."""
+def _below(places: list[_Node], name: str) -> list[_Node]:
+    """The places one segment further down."""
     found: list[_Node] = []
     for place in places:
         if place.stays:
             found.append(place)
         found += [place.below[each] for each in {name, ANY} if each in place.below]
-    return _opened(found)
-
-
-def _opened(places: list[_Node]) -> _Places:
-    """The places with the `**` below them, which may stand for no segment at all."""
-    for place in places:  # grows while it is read
-        deep = place.below.get(DEEP)
-        if deep is not None and deep not in places:
-            places.append(deep)
-    return tuple(places)
+    return found

@@ -16,7 +16,7 @@ from pytest_django import DjangoDbBlocker
 from pytest_django.live_server_helper import LiveServer
 
 from history import labels
-from history.models import Person
+from history.models import FieldLabel, Person
 from tests.browser.chromium import launch
 from tests.db.store import T0, Store
 
@@ -97,7 +97,12 @@ def _fill(store: Store) -> None:
     store.add("W1", 0, {**wide, LONG: LONG}, 0)
     wide["list"] = [{"pid": LONG, "a": {LONG: "y"}}]
     store.add("W1", 3, {**wide, LONG: "x"}, 1, author=LONG[:64], client=LONG[:64])
-    store.add("R1", 0, {"fullName": "Рожков Олег"}, 2, entity="participant-role", application="A1")
+    passport = FieldLabel.objects.filter(entity="participant-role", path="/passport")
+    passport.update(sensitive=True)
+    person = {"fullName": "Рожков Олег", "passport": {"series": "4509", "number": "112233"}}
+    store.add("R1", 0, person, 2, entity="participant-role", application="A1")
+    changed = {**person, "passport": {"series": "4510", "number": "998877"}}
+    store.add("R1", 1, changed, 3, entity="participant-role", application="A1")
 
 
 def _tables() -> set[str]:

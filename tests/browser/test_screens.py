@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db]
 A1 = "/admin/history/product-instance/A1/"
 WHOLE = "/admin/applications/A1/"
 W1 = "/admin/history/product-instance/W1/"
+R1 = "/admin/history/participant-role/R1/"
 NEWEST = T0 + timedelta(hours=119, microseconds=510186)
 CONTRAST = Path(__file__).with_name("contrast.js").read_text()
 RUSSIAN_J = (
@@ -34,6 +35,8 @@ SCREENS = [
     f"{W1}versions/3/",
     f"{W1}state/",
     f"{W1}compare/?from=0&to=3",
+    R1,
+    f"{R1}state/",
 ]
 
 
@@ -239,3 +242,25 @@ def test_paper_is_light_and_has_only_the_history(visit: Open) -> None:
         expect(page.locator(part)).to_be_hidden()
     ink = page.evaluate("getComputedStyle(document.querySelector('.who b')).color")
     assert ink == "rgb(0, 0, 0)"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_privacy_officer_unmasks_one_value_once(visit: Open, theme: str) -> None:
+    page = visit(R1, login="privacy", color_scheme=theme)
+    masked = page.locator(".version").first.locator(".masked")
+    expect(masked).to_have_count(2)
+    assert masked.first.inner_text() != masked.last.inner_text()
+    page.click("text=снимок >> nth=0")
+    page.click(".unmaskable summary")
+    page.click(".unmaskable a")
+    expect(page.locator("#id_reason")).to_be_focused()
+    assert page.evaluate(CONTRAST) == []
+    page.keyboard.press("Enter")
+    expect(page.locator(".unmasked")).to_have_count(0)
+    page.keyboard.type("Жалоба клиента")
+    page.keyboard.press("Enter")
+    expect(page.locator(".unmasked")).to_contain_text("998877")
+    assert page.evaluate(CONTRAST) == []
+    page.click("button[name=language][value=en]")
+    expect(page.locator("#id_reason")).to_be_visible()
+    expect(page.locator("body")).not_to_contain_text("998877")
