@@ -9,9 +9,10 @@ from psycopg.conninfo import make_conninfo
 
 from ingest.store.ledger import Connection
 
-# A frozen or disconnected consumer must not hold its row locks for longer than this.
-TRANSACTION_TIMEOUT = "60s"
+# A consumer that is frozen between two statements must not hold its row locks for longer than this.
 IDLE_IN_TRANSACTION_TIMEOUT = "10s"
+# A consumer that ended during a slow statement holds its row locks for this long.
+CLIENT_CHECK_INTERVAL = "2s"
 # A writer that waited this long for a lock checks whether a frozen consumer holds it.
 LOCK_TIMEOUT = "10s"
 # A server that disappears without closing the connection (its host died) is detected after 30 s.
@@ -38,14 +39,15 @@ def connect(purpose: str = "annals-consume") -> Connection:
         **KEEPALIVES,
     )
     connection = psycopg.connect(conninfo, autocommit=True)
-    limits = {"statement_timeout": TRANSACTION_TIMEOUT}
+    # Work that is slow has no limit: a batch that takes longer would be repeated for ever.
+    unlimited = {"statement_timeout": "0"}
     if connection.info.server_version >= 170000:
-        # A batch that takes longer than one statement may would be repeated for ever.
-        limits = {"statement_timeout": "0", "transaction_timeout": TRANSACTION_TIMEOUT}
+        unlimited["transaction_timeout"] = "0"
     for name, value in {
         "timezone": "UTC",
         "default_transaction_isolation": "read committed",
-        **limits,
+        **unlimited,
+        "client_connection_check_interval": CLIENT_CHECK_INTERVAL,
         "idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_TIMEOUT,
         "lock_timeout": LOCK_TIMEOUT,
         # Repeats are looked up by primary key. A plan that reads whole days instead, chosen while

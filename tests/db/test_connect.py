@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
+import psycopg
 import pytest
 from psycopg import sql
 
 from ingest.store.connect import connect
-from tests.db.ingested import Ingested, query, rows
+from ingest.store.transaction import Writer
+from tests.db.ingested import Ingested, ids, query, rows
 from tests.messages import value
+
+SLOW = "annals-slow"
 
 SETTINGS = {
     "client_encoding": "WIN1251",
     "default_transaction_isolation": "repeatable read",
     "statement_timeout": "200ms",
+    "transaction_timeout": "200ms",
 }
 
 
@@ -55,3 +63,52 @@ def test_each_statement_sees_what_was_committed_before_it() -> None:
     """Writers look for the mark of a sealer after they have locked the day's table."""
     with connect("test") as plain:
         assert plain.execute("SHOW transaction_isolation").fetchone() == ("read committed",)
+
+
+def test_work_has_no_limit_and_idleness_has_one(db: None) -> None:
+    """A batch that takes longer than a limit would be repeated for ever."""
+    with connect("test") as plain:
+        assert [plain.execute(f"SHOW {name}").fetchone() for name in (
+            "statement_timeout", "transaction_timeout", "idle_in_transaction_session_timeout",
+            "timezone",
+        )] == [("0",), ("0",), ("10s",), ("UTC",)]  # fmt: skip
+
+
+@pytest.fixture
+def hour_per_row(ingested: Ingested) -> Iterator[None]:
+    """A trigger that takes an hour for each row of the session SLOW."""
+    with connect("test") as plain:
+        plain.execute(
+            "CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            f" IF current_setting('application_name') = '{SLOW}' THEN PERFORM pg_sleep(3600);"
+            " END IF; RETURN NULL; END $$"
+        )
+        plain.execute(
+            "CREATE TRIGGER audit AFTER INSERT ON product_instance_aud"
+            " FOR EACH ROW EXECUTE FUNCTION audit()"
+        )
+    yield
+    with connect("test") as plain:
+        plain.execute("DROP FUNCTION audit CASCADE")
+
+
+@pytest.mark.usefixtures("hour_per_row")
+def test_a_consumer_that_ends_during_a_slow_statement_leaves_no_locks(ingested: Ingested) -> None:
+    slow = Writer(partial(connect, SLOW))
+    batch, again = ingested.batch(value(id="a")), ingested.batch(value(id="a"))
+    for progress in again.progress.values():
+        progress.start, progress.next = 0, 1
+    with ThreadPoolExecutor(1) as thread:
+        writing = thread.submit(slow.write, batch, ingested.claims, {})
+        while not query(
+            "SELECT FROM pg_stat_activity WHERE application_name = %s AND wait_event = 'PgSleep'",
+            SLOW,
+        ):
+            time.sleep(0.05)
+        slow.cut()
+        with pytest.raises(psycopg.OperationalError):
+            writing.result()
+    slow.close()
+    ingested.claim()
+    ingested.store(again)  # raises LockNotAvailable where it waits for the lock of the row
+    assert ids() == ["a"]

@@ -370,14 +370,6 @@ def test_a_probe_without_a_database_is_only_a_later_one(ingested: Ingested) -> N
     assert asked((SOURCE.topic, 0), ingested.claims[SOURCE], 10, WINDOW) is None
 
 
-def test_old_connections_do_not_hold_the_ledger(ingested: Ingested) -> None:
-    """What a frozen consumer has locked is free again after a while; here only that it is set."""
-    with connect() as plain:
-        [(timeout,)] = plain.execute("SHOW transaction_timeout").fetchall()
-        [(zone,)] = plain.execute("SHOW timezone").fetchall()
-    assert (timeout, zone) == ("1min", "UTC")
-
-
 def test_a_writer_gives_up_only_between_two_tries(ingested: Ingested) -> None:
     """abandon() does not disturb a write that succeeds."""
     writer = RetryingWriter(Writer(connect))
