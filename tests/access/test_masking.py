@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import jsonpatch
+import msgspec
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.db import connection
 from django.test import Client
 
 from annals.access.models import JournalEntry
@@ -357,6 +359,19 @@ def test_the_journal_has_the_path_and_the_reason(people: Store) -> None:
         ("version", "shown", UNMASK, ""),  # the page that asks for the reason
         ("unmask", "refused", UNMASK, ""),
     ]
+
+
+@pytest.mark.parametrize("failure", ["refuse", "answer"])
+def test_without_a_row_in_the_journal_nothing_is_unmasked(
+    failure: str, people: Store, settings: Any
+) -> None:
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, journal_failure=failure)
+    officer = login("privacy")
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {JournalEntry._meta.db_table} RENAME TO gone")
+    answer = officer.post(UNMASK, {"path": "/passport", "reason": "complaint 17"})
+    assert answer.status_code == 503
+    assert leaks(answer.content, SECRETS) == []
 
 
 @pytest.mark.parametrize("path", ["/role", "/none", "", "/passport/series", "/phones/0"])

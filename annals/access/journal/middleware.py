@@ -19,6 +19,7 @@ from annals.access.journal.write import JournalError, write
 from history import looks
 from history.api import errors
 from history.error_text import describe
+from history.looks import Look
 
 log = logging.getLogger(__name__)
 
@@ -49,15 +50,15 @@ class Journal:
             try:
                 write(list(entries(request, response, action, look)))
             except (JournalError, Error, psycopg.Error) as error:
-                return _without_journal(request, response, error)
+                return _without_journal(request, response, error, look)
         return response
 
 
 def _without_journal(
-    request: HttpRequest, response: HttpResponse, error: Exception
+    request: HttpRequest, response: HttpResponse, error: Exception, look: Look
 ) -> HttpResponse:
     log.error("the access journal cannot be written: %s", describe(error))
-    if settings.ANNALS.journal_failure == "answer":
+    if settings.ANNALS.journal_failure == "answer" and not look.unmasked:
         ANSWERED.inc()
         return response
     REFUSED.inc()
