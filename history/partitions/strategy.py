@@ -26,7 +26,7 @@ class Archiver(Protocol):
         """Archive the rows of a day, while the table is in use."""
 
     def confirm(self, connection: days.Connection, table: str, day: date) -> None:
-        """Check that all rows of the day are archived, when nobody can write to it any more."""
+        """Make sure that all rows of the day are archived, when nobody can write to it any more."""
 
 
 class DayPartition(PostgresRangePartition):
