@@ -2,9 +2,39 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+
+# Hosts that follow a time service differ by milliseconds.
+TOLERANCE = timedelta(hours=1)
+
+
+class WrongClockError(RuntimeError):
+    """The clocks of this machine and of the database server differ by more than TOLERANCE."""
+
+    def __init__(self, ours: datetime, theirs: datetime) -> None:
+        super().__init__(
+            f"the clock of this machine says {ours:%Y-%m-%d %H:%M} UTC, that of the database "
+            f"server {theirs:%Y-%m-%d %H:%M} UTC. Correct the wrong one, then run it again"
+        )
 
 
 def now() -> datetime:
     """This moment, in UTC."""
     return datetime.now(UTC)
+
+
+def of_server(connection: psycopg.Connection[Any]) -> datetime:
+    """This moment by the clock of the database server, in UTC; in a transaction, its beginning."""
+    moment: datetime
+    [(moment,)] = connection.execute("SELECT now()").fetchall()
+    return moment.astimezone(UTC)
+
+
+def check(connection: psycopg.Connection[Any]) -> None:
+    """Raise WrongClockError if this machine and the database server do not agree on the time."""
+    ours, theirs = now(), of_server(connection)
+    if abs(ours - theirs) > TOLERANCE:
+        raise WrongClockError(ours, theirs)

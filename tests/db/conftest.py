@@ -4,10 +4,10 @@ import pytest
 
 from history import labels
 from tests.db.ingested import ingested
-from tests.db.partitioned import tables, transactional_db
+from tests.db.partitioned import move, tables, transactional_db
 from tests.db.store import Store
 
-__all__ = ["ingested", "tables", "transactional_db"]
+__all__ = ["ingested", "move", "tables", "transactional_db"]
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest_django
 from django.core.management import call_command
 from django.db import connection
 
+from history import clock
 from history.entities import ENTITIES
 from history.models import (
     ArchivedDay,
@@ -70,6 +71,27 @@ def transactional_db(
 @pytest.fixture
 def tables(transactional_db: None) -> None:
     """The *_aud tables without any partition, before and after."""
+
+
+@pytest.fixture
+def move(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], None]]:
+    """Called with a moment: the clock of this machine says it, and that of the server in Django's
+    connection. PostgreSQL looks for now() in our schema before pg_catalog."""
+
+    def moved(moment: datetime) -> None:
+        monkeypatch.setattr(clock, "now", lambda: moment)
+        with connection.cursor() as cursor:
+            cursor.execute("CREATE SCHEMA IF NOT EXISTS clock")
+            cursor.execute(
+                "CREATE OR REPLACE FUNCTION clock.now() RETURNS timestamptz LANGUAGE sql STABLE"
+                f" AS $$ SELECT timestamptz '{moment.isoformat()}' $$"
+            )
+            cursor.execute("SET search_path = public, clock, pg_catalog")
+
+    yield moved
+    with connection.cursor() as cursor:
+        cursor.execute("RESET search_path")
+        cursor.execute("DROP SCHEMA IF EXISTS clock CASCADE")
 
 
 def _clean() -> None:

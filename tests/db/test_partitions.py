@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
@@ -312,14 +312,34 @@ def test_a_run_is_remembered_for_the_metrics(small: Any) -> None:
 
 
 def test_a_run_whose_clock_was_ahead_is_not_the_latest_for_ever(
-    small: Any, monkeypatch: pytest.MonkeyPatch
+    small: Any, move: Callable[[datetime], None]
 ) -> None:
     """The alerts and the removal of search keys would look at it until that day comes."""
     now = clock.now()
     for at in (now, now + timedelta(days=300), now + timedelta(hours=1), now + timedelta(hours=2)):
-        monkeypatch.setattr(clock, "now", lambda at=at: at)
+        move(at)
         assert run("maintain")[0] == 0
         latest = runs.latest()
         assert latest is not None
         assert latest.started_at == at
     assert latest.search_keys_before == (now - timedelta(days=3)).date()
+
+
+@pytest.mark.parametrize("wrong", [timedelta(days=1000), timedelta(hours=-2)])
+def test_nothing_is_done_by_a_clock_that_differs_from_the_servers(
+    small: Any, monkeypatch: pytest.MonkeyPatch, wrong: timedelta
+) -> None:
+    """A clock that is ahead would drop every day."""
+    run("maintain")
+    there, right = names(), clock.now()
+    monkeypatch.setattr(clock, "now", lambda: right + wrong)
+    code, _, err = run("maintain", "--force")
+    assert (code, names()) == (2, there)
+    assert f"the clock of this machine says {right + wrong:%Y-%m-%d %H}" in err
+    latest = runs.latest()
+    assert latest is not None
+    assert latest.exit_code == 2
+    assert abs(latest.started_at - right) < timedelta(minutes=5)
+    assert "`maintain` would do nothing" in run("plan")[2]
+    monkeypatch.setattr(clock, "now", lambda: right + timedelta(minutes=1))
+    assert run("maintain")[0] == 0

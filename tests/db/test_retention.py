@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from io import StringIO
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from history import clock, days
+from history import days
 from history.entities import ROOT
 from history.models import MaintainRun
 from history.search_index import retention as search_retention
@@ -195,12 +196,12 @@ def maintained(*options: str) -> str:
 
 @pytest.mark.django_db(transaction=True)
 def test_maintain_does_both_and_reads_the_keys_once_a_day(
-    ingested: Ingested, monkeypatch: pytest.MonkeyPatch
+    ingested: Ingested, move: Callable[[datetime], None]
 ) -> None:
     ingested.write(numbered("old", 80), b"bad")
     four: dict[str, Any] = {"number": "new"}
     ingested.write(value(id="new", data=four))
-    monkeypatch.setattr(clock, "now", lambda: later(98))
+    move(later(98))
     said = maintained()
     assert "removed: 2 search keys, 1 messages in quarantine" in said
     assert (keys(), quarantined()) == ([], [])
@@ -209,16 +210,16 @@ def test_maintain_does_both_and_reads_the_keys_once_a_day(
         plain.execute("INSERT INTO search_key VALUES ('x', 'number', 'y', 'z', '2001-01-01')")
     maintained()
     assert keys() == ["x"]
-    monkeypatch.setattr(clock, "now", lambda: later(99))
+    move(later(99))
     maintained()
     assert keys() == []
     MaintainRun.objects.all().delete()
 
 
 @pytest.mark.django_db(transaction=True)
-def test_keys_of_a_held_day_stay(ingested: Ingested, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_a_held_day_stay(ingested: Ingested, move: Callable[[datetime], None]) -> None:
     ingested.write(numbered("held", 0), numbered("gone", 5), b"bad")
-    monkeypatch.setattr(clock, "now", lambda: later(92))
+    move(later(92))
     with pytest.raises(SystemExit) as end:
         maintained()
     assert end.value.code == 1

@@ -51,7 +51,14 @@ from ingest.completeness.holds import may_get_rows, unsettled
 from ingest.quarantine import retention as quarantine_retention
 
 Chosen = TypeVar("Chosen", Entity, journal.JournalRows)
-BROKEN = (PostgresPartitioningError, DatabaseError, psycopg.Error, ArchiveError, OSError)
+BROKEN = (
+    PostgresPartitioningError,
+    DatabaseError,
+    psycopg.Error,
+    ArchiveError,
+    OSError,
+    clock.WrongClockError,
+)
 
 
 class Command(BaseCommand):
@@ -168,9 +175,27 @@ class Command(BaseCommand):
                 f"max_locks_per_transaction is {room.configured}; with {room.needed} every "
                 "connection may read a whole table at once (docs/partitions.md)."
             )
+        try:
+            clock.check(connection.connection)
+        except clock.WrongClockError as error:
+            self.stderr.write(f"`maintain` would do nothing: {error}.")
         return 0
 
+    def _check_clock(self) -> None:
+        """Retention by a wrong clock would remove what is young. Raises WrongClockError; the run is
+        recorded by the server's clock."""
+        connection.ensure_connection()
+        plain = connection.connection
+        try:
+            clock.check(plain)
+        except clock.WrongClockError as error:
+            outcome = Outcome()
+            outcome.failed("clock", error)
+            runs.note(outcome, clock.of_server(plain), 0)
+            raise
+
     def _maintain(self) -> int:
+        self._check_clock()
         started, begun = clock.now(), time.monotonic()
         with _progress() as progress:
             steps = progress.add_task("partitions", total=None)
