@@ -10,8 +10,10 @@ from django.http import HttpResponse
 from django.test import Client
 
 from history import labels
+from history.admin.parts.cards import OPEN_ROWS
+from history.admin.parts.change_rows import MOST_ROWS
 from history.models import FieldLabel, Person
-from tests.db.screens import A1, SCREENS, documents, support, text
+from tests.db.screens import A1, SCREENS, WHOLE, documents, support, text
 from tests.db.store import Store
 
 __all__ = ["documents", "support"]
@@ -171,3 +173,17 @@ def test_russian_unless_switched(documents: Store, support: Client) -> None:
         "/admin/language/", {"language": "ru", "next": "https://evil.example/"}
     )
     assert "evil" not in elsewhere.headers["Location"]
+
+
+@pytest.mark.parametrize("address", [A1, WHOLE, f"{A1}compare/?from=0&to=1"])
+def test_a_document_with_thousands_of_changes_makes_no_endless_page(
+    address: str, store: Store, support: Client
+) -> None:
+    """20,000 small numbers are 58 KB in a message; each changed one would be a row of the page."""
+    store.add("A1", 0, {"numbers": [n % 3 for n in range(5_000)]}, 0)
+    store.add("A1", 1, {"numbers": [n * 7 % 5 for n in range(5_000)]}, 1)
+    store.add("A1", 2, {"numbers": [n % 3 for n in range(5_000)]}, 2)
+    page = support.get(address)
+    rows = page.content.count(b'<td class="old">')
+    assert MOST_ROWS <= rows <= MOST_ROWS + OPEN_ROWS
+    assert "здесь не показан" in text(page)

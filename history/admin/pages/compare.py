@@ -14,7 +14,7 @@ from history import timeline
 from history.admin.pages.missing import not_found_page
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, utc
-from history.admin.parts.change_rows import row
+from history.admin.parts.change_rows import change_rows
 from history.admin.parts.subject import changed_by, subject
 from history.admin.site.access import may_view_history
 from history.entities import Entity
@@ -53,10 +53,8 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
         found = timeline.compare(entity, id, old, new)
     except timeline.NotFoundError as error:
         return not_found_page(request, entity, id, error)
-    plain = [one for one in found.changes if not one.technical]
-    technical = [one for one in found.changes if one.technical]
-    fields = fields_of(entity)
-    data = found.after.data
+    count = sum(not one.technical for one in found.changes)
+    shown = change_rows(found.changes, found.after.data, fields_of(entity))
     return _render(
         request,
         entity,
@@ -66,10 +64,11 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
             "from_version": old,
             "to_version": new,
             "columns": _columns(found),
-            "rows": [row(one.change, data, fields) for one in plain],
-            "technical_rows": [row(one.change, data, fields) for one in technical],
+            "rows": shown.plain,
+            "technical_rows": shown.technical,
+            "notes": [shown.note] if shown.note else [],
             "swap_url": links.compare(entity, id, {"from": new, "to": old}),
-            "count_text": ngettext("{n} change", "{n} changes", len(plain)).format(n=len(plain)),
+            "count_text": ngettext("{n} change", "{n} changes", count).format(n=count),
         },
     )
 

@@ -9,10 +9,11 @@ from django.utils.translation import gettext as _
 
 from history import labels
 from history.admin.parts import links
-from history.admin.parts.change_rows import ChangeRow, row
+from history.admin.parts.change_rows import MOST_ROWS, ChangeRow, ChangeRows, change_rows
 from history.admin.parts.field_names import Fields
 from history.admin.parts.headline import headline
 from history.admin.parts.values import Item, members
+from history.diff import Change
 from history.entities import Entity
 from history.record import ChangeType
 from history.timeline import Absence, Version
@@ -28,8 +29,9 @@ KINDS = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
     """One version as it is shown. rows: the first OPEN_ROWS changes; more_rows: the others;
-    technical_rows: those of technical fields. snapshot: only where there is no version to compare
-    with. gap and note: which older versions are missing, in words."""
+    technical_rows: those of technical fields; hidden: what to say of changes without a row.
+    snapshot: only where there is no version to compare with. gap and note: which older versions
+    are missing, in words."""
 
     version: Version
     anchor: str
@@ -43,6 +45,7 @@ class Card:
     rows: Sequence[ChangeRow]
     more_rows: Sequence[ChangeRow]
     technical_rows: Sequence[ChangeRow]
+    hidden: str
     snapshot: Sequence[Item]
     note: str
     gap: str
@@ -64,20 +67,23 @@ class CardBuilder:
     path_filter: Callable[[Entity, str, str], str] | None = None
 
     def build(self, versions: Sequence[Version]) -> list[Card]:
-        """The cards, in the order of the versions."""
+        """The cards, in the order of the versions. All of them have MOST_ROWS rows together; each
+        may have OPEN_ROWS."""
         found: list[Card] = []
         anchors: set[str] = set()
+        left = MOST_ROWS
         for version in versions:
             anchor = f"v{version.version}" + (f"-{version.id}" if self.merged else "")
             while anchor in anchors:
                 anchor += "-"
             anchors.add(anchor)
-            found.append(self._card(version, anchor))
+            rows = self._rows(version, max(left, OPEN_ROWS))
+            left -= len(rows.plain) + len(rows.technical)
+            found.append(self._card(version, anchor, rows))
         return found
 
-    def _card(self, version: Version, anchor: str) -> Card:
+    def _card(self, version: Version, anchor: str, rows: ChangeRows) -> Card:
         entity, id, number = version.entity, version.id, version.version
-        plain, technical = self._rows(version)
         newest = None if self.merged else self.newest
         return Card(
             version=version,
@@ -88,10 +94,11 @@ class CardBuilder:
             who=(version.author or version.service).name,
             known=version.author is None or version.author.kind != "unknown",
             service=version.service.name if version.author else "",
-            count_text=_count(version, len(plain), len(technical)),
-            rows=plain[:OPEN_ROWS],
-            more_rows=plain[OPEN_ROWS:],
-            technical_rows=technical,
+            count_text=_count(version),
+            rows=rows.plain[:OPEN_ROWS],
+            more_rows=rows.plain[OPEN_ROWS:],
+            technical_rows=rows.technical,
+            hidden=rows.note,
             snapshot=_snapshot(version),
             note=_note(version),
             gap=_gap(version),
@@ -104,18 +111,13 @@ class CardBuilder:
             subject_url=links.timeline(entity, id) if self.merged and not entity.root else "",
         )
 
-    def _rows(self, version: Version) -> tuple[list[ChangeRow], list[ChangeRow]]:
-        """The changes of plain fields and those of technical ones."""
-        fields = fields_of(version.entity)
-        plain: list[ChangeRow] = []
-        technical: list[ChangeRow] = []
-        for one in version.changes:
-            link = ""
-            if self.path_filter:
-                link = self.path_filter(version.entity, version.id, one.change.key_path)
-            shown = row(one.change, version.data, fields, link)
-            (technical if one.technical else plain).append(shown)
-        return plain, technical
+    def _rows(self, version: Version, most: int) -> ChangeRows:
+        entity, id, filtered = version.entity, version.id, self.path_filter
+
+        def link(change: Change) -> str:
+            return filtered(entity, id, change.key_path) if filtered else ""
+
+        return change_rows(version.changes, version.data, fields_of(entity), link, most)
 
 
 def fields_of(entity: Entity) -> Fields:
@@ -147,11 +149,12 @@ def _name(version: Version) -> str:
     return headline(version.data) or headline(old)
 
 
-def _count(version: Version, plain: int, technical: int) -> str:
+def _count(version: Version) -> str:
     if version.previous_version is None:
         return ""
-    if not plain and not technical:
+    if not version.changes:
         return _("nothing changed")
+    plain = sum(not one.technical for one in version.changes)
     if not plain:
         return _("only technical fields")
     return ngettext("{n} change", "{n} changes", plain).format(n=plain)

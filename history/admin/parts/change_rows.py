@@ -1,10 +1,12 @@
 """One change of one field as a row of a table: which field, what it was, what it became."""
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from history import masking
 from history.admin.parts.field_names import Fields
@@ -13,8 +15,11 @@ from history.admin.parts.values import ABSENT, Value, caption, readable
 from history.diff import Change, Maybe
 from history.diff.path import escape, unescape
 from history.exactjson import Json
+from history.timeline import LabelledChange
 
 SHORT_ID = 10
+# A page takes about a millisecond for each row. A small document can have thousands of changes.
+MOST_ROWS = 1000
 _KEYED = re.compile(r"\[([^=]*)=(.*)\]", re.DOTALL)
 
 
@@ -32,6 +37,44 @@ class ChangeRow:
     new: Value
     note: str = ""
     filter_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRows:
+    """The rows of plain fields and those of technical ones. hidden: how many more changes there
+    are."""
+
+    plain: Sequence[ChangeRow]
+    technical: Sequence[ChangeRow]
+    hidden: int
+
+    @property
+    def note(self) -> str:
+        """What to say of the changes that have no row; empty where all have one."""
+        if not self.hidden:
+            return ""
+        text = ngettext(
+            "{n} more change is not shown here. The API has all of them.",
+            "{n} more changes are not shown here. The API has all of them.",
+            self.hidden,
+        )
+        return text.format(n=self.hidden)
+
+
+def change_rows(
+    changes: Sequence[LabelledChange],
+    snapshot: Json,
+    fields: Fields,
+    link: Callable[[Change], str] = lambda _: "",
+    most: int = MOST_ROWS,
+) -> ChangeRows:
+    """At most this many changes as rows, those of plain fields first. link: gives filter_url."""
+    plain = [one.change for one in changes if not one.technical][:most]
+    technical = [one.change for one in changes if one.technical][: most - len(plain)]
+    shown, others = (
+        [row(one, snapshot, fields, link(one)) for one in part] for part in (plain, technical)
+    )
+    return ChangeRows(shown, others, len(changes) - len(shown) - len(others))
 
 
 def row(change: Change, snapshot: Json, fields: Fields, filter_url: str = "") -> ChangeRow:
