@@ -3,7 +3,6 @@
 The only reader of the *_aud tables; the API and the screens use it.
 """
 
-from history.timeline.absence import Absence
 from history.timeline.applications import Application, MissingPart
 from history.timeline.applications import at as application_at
 from history.timeline.applications import timeline as application
@@ -14,6 +13,7 @@ from history.timeline.hits import Carrier
 from history.timeline.origin import Origin
 from history.timeline.pages import newest, page
 from history.timeline.query import (
+    Absence,
     ApplicationQuery,
     BadParameterError,
     Filters,
@@ -26,7 +26,7 @@ from history.timeline.query import (
     Sort,
 )
 from history.timeline.search import Found, Results, documents, search, search_all
-from history.timeline.single import Comparison, at, compare, version
+from history.timeline.single import Comparison, at, compare, twins, version
 from history.timeline.unmask import MaskedValue, masked_values, unmask
 from history.timeline.versions import LabelledChange, Page, Version
 
@@ -70,6 +70,7 @@ __all__ = [
     "page",
     "search",
     "search_all",
+    "twins",
     "unmask",
     "version",
 ]

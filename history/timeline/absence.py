@@ -8,7 +8,6 @@ times of the versions that are left, and the list of archived days
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from enum import Enum
 
 from django.conf import settings
 
@@ -18,22 +17,13 @@ from history.exactjson import Json
 from history.record import ChangeType
 from history.timeline import kept_days
 from history.timeline.neighbours import CLOCK_TOLERANCE, Pair
-from history.timeline.query import NotFoundError, NoVersionError, OlderThanRetentionError
+from history.timeline.query import (
+    Absence,
+    NotFoundError,
+    NoVersionError,
+    OlderThanRetentionError,
+)
 from history.timeline.rows import Key, VersionRow
-
-
-class Absence(Enum):
-    """Why a version that existed is not in the store."""
-
-    REMOVED = "removedByRetention"
-    ARCHIVED = "inArchive"  # the archive may have it: ask with archive=true
-    NEVER_ARRIVED = "neverArrived"
-    UNKNOWN = "unknown"  # removed or never arrived
-
-    @property
-    def was_kept(self) -> bool:
-        """Whether the store may have had it."""
-        return self is not Absence.NEVER_ARRIVED
 
 
 def below(
@@ -89,11 +79,12 @@ def before(
     return below(entity, row, snapshot, trusted=trusted)
 
 
-def error(why: Absence | None, name: str) -> NotFoundError:
-    """The exception for a version that is not there. name: what was asked for."""
+def error(why: Absence | None, name: str, version: int | None = None) -> NotFoundError:
+    """The exception for a version that is not there. name: what was asked for. version: its number
+    where the store has others of the entity."""
     if why is not None and why.was_kept:
-        return OlderThanRetentionError(f"{name}: older than what is kept")
-    return NoVersionError(f"the store has no {name}")
+        return OlderThanRetentionError(f"{name}: older than what is kept", version, why)
+    return NoVersionError(f"the store has no {name}", version, why)
 
 
 def _in_archive(entity: Entity, id: str) -> Absence | None:

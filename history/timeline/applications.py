@@ -9,10 +9,9 @@ from datetime import datetime
 from history.entities import ENTITIES, ROOT, Entity
 from history.record import ChangeType
 from history.timeline import absence, compose, neighbours, pages, paging, rows
-from history.timeline.absence import Absence
 from history.timeline.neighbours import Keys, Pair, Place
 from history.timeline.paging import Slice
-from history.timeline.query import ApplicationQuery, NotFoundError, NoVersionError
+from history.timeline.query import Absence, ApplicationQuery, NotFoundError, NoVersionError
 from history.timeline.rows import Key, VersionRow
 from history.timeline.versions import Page, Version, parse
 

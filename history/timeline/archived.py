@@ -11,11 +11,11 @@ from django.conf import settings
 from history import looks
 from history.archive import index
 from history.timeline import paging, rows
-from history.timeline.absence import Absence
 from history.timeline.neighbours import CLOCK_TOLERANCE, Keys, Pair, Place
 from history.timeline.paging import Slice
 from history.timeline.query import (
     NO_FILTERS,
+    Absence,
     BadParameterError,
     Filters,
     NoVersionError,

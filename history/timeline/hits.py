@@ -166,14 +166,3 @@ def _newest_children(applications: Collection[str]) -> dict[str, datetime]:
         for id, moment in rows.newest_child(entity, applications).items():
             found[id] = max(moment, found.get(id, moment))
     return found
-
-
-def newest(carriers: Iterable[Carrier]) -> dict[Carrier, Key]:
-    """The newest key of each of these, without those that the store does not have."""
-    found: dict[Carrier, Key] = {}
-    wanted = set(carriers)
-    for entity in ENTITIES:
-        ids = [carrier.id for carrier in wanted if carrier.entity is entity]
-        for id, key in rows.newest_keys(entity, ids).items():
-            found[Carrier(entity, id)] = key
-    return found

@@ -46,8 +46,28 @@ class BadParameterError(ValueError):
         self.name = name
 
 
+class Absence(Enum):
+    """Why a version that existed is not in the store."""
+
+    REMOVED = "removedByRetention"
+    ARCHIVED = "inArchive"  # the archive may have it: ask with archive=true
+    NEVER_ARRIVED = "neverArrived"
+    UNKNOWN = "unknown"  # removed or never arrived
+
+    @property
+    def was_kept(self) -> bool:
+        """Whether the store may have had it."""
+        return self is not Absence.NEVER_ARRIVED
+
+
 class NotFoundError(LookupError):
-    """There is nothing to show; the subclass says why."""
+    """There is nothing to show; the subclass says why. version: the number that is missing, where
+    the store has other versions of the entity; why: None if nothing shows that it existed."""
+
+    def __init__(self, reason: str, version: int | None = None, why: Absence | None = None) -> None:
+        super().__init__(reason)
+        self.version = version
+        self.why = why
 
 
 class NoVersionError(NotFoundError):

@@ -216,6 +216,24 @@ def masked(entity: Entity, found: list[VersionRow]) -> list[VersionRow]:
     return [row._replace(data=mask(row.id, row.data)) for row in found]
 
 
+# The type first: PostgreSQL need not read the document where it is no DELETE.
+_DOCUMENTS = """
+    SELECT body.* FROM unnest(%s::varchar[]) AS wanted(id)
+    CROSS JOIN LATERAL (
+        SELECT {columns} FROM {table}
+        WHERE id = wanted.id AND (type <> 2 OR data <> 'null'::jsonb)
+        ORDER BY version DESC, updated_at DESC LIMIT 1
+    ) AS body
+"""
+
+
+def newest_documents(entity: Entity, ids: Collection[str]) -> list[VersionRow]:
+    """Of each of these entities the newest version that has a document: a DELETE may have none."""
+    if not ids:
+        return []
+    return _versions(entity, fetch(_compose(_DOCUMENTS, entity), [list(ids)]))
+
+
 _ANY = "SELECT 1 FROM {table} WHERE {owner} = %s LIMIT 1"
 
 

@@ -81,13 +81,13 @@ def search_all(texts: Sequence[str], size: int = DEFAULT_PAGE_SIZE) -> dict[str,
 
 
 def documents(carriers: Collection[Carrier]) -> dict[Carrier, Json]:
-    """The newest snapshots of these documents, without those that the store does not have."""
-    keys = hits.newest(carriers)
+    """The newest snapshots of these, without those of which the store has none. For a deleted one
+    it may be older than its newest version. One query for each kind."""
     found: dict[Carrier, Json] = {}
     for entity in ENTITIES:
-        wanted = [(carrier.id, key) for carrier, key in keys.items() if carrier.entity is entity]
-        for (id, _), row in rows.bodies(entity, wanted).items():
-            found[Carrier(entity, id)] = parse(row.data)
+        ids = [carrier.id for carrier in carriers if carrier.entity is entity]
+        for row in rows.newest_documents(entity, ids):
+            found[Carrier(entity, row.id)] = parse(row.data)
     return found
 
 

@@ -9,11 +9,11 @@ from history import labels
 from history.diff import Operation
 from history.entities import Entity
 from history.timeline import absence, compose, neighbours
-from history.timeline.absence import Absence
 from history.timeline.neighbours import Keys, Pair
 from history.timeline.paging import storable
 from history.timeline.query import (
     EVERYTHING,
+    Absence,
     Include,
     NotFoundError,
     NoVersionError,
@@ -36,15 +36,23 @@ class Comparison:
 
 
 def version(
-    entity: Entity, id: str, number: int, include: frozenset[Include] = EVERYTHING
+    entity: Entity,
+    id: str,
+    number: int,
+    include: frozenset[Include] = EVERYTHING,
+    made: datetime | None = None,
 ) -> Version:
-    """One version, compared with the one before. Where a producer gave the number twice: the
-    younger one. Three queries. Raises NoVersionError, OlderThanRetentionError."""
+    """One version, compared with the one before. Where a producer gave the number twice: the one
+    made at this moment, or without a moment the younger one. Three queries. Raises NoVersionError,
+    OlderThanRetentionError."""
     keys = all_keys(entity, id)
-    found = keys.of_version(number)
-    if not found:
-        raise _no_version(entity, id, number, keys)
-    return _show(entity, id, found[-1], keys, include)
+    return _show(entity, id, _key(entity, id, number, made, keys), keys, include)
+
+
+def twins(entity: Entity, id: str, number: int) -> list[datetime]:
+    """When the versions with this number were made, ascending. Raises NoVersionError where the
+    store has nothing of this entity."""
+    return [key.updated_at for key in all_keys(entity, id).of_version(number)]
 
 
 def at(entity: Entity, id: str, moment: datetime) -> Version:
@@ -58,15 +66,18 @@ def at(entity: Entity, id: str, moment: datetime) -> Version:
     return _show(entity, id, key, keys, frozenset())
 
 
-def compare(entity: Entity, id: str, old: int, new: int) -> Comparison:
-    """Two versions of one entity, by their numbers. Raises as version() does."""
+def compare(
+    entity: Entity,
+    id: str,
+    old: int,
+    new: int,
+    old_made: datetime | None = None,
+    new_made: datetime | None = None,
+) -> Comparison:
+    """Two versions of one entity, each named and refused as by version()."""
     keys = all_keys(entity, id)
-    pair = []
-    for number in (old, new):
-        twins = keys.of_version(number)
-        if not twins:
-            raise _no_version(entity, id, number, keys)
-        pair.append(twins[-1])
+    wanted = ((old, old_made), (new, new_made))
+    pair = [_key(entity, id, number, made, keys) for number, made in wanted]
     found = neighbours.fetch(entity, [(id, key) for key in pair], {id: keys})
     if len(found) < len(pair):
         raise OlderThanRetentionError("retention has just removed one of the versions")
@@ -85,6 +96,17 @@ def all_keys(entity: Entity, id: str) -> Keys:
     return keys
 
 
+def _key(entity: Entity, id: str, number: int, made: datetime | None, keys: Keys) -> Key:
+    there = keys.of_version(number)
+    if not there:
+        raise _no_version(entity, id, number, keys)
+    key = Key(number, made) if made else there[-1]
+    if key not in there:
+        name = f"version {number} of {entity.name} {id} made at {made}"
+        raise absence.error(Absence.UNKNOWN, name, number)
+    return key
+
+
 def _show(entity: Entity, id: str, key: Key, keys: Keys, include: frozenset[Include]) -> Version:
     pairs = neighbours.fetch(entity, [(id, key)], {id: keys})
     if not pairs:
@@ -99,9 +121,9 @@ def _no_version(entity: Entity, id: str, number: int, keys: Keys) -> NotFoundErr
     if lower is None:
         row = _lowest(entity, id, keys)
         why = absence.below(entity, row, parse(row.data), trusted=keys.trusted) if row else REMOVED
-        return absence.error(why, name)
+        return absence.error(why, name, number)
     higher = keys.newest is not None and keys.newest.version > number
-    return absence.error(absence.above(lower, keys.trusted) if higher else None, name)
+    return absence.error(absence.above(lower, keys.trusted) if higher else None, name, number)
 
 
 def _not_yet(entity: Entity, id: str, moment: datetime, keys: Keys) -> NotFoundError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from history import masking
 from history.diff.leaves import leaves
@@ -33,21 +34,26 @@ def masked_values(entity: Entity, data: Json) -> list[MaskedValue]:
 
 
 def unmask(
-    entity: Entity, id: str, number: int, path: str, record: Callable[[str], None]
+    entity: Entity,
+    id: str,
+    number: int,
+    path: str,
+    record: Callable[[str], None],
+    made: datetime | None = None,
 ) -> tuple[MaskedValue, Json]:
-    """One masked part of a version, and its value. `record` is called with the pointer before the
-    value is read; what it raises prevents the reading.
+    """One masked part of a version, named as in single.version, and its value. `record` is called
+    with the pointer before the value is read; what it raises prevents the reading.
 
     Raises NoVersionError where the version has no masked part at this pointer,
     OlderThanRetentionError.
     """
-    data = single.version(entity, id, number, frozenset()).data
+    data = single.version(entity, id, number, frozenset(), made).data
     hidden = next((each for each in masked_values(entity, data) if each.path == path), None)
     if hidden is None:
         raise NoVersionError(f"version {number} of {entity.name} {id} has no masked value there")
     record(path)
     with masking.in_clear():
-        clear = single.version(entity, id, number, frozenset()).data
+        clear = single.version(entity, id, number, frozenset(), made).data
     return hidden, _at(clear, path)
 
 

@@ -15,7 +15,7 @@ from history.exactjson import Json
 from history.labels import Label
 from history.people import Author
 from history.record import ChangeType
-from history.timeline.absence import Absence
+from history.timeline.query import Absence
 
 
 def parse(snapshot: bytes) -> Json:

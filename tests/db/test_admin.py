@@ -181,10 +181,25 @@ def test_an_application_opens_with_its_children(documents: Store, support: Clien
     assert "Чужой" not in said
     body = page.content.decode()
     assert 'href="/admin/history/participant-role/R1/"' in body
-    assert "<s>C1</s>" in body
+    assert "<s>Лада Веста</s>" in body
     assert 'aria-current="page">Вся заявка' in body
     child = support.get("/admin/history/participant-role/R1/").content.decode()
     assert f'href="{WHOLE}"' in child
+
+
+def test_what_was_deleted_keeps_its_name(documents: Store, support: Client) -> None:
+    """Also on its own page and in the search, where the newest version has no document."""
+    documents.add("R1", 1, "null", 3, entity="participant-role", type=ChangeType.DELETE)
+    documents.add("R1", 2, "null", 4, entity="participant-role", type=ChangeType.DELETE)
+    documents.add("R2", 0, "null", 4, entity="participant-role", type=ChangeType.DELETE)
+    own = "/admin/history/participant-role/R1/"
+    for address in (own, f"{own}state/", f"{own}versions/2/", f"{own}compare/?from=0&to=2"):
+        assert "<h1>Рожков Олег</h1>" in support.get(address).content.decode(), address
+    body = support.get(WHOLE).content.decode()
+    assert "<s>Рожков Олег</s>" in body
+    assert "<s>R2</s>" in body
+    found = text(support.get("/admin/history/", {"q": "R1 R2"}))
+    assert "Рожков Олег" in found
 
 
 def test_many_children_are_folded_by_kind(documents: Store, support: Client) -> None:

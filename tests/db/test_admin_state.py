@@ -16,7 +16,7 @@ from tests.db.store import Store
 __all__ = ["support"]
 
 LINE = re.compile(
-    r"<tr>\s*<th scope=\"row\">(.*?)</th>.*?<a class=\"note\" href=\"[^\"]*/(\d+)/\"", re.DOTALL
+    r"<tr>\s*<th scope=\"row\">(.*?)</th>.*?<a class=\"note\" href=\"[^\"]*/(\d+)/\?at=", re.DOTALL
 )
 LINK = re.compile(r'<a href="([^"]*)" title="(.*?) · ')
 

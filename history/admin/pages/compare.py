@@ -16,6 +16,7 @@ from history.admin.parts import links
 from history.admin.parts.cards import fields_of, utc
 from history.admin.parts.change_rows import change_rows
 from history.admin.parts.subject import changed_by, subject
+from history.admin.parts.twins import Twin, other_versions
 from history.admin.site.access import may_view_history
 from history.entities import Entity
 from history.record import MAX_VERSION
@@ -44,13 +45,16 @@ class PairForm(forms.Form):
 
 @may_view_history
 def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
-    """?from= and ?to= are version numbers; without them the page asks for them."""
+    """?from= and ?to= are version numbers; without them the page asks for them. ?fromAt= and
+    ?toAt= are as ?at= of the snapshot."""
     form = PairForm(request.GET)
     if not form.is_valid():
         return _ask_for_versions(request, entity, id)
     old, new = form.cleaned_data["from"], form.cleaned_data["to"]
+    made = [links.parse_moment(request.GET.get(name)) for name in (links.FROM_AT, links.TO_AT)]
     try:
-        found = timeline.compare(entity, id, old, new)
+        found = timeline.compare(entity, id, old, new, *made)
+        twins = _twins(found)
     except timeline.NotFoundError as error:
         return not_found_page(request, entity, id, error)
     count = sum(not one.technical for one in found.changes)
@@ -67,7 +71,8 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
             "rows": shown.plain,
             "technical_rows": shown.technical,
             "notes": [shown.note] if shown.note else [],
-            "swap_url": links.compare(entity, id, {"from": new, "to": old}),
+            "twins": twins,
+            "swap_url": links.comparison(entity, id, _place(found.after), _place(found.before)),
             "count_text": ngettext("{n} change", "{n} changes", count).format(n=count),
         },
     )
@@ -95,6 +100,22 @@ def _render(
     return render(request, "history/compare.html", context)
 
 
+def _place(version: Version) -> tuple[int, datetime]:
+    return version.version, version.updated_at
+
+
+def _twins(found: Comparison) -> list[Twin]:
+    """The versions with one of the two numbers that are not shown."""
+    shown = {_place(found.before), _place(found.after)}
+    return [
+        twin
+        for number in sorted({number for number, _ in shown})
+        for twin in other_versions(
+            found.after.entity, found.after.id, number, [made for n, made in shown if n == number]
+        )
+    ]
+
+
 def _columns(found: Comparison) -> list[Column]:
     return [
         Column(
@@ -102,7 +123,7 @@ def _columns(found: Comparison) -> list[Column]:
             version.updated_at,
             utc(version.updated_at),
             changed_by(version),
-            links.snapshot(version.entity, version.id, version.version),
+            links.snapshot(version.entity, version.id, *_place(version)),
         )
         for version in (found.before, found.after)
     ]

@@ -15,6 +15,7 @@ from history.admin.parts.cards import fields_of
 from history.admin.parts.change_rows import steps
 from history.admin.parts.json_html import coloured
 from history.admin.parts.subject import subject
+from history.admin.parts.twins import other_versions
 from history.admin.site.access import may_view_history
 from history.deepjson import indented
 from history.entities import Entity
@@ -32,9 +33,12 @@ class Hidden:
 
 @may_view_history
 def page(request: HttpRequest, entity: Entity, id: str, version: int) -> HttpResponse:
-    """With ?download=1 the JSON itself. 404 with a reason where there is no such version."""
+    """?at= says which version is meant where a producer gave the number twice; without it the
+    younger one. With ?download=1 the JSON itself. 404 with a reason."""
+    made = links.parse_moment(request.GET.get(links.AT))
     try:
-        found = timeline.version(entity, id, version, frozenset())
+        found = timeline.version(entity, id, version, frozenset(), made)
+        twins = other_versions(entity, id, version, [found.updated_at])
     except timeline.NotFoundError as error:
         return not_found_page(request, entity, id, error)
     text = indented(found.snapshot)
@@ -55,11 +59,17 @@ def page(request: HttpRequest, entity: Entity, id: str, version: int) -> HttpRes
             "text": text,
             "json": coloured(text),
             "hidden": _unmaskable(request, found),
+            "twins": twins,
+            "download_url": f"{links.snapshot(entity, id, version, found.updated_at)}&download=1",
             "previous": previous,
             "previous_url": "" if previous is None else links.snapshot(entity, id, previous),
             "compare_url": ""
             if previous is None
-            else links.compare(entity, id, {"from": previous, "to": version}),
+            else links.compare(
+                entity,
+                id,
+                {"from": previous, "to": version, links.TO_AT: links.moment(found.updated_at)},
+            ),
         },
     )
 
@@ -75,7 +85,7 @@ def _unmaskable(request: HttpRequest, found: Version) -> list[Hidden]:
         Hidden(
             " › ".join(steps(each.path, found.data, fields)) or _("the whole document"),
             masking.shown(each.masked),
-            links.unmask(entity, found.id, found.version, each.path),
+            links.unmask(entity, found.id, found.version, each.path, found.updated_at),
         )
         for each in hidden
     ]

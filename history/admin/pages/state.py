@@ -78,5 +78,5 @@ def _line(entity: Entity, id: str, leaf: Leaf, data: Json) -> LeafLine:
         who=(origin.author or origin.service).name,
         utc=utc(origin.updated_at),
         url=links.timeline_of_path(entity, id, leaf.history_path),
-        version_url=links.snapshot(entity, id, origin.version),
+        version_url=links.snapshot(entity, id, origin.version, origin.updated_at),
     )

@@ -85,7 +85,7 @@ def _respond(request: HttpRequest, source: Source) -> HttpResponse:
     recently_opened.remember(request, source.entity, source.id)
     filtered = partial(_only_path, form.parameters())
     cards = CardBuilder(
-        newest=newest.version if newest else None,
+        newest=(newest.version, newest.updated_at) if newest else None,
         merged=source.whole,
         path_filter=filtered,
     )

@@ -18,6 +18,7 @@ from history.admin.parts.subject import subject
 from history.admin.parts.values import Value, readable
 from history.admin.site.access import may_view_history
 from history.entities import Entity
+from history.timeline import Version
 
 SHORTEST_REASON, LONGEST_REASON = 5, 500
 
@@ -40,19 +41,19 @@ class ReasonForm(forms.Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 @may_view_history
 def page(request: HttpRequest, entity: Entity, id: str, version: int) -> HttpResponse:
-    """GET ?path= asks for the reason; POST with path and reason shows the value. The value has no
-    address of its own: to see it again is to give a reason again."""
+    """GET ?path= asks for the reason, POST with path and reason shows the value; ?at= is as for the
+    snapshot. The value has no address of its own: to see it again is to give a reason again."""
     if not masking.holds(request.user, masking.UNMASK):
         raise PermissionDenied
     asked = request.POST if request.method == "POST" else request.GET
-    path = asked.get("path", "")
+    path, made = asked.get("path", ""), links.parse_moment(request.GET.get(links.AT))
     form = ReasonForm(request.POST if request.method == "POST" else None, initial={"path": path})
     try:
-        newest = timeline.version(entity, id, version, frozenset())
+        newest = timeline.version(entity, id, version, frozenset(), made)
         hidden = {each.path: each for each in timeline.masked_values(entity, newest.data)}
         if path not in hidden:
             raise timeline.NoVersionError(f"nothing is masked at {path}")
-        value = _unmasked(request, form, entity, id, version) if form.is_bound else None
+        value = _unmasked(request, form, newest) if form.is_bound else None
     except timeline.NotFoundError as error:
         return not_found_page(request, entity, id, error)
     head = subject(entity, id, newest)
@@ -70,22 +71,21 @@ def page(request: HttpRequest, entity: Entity, id: str, version: int) -> HttpRes
             "masked": masking.shown(hidden[path].masked),
             "value": value,
             "form": form,
-            "back_url": links.snapshot(entity, id, version),
+            "back_url": links.snapshot(entity, id, version, newest.updated_at),
         },
     )
 
 
-def _unmasked(
-    request: HttpRequest, form: ReasonForm, entity: Entity, id: str, version: int
-) -> Value | None:
+def _unmasked(request: HttpRequest, form: ReasonForm, version: Version) -> Value | None:
     """The value, after its unmasking is recorded; None without a sufficient reason."""
     if not form.is_valid():
         return None
     reason = form.cleaned_data["reason"]
+    entity, id, number = version.entity, version.id, version.version
 
     def record(path: str) -> None:
-        masking.record_unmasking(request, entity, id, version, path, reason)
+        masking.record_unmasking(request, entity, id, number, path, reason)
 
     path = form.cleaned_data["path"]
-    _hidden, value = timeline.unmask(entity, id, version, path, record)
+    _hidden, value = timeline.unmask(entity, id, number, path, record, version.updated_at)
     return readable(value, fields_of(entity), path)

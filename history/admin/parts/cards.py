@@ -58,11 +58,11 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class CardBuilder:
-    """Makes the cards of a page. newest: the version that each card offers to compare with.
-    merged: several entities on one page. path_filter: gives the address of the timeline with only
-    the versions that changed a field."""
+    """Makes the cards of a page. newest: number and time of the version that each card offers to
+    compare with. merged: several entities on one page. path_filter: gives the address of the
+    timeline with only the versions that changed a field."""
 
-    newest: int | None = None
+    newest: tuple[int, datetime] | None = None
     merged: bool = False
     path_filter: Callable[[Entity, str, str], str] | None = None
 
@@ -85,6 +85,7 @@ class CardBuilder:
     def _card(self, version: Version, anchor: str, rows: ChangeRows) -> Card:
         entity, id, number = version.entity, version.id, version.version
         newest = None if self.merged else self.newest
+        here = number, version.updated_at
         return Card(
             version=version,
             anchor=anchor,
@@ -102,10 +103,10 @@ class CardBuilder:
             snapshot=_snapshot(version),
             note=_note(version),
             gap=_gap(version),
-            raw_url=links.snapshot(entity, id, number),
+            raw_url=links.snapshot(entity, id, *here),
             compare_url=""
-            if newest is None or newest == number
-            else links.compare(entity, id, {"from": number, "to": newest}),
+            if newest is None or newest == here
+            else links.comparison(entity, id, here, newest),
             subject=title(entity) if self.merged else "",
             subject_name=_name(version) if self.merged and not entity.root else "",
             subject_url=links.timeline(entity, id) if self.merged and not entity.root else "",
@@ -180,17 +181,20 @@ def _gap(version: Version) -> str:
     missing = version.missing
     if not missing:
         return ""
-    certain = version.missing_why is Absence.NEVER_ARRIVED
     if len(missing) == 1:
-        one = (
-            _("Version {n} never arrived")
-            if certain
-            else _("Version {n} is not in the store: removed by age, or never arrived")
-        )
-        return one.format(n=missing[0])
+        return absent(missing[0], version.missing_why)
+    certain = version.missing_why is Absence.NEVER_ARRIVED
     several = (
         _("Versions {first}–{last} never arrived")
         if certain
         else _("Versions {first}–{last} are not in the store: removed by age, or never arrived")
     )
     return several.format(first=missing[0], last=missing[-1])
+
+
+def absent(number: int, why: Absence | None) -> str:
+    """That a version is not in the store, though there are others of its entity."""
+    if why is Absence.NEVER_ARRIVED:
+        return _("Version {n} never arrived").format(n=number)
+    text = _("Version {n} is not in the store: removed by age, or never arrived")
+    return text.format(n=number)

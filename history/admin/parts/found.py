@@ -54,7 +54,7 @@ class Group:
 
 
 def make_groups(found: Mapping[str, Results]) -> list[Group]:
-    """The results of each text as rows. Two queries for each kind that carries a key."""
+    """The results of each text as rows. One query for each kind."""
     wanted = {
         carrier
         for results in found.values()
@@ -62,6 +62,8 @@ def make_groups(found: Mapping[str, Results]) -> list[Group]:
         for carrier in each.carriers[:MAX_CARRIERS]
         if not carrier.entity.root
     }
+    for results in found.values():
+        wanted |= {Carrier(e.entity, e.id) for e in results.found if _bare(e)}
     documents = timeline.documents(wanted)
     return [
         Group(
@@ -87,10 +89,11 @@ def key_title(entity: Entity, key: str) -> str:
 
 def _hit(one: Found, documents: Mapping[Carrier, Json]) -> Hit:
     child = not one.entity.root
+    data = documents.get(Carrier(one.entity, one.id)) if _bare(one) else one.data
     return Hit(
         kind=title(one.entity),
         id=one.id,
-        title=headline(one.data),
+        title=headline(data),
         status=status(one.data, fields_of(one.entity)),
         key="" if one.key == BY_ID else key_title(one.carriers[0].entity, one.key),
         carriers=[_link(each, documents[each]) for each in one.carriers if each in documents],
@@ -100,6 +103,11 @@ def _hit(one: Found, documents: Mapping[Carrier, Json]) -> Hit:
         updated_at=one.updated_at,
         utc=utc(one.updated_at),
     )
+
+
+def _bare(one: Found) -> bool:
+    """Whether it was deleted by a version without a document."""
+    return one.type is ChangeType.DELETE and one.data is None
 
 
 def _link(carrier: Carrier, data: Json) -> CarrierLink:

@@ -1,6 +1,7 @@
 """Addresses of the support screens."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from urllib.parse import urlencode
 
 from django.urls import reverse
@@ -9,6 +10,8 @@ from history.entities import Entity
 
 # Servers and proxies take a request line of about 8 KB.
 LONGEST = 8000
+# When a version was made: its number alone does not name it where a producer gave it twice.
+AT, FROM_AT, TO_AT = "at", "fromAt", "toAt"
 
 
 def timeline(entity: Entity, id: str, query: Mapping[str, str | int] | None = None) -> str:
@@ -40,19 +43,43 @@ def state(entity: Entity, id: str) -> str:
     return reverse("admin:history_state", args=[entity, id])
 
 
-def snapshot(entity: Entity, id: str, version: int) -> str:
-    return reverse("admin:history_snapshot", args=[entity, id, version])
+def snapshot(entity: Entity, id: str, version: int, made: datetime | None = None) -> str:
+    """made: when the version was made; tells twins apart, which have one number."""
+    address = reverse("admin:history_snapshot", args=[entity, id, version])
+    return _with(address, {AT: moment(made)} if made else None)
 
 
-def unmask(entity: Entity, id: str, version: int, path: str) -> str:
+def unmask(entity: Entity, id: str, version: int, path: str, made: datetime) -> str:
     """Empty for a path that is too long for an address."""
     address = reverse("admin:history_unmask", args=[entity, id, version])
-    address = _with(address, {"path": path})
+    address = _with(address, {"path": path, AT: moment(made)})
     return address if len(address) <= LONGEST else ""
 
 
 def compare(entity: Entity, id: str, query: Mapping[str, str | int] | None = None) -> str:
     return _with(reverse("admin:history_compare", args=[entity, id]), query)
+
+
+def comparison(
+    entity: Entity, id: str, old: tuple[int, datetime], new: tuple[int, datetime]
+) -> str:
+    """The comparison of two versions, each named by its number and when it was made."""
+    times = {FROM_AT: moment(old[1]), TO_AT: moment(new[1])}
+    return compare(entity, id, {"from": old[0], "to": new[0], **times})
+
+
+def moment(made: datetime) -> str:
+    """A moment as in the parameters AT, FROM_AT and TO_AT."""
+    return made.astimezone(UTC).isoformat().removesuffix("+00:00") + "Z"
+
+
+def parse_moment(text: str | None) -> datetime | None:
+    """The reverse of moment(); None for anything else."""
+    try:
+        made = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return made if made.tzinfo else None
 
 
 def _with(address: str, query: Mapping[str, str | int] | None) -> str:

@@ -7,12 +7,14 @@ from typing import Literal
 
 from django.utils.translation import gettext as _
 
+from history import timeline
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, title, utc
 from history.admin.parts.headline import headline, status
 from history.entities import CHILDREN, Entity
+from history.exactjson import Json
 from history.record import ChangeType
-from history.timeline import Application, Version
+from history.timeline import Application, Carrier, Version
 
 OPEN_CHILDREN = 6
 TabName = Literal["whole", "card", "state"]
@@ -67,7 +69,7 @@ class Subject:
 
 def subject(entity: Entity, id: str, newest: Version | None, *, tab: TabName = "card") -> Subject:
     """newest: None where the store has no version. tab: the page that is shown."""
-    data = newest.data if newest else None
+    data = _document(newest) if newest else None
     application = (newest.product_instance_id if newest else None) or ""
     return Subject(
         entity=entity,
@@ -89,6 +91,15 @@ def subject(entity: Entity, id: str, newest: Version | None, *, tab: TabName = "
     )
 
 
+def _document(version: Version) -> Json:
+    """The snapshot of a version, for its heading; of a DELETE without one that of the newest
+    version that has one."""
+    if version.data is not None:
+        return version.data
+    carrier = Carrier(version.entity, version.id)
+    return timeline.documents([carrier]).get(carrier)
+
+
 def changed_by(version: Version) -> str:
     """The name of the person, or of the service where there was no person."""
     return (version.author or version.service).name
@@ -102,12 +113,15 @@ def _compare_from(newest: Version | None) -> int:
 
 
 def children(application: Application) -> list[Children]:
-    """The children by kind, in the order of CHILDREN; deleted ones at the end."""
+    """The children by kind, in the order of CHILDREN; deleted ones at the end. At most one query
+    for each kind."""
     found = []
+    bare = [Carrier(each.entity, each.id) for each in application.deleted if each.data is None]
+    documents = timeline.documents(bare)
     for entity in CHILDREN:
         theirs = [
             Child(
-                headline(child.data) or child.id,
+                headline(child.data or documents.get(Carrier(entity, child.id))) or child.id,
                 links.timeline(entity, child.id),
                 child.type is ChangeType.DELETE,
             )

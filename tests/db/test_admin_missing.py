@@ -1,0 +1,58 @@
+"""The page of a version that the store does not have says why, and leads back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from history import clock
+from tests.db.screens import A1, support, text
+from tests.db.store import T0, Store
+
+__all__ = ["support"]
+
+
+@pytest.fixture
+def gaps(store: Store) -> Store:
+    """Versions 1, 2 and 5 of one entity; its createdAt says that version 0 existed."""
+    for version in (1, 2, 5):
+        data = {"rate": version, "createdAt": T0.isoformat()}
+        store.add("A1", version, data, version)
+    return store
+
+
+@pytest.mark.parametrize(
+    "address, why",
+    [
+        ("versions/3/", "Версия 3 не поступала."),
+        ("versions/0/", "Версия 0 не поступала."),
+        ("versions/9/", "Версии 9 в этой истории не было."),
+        ("compare/?from=1&to=3", "Версия 3 не поступала."),
+        ("compare/?from=9&to=1", "Версии 9 в этой истории не было."),
+        ("versions/3/unmask/?path=/rate", "Версия 3 не поступала."),
+    ],
+)
+def test_it_says_why(gaps: Store, support: Client, address: str, why: str) -> None:
+    if "unmask" in address:
+        support.force_login(User.objects.get(username="privacy"))
+    page = support.get(f"{A1}{address}")
+    said = text(page)
+    assert page.status_code == 404
+    assert why in said
+    assert "Проверьте" not in said
+    assert f'href="{A1}"' in page.content.decode()
+
+
+def test_what_retention_removed(store: Store, support: Client) -> None:
+    created = clock.now() - timedelta(days=200)
+    store.add("A1", 7, {"createdAt": created.isoformat()}, 0)
+    said = text(support.get(f"{A1}versions/3/"))
+    assert "Версия 3 удалена: вышел срок хранения." in said
+
+
+def test_of_an_unknown_id_the_id_is_doubted(gaps: Store, support: Client) -> None:
+    said = text(support.get("/admin/history/product-instance/NO1/versions/3/"))
+    assert "Проверьте" in said
