@@ -38,9 +38,15 @@ def checked_settings(arguments: Sequence[str] = ()) -> env.Settings:
 
 def _uncaught(kind: type[BaseException], error: BaseException, stack: TracebackType | None) -> None:
     """Print an error that ends the process; of a database error nothing that quotes a row."""
-    from history.error_text import is_of_database, trace
+    from history.error_text import describe, is_forbidden, is_of_database, trace
 
-    if is_of_database(error):
+    if is_forbidden(error):
+        print(
+            f"annals: the database login of this process may not do that ({describe(error)}). "
+            "docs/operations.md says which login runs which command.",
+            file=sys.stderr,
+        )
+    elif is_of_database(error):
         print(trace(error), file=sys.stderr)
     else:
         sys.__excepthook__(kind, error, stack)

@@ -42,6 +42,12 @@ def is_of_database(error: BaseException) -> bool:
     return any(isinstance(e, psycopg.Error | DjangoDatabaseError) for e in _chain(error))
 
 
+def is_forbidden(error: BaseException) -> bool:
+    """Whether PostgreSQL refused it because of the login's privileges."""
+    cause = error.__cause__ if isinstance(error, DjangoDatabaseError) else error
+    return isinstance(cause, psycopg.errors.InsufficientPrivilege)
+
+
 def _first_line(error: BaseException) -> str:
     return str(error).split("\n", 1)[0]
 

@@ -36,7 +36,7 @@ WEB_WRITES = (
 )
 # The web adds to the access journal and shows it; nothing that it runs can change or remove a row.
 WEB_INSERTS = ("access_journal",)
-CONSUMER_READS = ("sealed_day",)
+CONSUMER_READS = ("sealed_day", "ingest_retired_topic")
 CONSUMER_INSERTS = ("ingest_gap", "late_row")
 CONSUMER_UPDATES = ("ingest_ledger", "ingest_quarantine", "search_key")
 

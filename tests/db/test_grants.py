@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from datetime import timedelta
+from io import StringIO
 
 import psycopg
 import pytest
+from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
+from msgspec.structs import replace
 from psycopg import errors, sql
+from psycopg.conninfo import make_conninfo
 
+from annals import start
 from annals.access.grants import CONSUMER, WEB
 from history.entities import ENTITIES, ROOT
 from history.seals.seal import seal
 from ingest.quarantine.messages import Selection
 from ingest.quarantine.retry import retry
+from ingest.store import ledger
 from ingest.store.connect import connect
 from ingest.store.transaction import Writer
-from tests.db.ingested import Ingested
-from tests.messages import NOW, WINDOW, value
+from tests.db.ingested import Ingested, quarantined
+from tests.messages import NOW, SOURCE, WINDOW, value
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -120,3 +126,77 @@ def test_repeats_are_recognised_where_public_may_create_no_temporary_table(
         ingested.writer = Writer(lambda: plain)
         written = ingested.write(value(id="a"))
     assert sum(written.repeated.values()) == 1
+
+
+@contextmanager
+def logged_in(role: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Commands of this process log in with a member of the role, as in production."""
+    login, given = f"{role}_login", connection.settings_dict
+    with connect("test-owner") as owner:
+        owner.execute(f"CREATE ROLE {login} LOGIN PASSWORD 'secret' IN ROLE {role}")
+    url = make_conninfo(settings.ANNALS.database_url or "", user=login, password="secret")
+    _disconnect()
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(settings, "ANNALS", replace(settings.ANNALS, database_url=url))
+            patch.setitem(given, "USER", login)
+            patch.setitem(given, "PASSWORD", "secret")
+            yield
+            _disconnect()
+    finally:
+        with connect("test-owner") as owner:
+            owner.execute(f"DROP ROLE {login}")
+
+
+def _disconnect() -> None:
+    connection.close()
+    connection.close_pool()  # type: ignore[attr-defined]  # of psycopg's backend
+
+
+def outcome(*words: str) -> int | str:
+    """The exit code of a command; for an exception what the process would print."""
+    try:
+        call_command(*words, stdout=StringIO(), stderr=StringIO())
+    except SystemExit as end:
+        return int(end.code or 0)
+    except Exception as error:
+        said = StringIO()
+        with redirect_stderr(said):
+            start._uncaught(type(error), error, error.__traceback__)
+        return said.getvalue()
+    return 0
+
+
+def test_the_consumers_login_runs_its_commands(
+    ingested: Ingested, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingested.write(value(id="a"), b"bad", b"worse")
+    [first, second] = (str(held["id"]) for held in quarantined())
+    with connect("test-owner") as owner:
+        ledger.halt(owner, [ingested.claims[SOURCE]], "bad")
+    commands = (
+        ("ledger", "--offline"),
+        ("ledger", "--offline", "--json"),
+        ("quarantine", "list"),
+        ("quarantine", "list", "--ids"),
+        ("quarantine", "show", first),
+        ("quarantine", "retry", "--now", "--dry-run"),
+        ("quarantine", "retry", "--now"),
+        ("quarantine", "retry", first),
+        ("quarantine", "discard", second, "--why", "agreed"),
+        ("quarantine", "resume", SOURCE.topic),
+    )
+    with logged_in(CONSUMER, monkeypatch):
+        assert {words: outcome(*words) for words in commands} == dict.fromkeys(commands, 0)
+
+
+def test_a_command_of_another_login_says_so(
+    ingested: Ingested, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with logged_in(CONSUMER, monkeypatch):
+        said = outcome("ledger", "retire", SOURCE.topic, "--why", "finished")
+    assert said == (
+        "annals: the database login of this process may not do that (ProgrammingError: SQLSTATE "
+        "42501: permission denied for table ingest_retired_topic). docs/operations.md says which "
+        "login runs which command.\n"
+    )
