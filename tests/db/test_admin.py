@@ -110,7 +110,8 @@ def test_filters(documents: Store, support: Client, asked: str, left: list[int])
 
 def test_a_wrong_token_shows_everything_and_says_so(documents: Store, support: Client) -> None:
     said = text(support.get(f"{A1}?page=v1:nonsense"))
-    assert "Так спросить нельзя" in said
+    assert "Адрес страницы не подходит. Показаны новейшие версии." in said
+    assert "Новее" not in said
     assert "версия 0" in said
 
 

@@ -79,7 +79,9 @@ def page(request: HttpRequest) -> HttpResponseBase:
     form = FilterForm(request.GET)
     if request.GET.get("format") == "csv":
         return _download(form.filters())
-    found = read.page(form.filters(), PAGE_SIZE + 1, _place(request.GET.get(PAGE, "")))
+    token = request.GET.get(PAGE, "")
+    place = _place(token)
+    found = read.page(form.filters(), PAGE_SIZE + 1, place)
     more = len(found) > PAGE_SIZE
     shown = found[:PAGE_SIZE]
     address = reverse(NAME)
@@ -89,7 +91,7 @@ def page(request: HttpRequest) -> HttpResponseBase:
         "access/journal.html",
         {
             **admin.site.each_context(request),
-            **pages(request, address, form.given, older),
+            **pages(request, address, form.given, token if place else None, older),
             "title": _("Access journal"),
             "form": form,
             "lines": list(lines(shown)),

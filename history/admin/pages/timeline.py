@@ -69,15 +69,9 @@ def application(request: HttpRequest, id: str) -> HttpResponse:
 
 
 def _respond(request: HttpRequest, source: Source) -> HttpResponse:
-    form, token, notes = FilterForm(request.GET), request.GET.get(PAGE) or None, list[str]()
+    form, token = FilterForm(request.GET), request.GET.get(PAGE) or None
     try:
-        try:
-            found = source.read(form.filters(), token)
-        except timeline.BadParameterError as error:
-            text = _("This filter cannot be used ({reason}). Everything is shown.")
-            notes.append(text.format(reason=error))
-            form, token = FilterForm({}), None
-            found = source.read(form.filters(), None)
+        found, token, notes = _read(source, form, token)
         plain = token is None and not form.applied
         newest = _newest(source)
     except timeline.NotFoundError as error:
@@ -96,7 +90,7 @@ def _respond(request: HttpRequest, source: Source) -> HttpResponse:
         "history/timeline.html",
         {
             **admin.site.each_context(request),
-            **pages(request, head.url, form.parameters(), found.next_token),
+            **pages(request, head.url, form.parameters(), token, found.next_token),
             "title": f"{head.kind} {source.id}",
             "subject": head,
             "more_links": admin.site.links_of(request, source.entity, source.id),  # type: ignore[attr-defined]
@@ -111,6 +105,30 @@ def _respond(request: HttpRequest, source: Source) -> HttpResponse:
             "at_start": found.next_token is None and not form.applied,
         },
     )
+
+
+def _read(
+    source: Source, form: FilterForm, token: str | None
+) -> tuple[Page, str | None, list[str]]:
+    """The page without what is wrong in the question: its conditions, or its token. The token that
+    was used, and a note on each thing that was not."""
+    notes = []
+    while True:
+        try:
+            found = source.read(form.filters(), token)
+            break
+        except timeline.BadParameterError as error:
+            if not form.refuse(error.name):
+                if token is None:
+                    raise
+                notes.append(
+                    _("The address of the page does not fit. The newest versions are shown.")
+                )
+                token = None
+    if form.refused:
+        text = _("Wrong, and not used: {conditions}. What is wrong is said in the filter.")
+        notes.append(text.format(conditions=", ".join(form.refused)))
+    return found, token, notes
 
 
 def _newest(source: Source) -> Version | None:

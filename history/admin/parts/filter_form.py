@@ -69,13 +69,25 @@ class FilterForm(forms.Form):
         zone: str = self.cleaned_data["tz"]
         return zone if zone in available_timezones() else "UTC"
 
+    def clean(self) -> None:
+        """Adds the bounds as moments: since and until."""
+        for name, bound in (("from", "since"), ("to", "until")):
+            try:
+                self.cleaned_data[bound] = self._moment(name)
+            except OverflowError:
+                self.add_error(name, _("Outside the years 1 to 9999."))
+        since, until = (self.cleaned_data.get(bound) for bound in ("since", "until"))
+        if since and until and since > until:
+            del self.cleaned_data["until"]
+            self.add_error("to", _("This is earlier than the beginning."))
+
     def filters(self) -> Filters:
         """The filters for the timeline. An invalid condition is left out; the form shows why."""
         self.is_valid()
         kind = self.cleaned_data.get("type")
         return Filters(
-            since=self._moment("from"),
-            until=self._moment("to"),
+            since=self.cleaned_data.get("since"),
+            until=self.cleaned_data.get("until"),
             author=self.cleaned_data.get("author") or None,
             client_id=self.cleaned_data.get("clientId") or None,
             type=ChangeType[kind] if kind else None,
@@ -87,24 +99,35 @@ class FilterForm(forms.Form):
         if value is None:
             return None
         zone = ZoneInfo(self.cleaned_data.get("tz") or "UTC")
-        try:
-            return value.replace(tzinfo=zone).astimezone(UTC)
-        except OverflowError:  # outside the years 1 to 9999: no bound at all
-            return None
+        return value.replace(tzinfo=zone).astimezone(UTC)
+
+    def refuse(self, name: str) -> bool:
+        """Leave out a condition that the timeline cannot use. False where it is not set."""
+        if not self.cleaned_data.get(name):
+            return False
+        self.add_error(name, _("This is not a field that can be asked for. Example: /rate"))
+        return True
+
+    @property
+    def refused(self) -> list[str]:
+        """The labels of the conditions that are wrong."""
+        return [str(self.fields[name].label) for name in ASKED if name in self.errors]
 
     @property
     def applied(self) -> int:
-        """How many conditions are set."""
-        return sum(1 for name in ASKED if self.data.get(name))
+        """How many conditions are used."""
+        self.is_valid()
+        return sum(1 for name in ASKED if self.cleaned_data.get(name))
 
     @property
     def applied_text(self) -> str:
         return ngettext("{n} condition", "{n} conditions", self.applied).format(n=self.applied)
 
     def parameters(self) -> dict[str, str]:
-        """The conditions as query parameters, for links that keep them."""
+        """The used conditions as query parameters, for links that keep them."""
         names = (*ASKED, "tz") if self.applied else ()
-        return {name: self.data[name] for name in names if self.data.get(name)}
+        given = {name: self.data.get(name, "") for name in names if self.cleaned_data.get(name)}
+        return {name: text for name, text in given.items() if text}
 
 
 def known_authors(versions: Iterable[Version]) -> list[Author]:

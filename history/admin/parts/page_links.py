@@ -12,14 +12,18 @@ MAX_VISITED = 25
 
 
 def pages(
-    request: HttpRequest, address: str, parameters: Mapping[str, str], following: str | None
+    request: HttpRequest,
+    address: str,
+    parameters: Mapping[str, str],
+    token: str | None,
+    following: str | None,
 ) -> dict[str, str]:
     """older_url, newer_url and newest_url, each only where there is such a page.
 
     address: of the page without parameters. parameters: the filter, kept on every page.
-    following: the token of the next page.
+    token: that of the page itself, None for the first one. following: that of the next page.
     """
-    here = request.GET.get(PAGE, "")
+    here = token or ""
     visited = [token for token in request.GET.get(VISITED, "").split(",") if token]
     found: dict[str, str] = {}
     if following:
