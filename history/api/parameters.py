@@ -18,7 +18,7 @@ from history.timeline import BadParameterError
 E = TypeVar("E", bound=Enum)
 
 TEXT_LENGTH = 300
-TOKEN_LENGTH = 2000
+TOKEN_LENGTH = 6000  # of the last page but one of a search; the others are short
 DIGITS = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 # A + that the client did not encode arrives as a space.
 LOST_PLUS = re.compile(r" (?=\d{2}(:?\d{2})?$)")

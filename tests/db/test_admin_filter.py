@@ -60,7 +60,7 @@ def test_a_wrong_condition_is_named_and_kept(
     assert error in form
     assert typed in form
     assert 'value="top-crm"' in form
-    assert "Очистить" in form
+    assert "Сбросить" in form
 
 
 def test_only_conditions_that_are_used_are_counted(documents: Store, support: Client) -> None:
