@@ -10,8 +10,10 @@ from collections.abc import Iterator
 
 from django.apps import apps
 from django.db import connection
+from django.db.models import Model
 from psycopg import sql
 
+from annals.access.models import JournalEntry
 from history.models import VERSION_MODELS
 
 WEB = "annals_web"
@@ -34,8 +36,9 @@ WEB_WRITES = (
     "access_breakglass",
     "access_attempts",
 )
-# The web adds to the access journal and shows it; nothing that it runs can change or remove a row.
-WEB_INSERTS = ("access_journal",)
+# The web adds to the access journal and shows it; nothing that it runs can change or remove a row,
+# or give one another time than the database's.
+WEB_INSERTS = (JournalEntry,)
 CONSUMER_READS = ("sealed_day", "ingest_retired_topic")
 CONSUMER_INSERTS = ("ingest_gap", "late_row")
 CONSUMER_UPDATES = ("ingest_ledger", "ingest_quarantine", "search_key")
@@ -51,7 +54,8 @@ def statements() -> Iterator[sql.Composed]:
     versions = sorted(model._meta.db_table for model in VERSION_MODELS.values())
     yield _grant("SELECT", sorted(_tables()), WEB)
     yield _grant("INSERT, UPDATE, DELETE", WEB_WRITES, WEB)
-    yield _grant("INSERT", WEB_INSERTS, WEB)
+    for model in WEB_INSERTS:
+        yield _grant(f"INSERT ({', '.join(_given(model))})", (model._meta.db_table,), WEB)
     yield _grant("SELECT", CONSUMER_READS, CONSUMER)
     # The consumer reads the versions to recognise repeated messages.
     yield _grant("SELECT, INSERT", (*versions, *CONSUMER_INSERTS), CONSUMER)
@@ -65,6 +69,12 @@ def statements() -> Iterator[sql.Composed]:
 def _tables() -> set[str]:
     managed = (model for model in apps.get_models(include_auto_created=True) if model._meta.managed)
     return {model._meta.db_table for model in managed} | {"django_migrations"}
+
+
+def _given(model: type[Model]) -> list[str]:
+    """The columns that the database does not fill in itself."""
+    fields = model._meta.local_concrete_fields
+    return [str(each.column) for each in fields if not each.has_db_default()]
 
 
 def _create(role: str) -> sql.Composed:

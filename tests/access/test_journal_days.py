@@ -38,6 +38,11 @@ ROOT = Path(__file__).resolve().parents[2]
 API = f"/api/v1/{ENTITY}"
 TODAY = datetime.now(UTC).date()
 AHEAD = [TODAY + timedelta(days=number) for number in range(9)]  # ahead_days=1, and 7 to spare
+WEB_INSERT = (
+    f"INSERT INTO {TABLE} ({{}}login, actor, address, request_id, action, entity, entity_id,"
+    " application, outcome, status, method, query, reason)"
+    " VALUES ({}'support', '', '', '', '', '', '', '', '', 200, '', '', '')"
+)
 INSERT = (
     f"INSERT INTO {TABLE} (at, login, actor, address, request_id, action, entity, entity_id,"
     " application, outcome, status, method, query, reason)"
@@ -85,7 +90,7 @@ def test_postgresql_lets_the_web_add_and_read_only(committed: psycopg.Connection
     call_command("grants", apply=True)
     today = partition_name(TABLE, TODAY)
     committed.execute(f"SET ROLE {WEB}")
-    committed.execute(INSERT, [datetime.now(UTC), "support"])
+    committed.execute(WEB_INSERT.format("", ""))
     assert committed.execute(f"SELECT login FROM {TABLE}").fetchall() == [("support",)]
     for table in (TABLE, today):
         for statement in (
@@ -97,6 +102,8 @@ def test_postgresql_lets_the_web_add_and_read_only(committed: psycopg.Connection
             f"CREATE TRIGGER t BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION f()",
         ):
             assert refused(committed, statement), statement
+    for column, forged in (("at", "now() - interval '1 hour'"), ("id", "gen_random_uuid()")):
+        assert refused(committed, WEB_INSERT.format(f"{column}, ", f"{forged}, ")), column
     assert refused(committed, f"ALTER TABLE {TABLE} DETACH PARTITION {today}")
     committed.execute(f"SET ROLE {CONSUMER}")
     assert refused(committed, f"SELECT * FROM {TABLE}")
