@@ -17,7 +17,7 @@ class WrongClockError(RuntimeError):
     def __init__(self, ours: datetime, theirs: datetime) -> None:
         super().__init__(
             f"the clock of this machine says {ours:%Y-%m-%d %H:%M} UTC, that of the database "
-            f"server {theirs:%Y-%m-%d %H:%M} UTC. Correct the wrong one, then run it again"
+            f"server {theirs:%Y-%m-%d %H:%M} UTC. Correct the wrong one"
         )
 
 
@@ -31,6 +31,12 @@ def of_server(connection: psycopg.Connection[Any]) -> datetime:
     moment: datetime
     [(moment,)] = connection.execute("SELECT now()").fetchall()
     return moment.astimezone(UTC)
+
+
+def earlier(connection: psycopg.Connection[Any]) -> datetime:
+    """The earlier of this machine's and the database server's clocks: what is too old by it is too
+    old by both."""
+    return min(now(), of_server(connection))
 
 
 def check(connection: psycopg.Connection[Any]) -> None:

@@ -7,7 +7,8 @@ reasons are in docs/decisions/0030-rows-without-a-day.md and 0035-days-to-wait-f
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import logging
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -18,8 +19,12 @@ from history import clock, days
 from history.entities import BY_NAME
 from history.error_text import describe
 from history.window import Window
+from ingest.source.throttled_log import ThrottledLog
 from ingest.store.batch import Batch, EntityDay
 from ingest.store.ledger import Connection
+
+logger = logging.getLogger(__name__)
+logger.addFilter(ThrottledLog())
 
 # This login may not create the partition, the table of the day belongs to somebody else, it was
 # changed while it was detached, or another partition has a part of the day.
@@ -46,11 +51,28 @@ class Refusal:
     privilege: bool
 
 
-def admit_expired(connection: Connection, batch: Batch) -> None:
-    """Store the expired rows of a batch after all if their day exists. One query, and none for a
-    batch without expired rows."""
-    if batch.expired and (found := existing(connection, {row.day for row in batch.expired})):
-        batch.admit(found)
+def admit_expired(
+    connection: Connection, batch: Batch, window: Callable[[Connection], Window]
+) -> None:
+    """Store the expired rows of a batch after all if their day exists, or if it is inside this
+    window. Two queries, and none for a batch without expired rows."""
+    if not batch.expired:
+        return
+    wanted = {row.day for row in batch.expired}
+    admitted = existing(connection, wanted)
+    if wanted - admitted:
+        oldest = window(connection).oldest
+        if young := {each for each in wanted - admitted if each[1] >= oldest}:
+            admitted |= young
+            _report_clock(connection)
+    batch.admit(admitted)
+
+
+def _report_clock(connection: Connection) -> None:
+    try:
+        clock.check(connection)
+    except clock.WrongClockError as error:
+        logger.warning("versions that are expired by our clock only are stored: %s", error)
 
 
 def provide(connection: Connection, batch: Batch, window: Window) -> bool:

@@ -22,7 +22,7 @@ from ingest.source.message import Message, TopicPartition
 from ingest.store import ledger, missing_days, rejects
 from ingest.store.batch import Batch, Reject, Row
 from ingest.store.claim import Claim
-from ingest.store.current_window import current
+from ingest.store.current_window import kept
 from ingest.store.fast_path import copy_rows
 from ingest.store.ledger import Advance, Connection
 from ingest.store.search_index import index
@@ -62,9 +62,9 @@ class Writer:
     """Writes batches through one connection, which it opens itself. Only cut() is thread-safe."""
 
     def __init__(
-        self, connect: Callable[[], Connection], window: Callable[[], Window] = current
+        self, connect: Callable[[], Connection], window: Callable[[Connection], Window] = kept
     ) -> None:
-        """window: gives the days of which a missing one is created."""
+        """window: gives the days of which a missing one is created; rows before it are expired."""
         self._session = Session(connect)
         self._window = window
         self._slow_batches_left: Counter[str] = Counter()
@@ -94,7 +94,7 @@ class Writer:
         consumer has claimed a partition, and psycopg.Error if the database is not available; the
         same batch may then be written again.
         """
-        missing_days.admit_expired(self.connection, batch)
+        missing_days.admit_expired(self.connection, batch, self._window)
         batch.arrange()
         for path in (_Path.FAST, _Path.DEDUPLICATED):
             try:
@@ -129,7 +129,7 @@ class Writer:
         except errors.CheckViolation as error:
             if not missing_partition(error):
                 raise
-            if not missing_days.provide(connection, batch, self._window()):
+            if not missing_days.provide(connection, batch, self._window(connection)):
                 raise
             return self._transaction(batch, claims, high, path)
         return written

@@ -142,8 +142,8 @@ def logged_in(role: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             patch.setitem(given, "USER", login)
             patch.setitem(given, "PASSWORD", "secret")
             yield
-            _disconnect()
     finally:
+        _disconnect()
         with connect("test-owner") as owner:
             owner.execute(f"DROP ROLE {login}")
 

@@ -100,7 +100,7 @@ def test_a_batch_that_was_decoded_before_midnight(
     for day in (OLDEST, TODAY):
         days.create(plain, ROOT.table, day)
     ingested.writer.close()
-    ingested.writer = Writer(connect, lambda: TOMORROW)
+    ingested.writer = Writer(connect, lambda _: TOMORROW)
     batch = ingested.batch(at(OLDEST, id="oldest"), at(TODAY, id="today"), at(OLDEST, id="second"))
     if not exists:
         days.drop(plain, ROOT.table, OLDEST)
@@ -137,7 +137,7 @@ def test_a_day_that_is_being_dropped_makes_nobody_wait(
     for day in (OLDEST, TODAY):
         days.create(plain, ROOT.table, day)
     ingested.writer.close()
-    ingested.writer = Writer(connect, lambda: TOMORROW)
+    ingested.writer = Writer(connect, lambda _: TOMORROW)
     batch = ingested.batch(at(OLDEST, id="oldest"), at(TODAY, id="today"))
     with connect("test-reader") as reader, reader.transaction():
         reader.execute(f"SELECT count(*) FROM {ROOT.table}")
@@ -398,3 +398,35 @@ def test_what_a_day_is_held_for_is_stored_when_it_comes(
     assert ids() == ["read", "unread"]
     assert counts() == {"next_offset": 2, "read": 2, "stored": 2}
     assert maintain(policy).dropped == [name]
+
+
+@pytest.fixture
+def ahead(monkeypatch: pytest.MonkeyPatch) -> Window:
+    """The clock of this machine is 200 days ahead. Its window is returned."""
+    wrong = NOW + timedelta(days=200)
+    monkeypatch.setattr(clock, "now", lambda: wrong)
+    return Window.at(wrong, 90, 14)
+
+
+def test_no_version_expires_by_a_clock_that_is_ahead(
+    ingested: Ingested, ahead: Window, caplog: pytest.LogCaptureFixture
+) -> None:
+    batch = ingested.batch()
+    ingested.fill(batch, at(TODAY, id="now"), at(OLD, id="old"), window=ahead)
+    ingested.store(batch)
+    assert ids() == ["now"]
+    assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
+    assert "the clock of this machine says" in caplog.text
+    assert faults() == []
+
+
+def test_no_message_in_quarantine_expires_by_a_clock_that_is_ahead(
+    ingested: Ingested, plain: psycopg.Connection[Any], ahead: Window
+) -> None:
+    batch = ingested.batch()
+    early = Window.at(NOW - timedelta(days=30), 30, 1)  # today was in the future
+    ingested.fill(batch, at(TODAY, id="now"), window=early)
+    ingested.store(batch)
+    call_command("quarantine", "retry", "--now")
+    assert ids() == ["now"]
+    assert counts() == {"next_offset": 1, "read": 1, "stored": 1}

@@ -6,6 +6,7 @@ import json
 import sys
 from argparse import ArgumentParser
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -21,7 +22,7 @@ from ingest.quarantine.messages import UNSETTLED, Selection
 from ingest.quarantine.retry import by_ids, retry
 from ingest.store import headers_json
 from ingest.store.connect import connect
-from ingest.store.current_window import current
+from ingest.store.current_window import kept
 
 PLACE = ("topic", "partition", "offset")
 SHOWN = (
@@ -146,7 +147,8 @@ class Command(BaseCommand):
             connect("annals-retry") as connection,
             Progress("retry", None, sys.stderr) as progress,
         ):
-            for few in retry(connection, selection, current, options["dry_run"], decoding()):
+            window = partial(kept, connection)
+            for few in retry(connection, selection, window, options["dry_run"], decoding()):
                 became += few
                 progress.advance(few.total())
         would = "would be " if options["dry_run"] else ""
