@@ -13,6 +13,7 @@ import jsonpatch
 import msgspec
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.core.management import CommandError
 from django.db import connection
 from django.test import Client
 
@@ -20,6 +21,7 @@ from annals.access.models import JournalEntry
 from history import labels, masking
 from history.entities import BY_NAME, ROOT
 from history.models import FieldLabel, SearchKey
+from history.nul_text import to_store
 from ingest.models import Quarantined
 from tests.access.masked_answers import addresses, exported, leaks, mark, paths_in, whole_answer
 from tests.db.store import T0, Store
@@ -267,6 +269,36 @@ def test_an_export_is_masked_unless_somebody_says_why(
     assert "\nforged" not in caplog.text
     if kind == "avro":
         assert leaks(exported(PERSON, kind), SECRETS) == []
+
+
+@pytest.mark.parametrize("reason", ["", "  "])
+def test_an_export_is_not_unmasked_without_a_reason(reason: str, people: Store) -> None:
+    with pytest.raises(CommandError, match="say why"):
+        exported(PERSON, "jsonl", "--unmasked", reason)
+
+
+def test_a_document_with_nul_is_masked_too(people: Store) -> None:
+    stored = to_store(b'{"fullName":"nul\\u0000canary","role":"\\u0000"}').decode()
+    people.add("N1", 0, stored, 3, entity=PERSON)
+    address = "/api/v1/history/participant-role/N1/versions/0"
+    assert b"canary" not in login("support").get(address).content + exported(PERSON)
+    assert b"nul\\u0000canary" in login("underwriter").get(address).content
+
+
+def test_a_document_that_is_marked_as_a_whole(people: Store) -> None:
+    mark("/**")
+    support, page = login("support"), "/admin/history/participant-role/P1"
+    found = data(support.get(API))["history"]
+    assert [each["diff"] for each in found] == [
+        [{"op": "replace", "path": "", "value": found[0]["entity"]}],
+        [{"op": "replace", "path": "", "value": found[1]["entity"]}],
+        None,
+    ]
+    for address in addresses(PERSON, "P1", [0, 1, 2], [""]):
+        assert leaks(whole_answer(support, address), SECRETS) == []
+    form = {"path": "", "reason": "complaint 17"}
+    shown = login("privacy").post(f"{page}/versions/0/unmask/", form)
+    assert leaks(shown.content, {"4509-112233"}) == ["4509-112233"]
 
 
 def test_a_file_of_labels_that_knows_nothing_of_marks_unmasks_nothing(people: Store) -> None:

@@ -24,9 +24,9 @@ SHORTEST_REASON, LONGEST_REASON = 5, 500
 
 
 class ReasonForm(forms.Form):
-    """Which value, and why somebody must see it."""
+    """Which value, and why somebody must see it. path: empty for the whole document."""
 
-    path = forms.CharField(strip=False, widget=forms.HiddenInput)
+    path = forms.CharField(strip=False, required=False, widget=forms.HiddenInput)
     reason = forms.CharField(
         label=gettext_lazy("Reason"),
         min_length=SHORTEST_REASON,

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import time
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -77,6 +78,7 @@ class Command(BaseCommand):
         parser.add_argument("--reason", default="", help="why, kept in the access journal")
         parser.add_argument(
             "--unmasked",
+            type=_reason,
             metavar="REASON",
             help="export sensitive fields as they are; log and access journal keep the reason "
             "(default: masked)",
@@ -155,6 +157,13 @@ class Command(BaseCommand):
     def _say(self, text: str) -> None:
         """Write to standard error: standard output may carry the export."""
         self.stderr.write(text, self.style.SUCCESS)
+
+
+def _reason(text: str) -> str:
+    """A reason of at least one word. Raises ArgumentTypeError."""
+    if not text.strip():
+        raise ArgumentTypeError("say why: the reason must not be empty")
+    return text.strip()
 
 
 def _mask(entity: Entity, reason: str | None) -> masking.Mask | None:
