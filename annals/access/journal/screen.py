@@ -47,7 +47,7 @@ class FilterForm(forms.Form):
     )
 
     def __init__(self, data: Any) -> None:
-        super().__init__(data)
+        super().__init__(data, label_suffix="")
         kinds = [(entity.name, title(entity)) for entity in ENTITIES]
         field: Any = self.fields["entity"]
         field.choices = [*_ANY, *kinds, (QUARANTINE, Action.QUARANTINE.label)]

@@ -124,12 +124,12 @@ def _add_timeline(benches: Any) -> None:
 
 def _add_journal(benches: Any) -> None:
     add = benches.add_parser(
-        "journal", help="measure requests with and without the access journal, in turn"
+        "journal", help="measure what the access journal costs a request"
     ).add_argument
     add(
         "--requests",
         type=int,
         default=1000,
-        help="requests of each kind, with and without the journal (default %(default)s)",
+        help="requests of each kind (default %(default)s)",
     )
     add("--json", action="store_true", dest="as_json", help="print JSON")
