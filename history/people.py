@@ -124,11 +124,14 @@ def _problems(row: dict[str, str | None]) -> Iterator[str]:
 
 def remember(login: str, full_name: str) -> None:
     """Note the full name of a person who logged in, where the table has none or another one.
-    A login or name that is too long for the table is left out."""
+    A login or name that is too long for the table is left out, and so is one that the table has as
+    a service: a person must not give a service another name."""
     if len(login) > AUTHOR_LENGTH or len(full_name) > NAME_LENGTH:
+        return
+    if Person.objects.filter(login=login, kind=Person.Kind.SERVICE).exists():
         return
     Person.objects.update_or_create(
         login=login,
         defaults={"full_name": full_name},
-        create_defaults={"full_name": full_name, "kind": "person"},
+        create_defaults={"full_name": full_name, "kind": Person.Kind.PERSON},
     )

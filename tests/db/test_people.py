@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from history.models import Person
-from history.people import Author, authors
+from history.people import Author, authors, remember
 
 pytestmark = pytest.mark.django_db
 HEADER = "login,full_name,kind\n"
@@ -81,3 +81,16 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     file.write_bytes(HEADER.encode() + b"a,\xff,person\n")
     with pytest.raises(CommandError, match="utf-8"):
         call_command("people", "import", str(file))
+
+
+def test_who_logs_in_names_a_person_and_no_service() -> None:
+    """The login is a claim: at many providers people choose it themselves."""
+    Person.objects.create(login="top-crm", full_name="Обмен с CRM", kind="service")
+    Person.objects.create(login="anna", full_name="Анна", kind="person")
+    for login in ("top-crm", "anna", "new"):
+        remember(login, "Анна Ким")
+    assert authors(["top-crm", "anna", "new"]) == {
+        "top-crm": Author("top-crm", "Обмен с CRM", "service"),
+        "anna": Author("anna", "Анна Ким", "person"),
+        "new": Author("new", "Анна Ким", "person"),
+    }
