@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from django.urls import register_converter
 
@@ -38,6 +40,21 @@ class Id:
 register_converter(EntityName, "entity")
 register_converter(Id, "id")
 
+# In the WSGI environment: the path before Django decodes it, its bytes as characters up to 255.
+RAW_PATH = "annals.path"
 KIND = "<entity:entity>"
 ID = "<id:id>"
 APPLICATION_ID = "<id:productInstanceId>"
+
+
+def keeping_raw_path(
+    application: Callable[..., Iterable[bytes]],
+) -> Callable[..., Iterable[bytes]]:
+    """A WSGI application that also gets the path as RAW_PATH, before Django decodes it: of the byte
+    %FF Django makes the text "%FF", which is the id of another entity."""
+
+    def keeping(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        environ[RAW_PATH] = environ.get("PATH_INFO", "")
+        return application(environ, start_response)
+
+    return keeping

@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from history import complete_to, masking
+from history.addresses import RAW_PATH
 from history.api import access, answers
 from history.api.answers import Answer, Output
 from history.api.errors import UnknownEntityError
@@ -101,8 +102,10 @@ class Call(APIView):
     permission: ClassVar[str] = access.READ_HISTORY
     accepts: ClassVar[frozenset[str]] = frozenset()
     with_completeness: ClassVar[bool] = True
+    http_method_names = ["get", "head"]
 
     def get(self, request: Request, **address: str) -> Response:
+        _check_address(request, address)
         parameters = Parameters(request.query_params, self.accepts, request.META["QUERY_STRING"])
         include = parameters.members("include", Include) if "include" in self.accepts else None
         output = Output(
@@ -118,9 +121,23 @@ class Call(APIView):
         if state is not None:
             data["completeness"] = answers.completeness(state, output, data.get("history"))
         response = Response({"status": "success", "data": data})
+        response.headers["Content-Language"] = output.language
         patch_vary_headers(response, ["Accept-Language", "Authorization", "Cookie"])
         return response
 
     def answer(self, question: Question) -> Answer:
         """The `data` of the envelope, without the completeness block."""
         raise NotImplementedError
+
+
+def _check_address(request: Request, address: Mapping[str, str]) -> None:
+    """Refuse an id that no entity can have. Django would read the byte %FF as the text "%FF"."""
+    name = next((name for name in ("id", "productInstanceId") if name in address), None)
+    if name is None:
+        return
+    try:
+        request.META.get(RAW_PATH, "").encode("latin-1").decode()
+    except UnicodeDecodeError:
+        raise BadParameterError(name, "has bytes that are not UTF-8") from None
+    if "\0" in address[name]:
+        raise BadParameterError(name, "has a NUL character")

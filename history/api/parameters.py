@@ -20,6 +20,8 @@ E = TypeVar("E", bound=Enum)
 TEXT_LENGTH = 300
 TOKEN_LENGTH = 6000  # of the last page but one of a search; the others are short
 DIGITS = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+# What the directory of zones has besides them: they are of no place.
+NO_ZONES = {"Factory", "localtime", "posixrules"}
 # A + that the client did not encode arrives as a space.
 LOST_PLUS = re.compile(r" (?=\d{2}(:?\d{2})?$)")
 
@@ -109,10 +111,13 @@ class Parameters:
             return None
         try:
             moment = datetime.fromisoformat(LOST_PLUS.sub("+", value))
-            return moment.replace(tzinfo=moment.tzinfo or zone).astimezone(UTC)
-        except (ValueError, OverflowError):
+        except ValueError:
             reason = "is not a moment in ISO 8601, such as 2025-07-03T11:42:48.5+03:00"
             raise BadParameterError(name, reason) from None
+        try:
+            return moment.replace(tzinfo=moment.tzinfo or zone).astimezone(UTC)
+        except OverflowError:
+            raise BadParameterError(name, "is outside the years 1 to 9999 in UTC") from None
 
     def required_moment(self, name: str, zone: tzinfo) -> datetime:
         moment = self.moment(name, zone)
@@ -138,4 +143,4 @@ def whole_number(name: str, value: str, low: int, high: int) -> int:
 
 @cache
 def _zones() -> frozenset[str]:
-    return frozenset(available_timezones())
+    return frozenset(available_timezones()) - NO_ZONES

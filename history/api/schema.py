@@ -16,6 +16,7 @@ class Schema(SpectacularAPIView):
     authentication_classes = []
     permission_classes = [AllowAny]
     throttle_classes = []
+    http_method_names = ["get", "head"]
     custom_settings = {"APPEND_COMPONENTS": {"schemas": COMPONENTS}}
 
 
@@ -25,4 +26,5 @@ class Docs(SpectacularSwaggerSplitView):
     authentication_classes = []
     permission_classes = [AllowAny]
     throttle_classes = []
+    http_method_names = ["get", "head"]
     template_name = "history/swagger.html"

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core import signals
+from django.core.handlers.wsgi import WSGIHandler
+from django.db import close_old_connections
 from django.test import Client
 
 from history import timeline
+from history.addresses import keeping_raw_path
 from tests.db.store import Store
 
 BASE = "/api/v1/history/product-instance/A1"
@@ -113,3 +117,100 @@ def test_the_description_answers_whatever_is_accepted(
 ) -> None:
     response = auditor.get(f"/api/{address}", headers={"Accept": accept})
     assert response.status_code == 200
+
+
+@pytest.mark.parametrize("accept", ["", "ru", "en"])
+def test_every_message_is_in_english(auditor: Client, store: Store, accept: str) -> None:
+    """Ours and those of Django and DRF; the labels are in the language that is asked for."""
+    headers = {"accept-language": accept} if accept else {}
+    found = [
+        error(Client().get(BASE, headers=headers), 401, "not_authenticated"),
+        error(
+            Client().get(BASE, headers={**headers, "authorization": "Basic x"}),
+            401,
+            "not_authenticated",
+        ),
+        error(auditor.post(BASE, headers=headers), 405, "method_not_allowed"),
+        error(auditor.get(BASE, headers=headers), 404, "not_found"),
+        error(auditor.get(f"{BASE}?tz=x", headers=headers), 400, "bad_parameter"),
+    ]
+    for each in found:
+        assert each["message"].isascii(), each
+    store.add("A1", 0, {}, 0)
+    answer = auditor.get(BASE, headers=headers)
+    assert answer.headers["Content-Language"] == (accept or "ru")
+
+
+@pytest.mark.parametrize(
+    "address", [BASE, "/api/v1/search?q=1", "/api/v1/completeness", "/api/v1/no", "/api/schema/"]
+)
+def test_what_is_allowed_is_not_refused(auditor: Client, store: Store, address: str) -> None:
+    for method in ("OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE"):
+        answer = auditor.generic(method, address)
+        assert answer.status_code == 405
+        allowed = answer.headers["Allow"].split(", ")
+        assert method not in allowed
+    assert allowed == ["GET", "HEAD"]
+    if "/no" not in address:
+        store.add("A1", 0, {}, 0)
+        for method in allowed:
+            assert auditor.generic(method, address).status_code == 200
+
+
+@pytest.mark.parametrize("call", ["", "/at?time=2026-01-01", "/versions/0", "/blame"])
+@pytest.mark.parametrize("id", ["%00", "a%00"])
+def test_no_id_has_a_nul(auditor: Client, call: str, id: str) -> None:
+    found = error(auditor.get(f"/api/v1/history/product-instance/{id}{call}"), 400, "bad_parameter")
+    assert (found["parameter"], found["message"]) == ("id", "id: has a NUL character")
+
+
+@pytest.mark.parametrize(
+    "path, status",
+    [
+        ("history/product-instance/\xff", "400"),
+        ("history/product-instance/a\xc3b/at", "400"),
+        ("applications/\xff/history", "400"),
+        ("history/product-instance/%FF", "200"),
+        ("history/product-instance/\xd1\x8b", "200"),
+    ],
+)
+def test_bytes_that_are_no_text_are_no_id(
+    auditor: Client, store: Store, path: str, status: str
+) -> None:
+    """Django makes the text "%FF" of the byte %FF, so this is asked past its test client."""
+    store.add("%FF", 0, {}, 0)
+    store.add("ы", 0, {}, 0)
+    environ = auditor._base_environ(PATH_INFO=f"/api/v1/{path}", QUERY_STRING="")
+    said: list[str] = []
+    signals.request_started.disconnect(close_old_connections)
+    try:
+        body = keeping_raw_path(WSGIHandler())(environ, lambda line, _: said.append(line))
+        text = b"".join(body)
+    finally:
+        signals.request_started.connect(close_old_connections)
+    assert said[0].split()[0] == status, text
+    assert (status == "200") == (b"UTF-8" not in text)
+
+
+def test_an_id_that_looks_like_a_byte_is_found(auditor: Client, store: Store) -> None:
+    store.add("%FF", 0, {}, 0)
+    assert auditor.get("/api/v1/history/product-instance/%25FF").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "time, zone",
+    [
+        ("9999-12-31T23:59:59", "America/New_York"),
+        ("0001-01-01T00:00", "Europe/Moscow"),
+        ("9999-12-31T23:59:59-05:00", "UTC"),
+    ],
+)
+def test_a_moment_out_of_range_is_called_so(auditor: Client, time: str, zone: str) -> None:
+    found = error(auditor.get(f"{BASE}/at", {"time": time, "tz": zone}), 400, "bad_parameter")
+    assert found["parameter"] == "time"
+    assert "outside the years 1 to 9999" in found["message"]
+
+
+@pytest.mark.parametrize("zone", ["Factory", "localtime", "posixrules", "posix/UTC", "right/UTC"])
+def test_what_is_no_place_is_no_time_zone(auditor: Client, zone: str) -> None:
+    assert error(auditor.get(BASE, {"tz": zone}), 400, "bad_parameter")["parameter"] == "tz"
