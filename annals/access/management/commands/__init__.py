@@ -1,1 +1,1 @@
-"""`manage.py breakglass`: a local login for the day on which no identity provider answers."""
+"""`manage.py breakglass`: a login for an emergency; `manage.py journal`: who looked at what."""
