@@ -187,3 +187,12 @@ def test_a_document_with_thousands_of_changes_makes_no_endless_page(
     rows = page.content.count(b'<td class="old">')
     assert MOST_ROWS <= rows <= MOST_ROWS + OPEN_ROWS
     assert "здесь не показан" in text(page)
+
+
+def test_a_document_with_thousands_of_fields_makes_no_endless_page(
+    store: Store, support: Client
+) -> None:
+    store.add("A1", 0, {"numbers": list(range(5_000))}, 0)
+    page = support.get(f"{A1}state/")
+    assert page.content.count(b"<tr>") == MOST_ROWS + 1  # and the head
+    assert "Ещё 4000 полей здесь не показано" in text(page)

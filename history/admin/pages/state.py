@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import ngettext
 
 from history import timeline
 from history.admin.pages.missing import not_found_page
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, utc
-from history.admin.parts.change_rows import steps
+from history.admin.parts.change_rows import MOST_ROWS, steps
 from history.admin.parts.field_names import Fields
 from history.admin.parts.subject import subject
 from history.admin.parts.values import Value, readable
@@ -40,17 +41,16 @@ class LeafLine:
 
 @may_view_history
 def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
-    """Technical fields are folded at the end. 404 with a reason."""
+    """Technical fields are folded at the end. MOST_ROWS fields at most. 404 with a reason."""
     try:
         found = timeline.blame(entity, id)
     except timeline.NotFoundError as error:
         return not_found_page(request, entity, id, error)
-    plain: list[LeafLine] = []
-    technical: list[LeafLine] = []
-    for leaf in found.leaves:
-        hidden = leaf.label is not None and leaf.label.technical
-        line = _line(entity, id, leaf, found.newest.data)
-        (technical if hidden else plain).append(line)
+    plain = [leaf for leaf in found.leaves if not _technical(leaf)][:MOST_ROWS]
+    technical = [leaf for leaf in found.leaves if _technical(leaf)][: MOST_ROWS - len(plain)]
+    lines, technical_lines = (
+        [_line(entity, id, leaf, found.newest.data) for leaf in part] for part in (plain, technical)
+    )
     head = subject(entity, id, found.newest, tab="state")
     return render(
         request,
@@ -59,10 +59,26 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
             **admin.site.each_context(request),
             "title": f"{head.kind} {id}",
             "subject": head,
-            "lines": plain,
-            "technical_lines": technical,
+            "lines": lines,
+            "technical_lines": technical_lines,
+            "note": _hidden(len(found.leaves) - len(plain) - len(technical)),
         },
     )
+
+
+def _technical(leaf: Leaf) -> bool:
+    return leaf.label is not None and leaf.label.technical
+
+
+def _hidden(number: int) -> str:
+    if not number:
+        return ""
+    text = ngettext(
+        "{n} more field is not shown here. The API has all of them.",
+        "{n} more fields are not shown here. The API has all of them.",
+        number,
+    )
+    return text.format(n=number)
 
 
 def _line(entity: Entity, id: str, leaf: Leaf, data: Json) -> LeafLine:
