@@ -24,19 +24,12 @@ from ingest.source.envelope import CONTRACT, Envelope, Shape, Shapes
 from ingest.source.message import Message
 
 MAX_NESTING = 500
-# PostgreSQL keeps 1e131071 in a few bytes and returns it as text of that many digits. Every page
-# and every seal has that text in memory, 500 versions at a time, so the digits that exponents
-# stand for are limited per document.
-MAX_EXPONENT_DIGITS = 1024 * 1024
+# PostgreSQL keeps 1e131071 in a few bytes and returns it as text of that many digits. A text of
+# 1 GB cannot be returned at all, so the digits that exponents stand for are limited per document.
+MAX_EXPONENT_DIGITS = 64 * 1024 * 1024
 _MOST_DIGITS_BEFORE_POINT, _MOST_DIGITS_AFTER_POINT = 131_072, 16_383  # of a numeric
-# Without exponents of four digits, a document of this size cannot exceed the limit: 1e999 and a
-# comma are six bytes.
-_SMALL_BYTES = 6 * (MAX_EXPONENT_DIGITS // 999)
-# The outline of a message: digits and signs become 0, E becomes e, { becomes [, and most other
-# characters are left out. Two fast searches then find out whether to look closer.
-_OUTLINE = bytes.maketrans(b"123456789+-E{", b"00000000000e[")
-_NOT_IN_OUTLINE = bytes(set(range(256)) - set(b'0123456789+-eE{[",:. '))
-_LONG_EXPONENT = b"e0000"
+# A document of this size cannot exceed the limit: 1e131071 and a comma are nine bytes.
+_SMALL_BYTES = 9 * (MAX_EXPONENT_DIGITS // _MOST_DIGITS_BEFORE_POINT)
 
 
 class Reason(StrEnum):
@@ -181,15 +174,21 @@ def _snapshot(raw: Raw | UnsetType, kind: int, message: bytes, has_nul: bool) ->
     if raw is not UNSET:
         data = memoryview(raw)
         if data[0] == _BRACE:
-            outline = message.translate(_OUTLINE, _NOT_IN_OUTLINE)
-            if outline.count(b"[") > MAX_NESTING and _depth(bytes(data)) > MAX_NESTING:
+            if _may_be_deep(message) and _depth(bytes(data)) > MAX_NESTING:
                 raise Rejected(Reason.TOO_DEEP, f"nested deeper than {MAX_NESTING} levels")
-            if _LONG_EXPONENT in outline or len(data) > _SMALL_BYTES:
+            if len(data) > _SMALL_BYTES:
                 _check_exponents(data)
             return to_store(bytes(data)) if has_nul else data
         if kind == ChangeType.DELETE and bytes(data) == b"null":
             return data
     raise Rejected(Reason.BAD_DATA, "data is not an object (null is allowed for DELETE only)")
+
+
+def _may_be_deep(message: bytes) -> bool:
+    """False if there are too few brackets. Cheap: it is called for every message."""
+    if len(message) <= 2 * MAX_NESTING:
+        return False
+    return len(message) - len(message.translate(None, b"{[")) > MAX_NESTING
 
 
 # Two patterns, because the search for a literal first byte is several times faster. A document

@@ -72,9 +72,9 @@ def test_a_row_is_the_message(ingested: Ingested) -> None:
 
 
 def test_the_longest_text_that_exponents_can_make_can_be_read(ingested: Ingested) -> None:
-    ingested.write(with_data(b'{"a":[' + b"1e131071," * 8 + b"0]}"))
+    ingested.write(with_data(b'{"a":[' + b"1e131071," * 500 + b"0]}"))
     [row] = query("SELECT length(data::text) AS length FROM product_instance_aud")
-    assert row["length"] > 8 * 131_071
+    assert row["length"] > 500 * 131_071
 
 
 def test_a_child_and_an_author_that_is_not_there(ingested: Ingested) -> None:
