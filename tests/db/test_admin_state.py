@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tests.db.screens import A1, support
+from tests.db.screens import A1, link, support, text
 from tests.db.store import Store
 
 __all__ = ["support"]
@@ -26,8 +26,8 @@ def lines(support: Client) -> dict[str, tuple[str, int]]:
     page = support.get(f"{A1}state/").content.decode()
     found = {}
     for head, version in LINE.findall(page):
-        for link, pointer in LINK.findall(head):
-            found[html.unescape(pointer)] = (html.unescape(link), int(version))
+        for address, pointer in LINK.findall(head):
+            found[html.unescape(pointer)] = (html.unescape(address), int(version))
     return found
 
 
@@ -91,3 +91,26 @@ def test_items_without_a_key_lead_to_all_that_happened_to_their_list(
 def test_a_link_that_no_address_can_hold_is_left_out(store: Store, support: Client) -> None:
     write(store, [{"я" * 2000: 1, "b": 1}])
     assert list(lines(support)) == ["/b"]
+
+
+def test_a_document_of_many_fields_is_shown_in_pages(store: Store, support: Client) -> None:
+    write(store, [{f"k{n:04}": n for n in range(2_500)} | {"list": [1]}])
+    address, seen, ranges = f"{A1}state/", list[str](), list[str]()
+    while address:
+        page = support.get(address)
+        seen += re.findall(r'title="/(k\d+) · ', page.content.decode())
+        ranges += re.findall(r"Поля [0-9–]+ из 2501", text(page))
+        address = link(page.content.decode(), "next")
+    assert seen == [f"k{n:04}" for n in range(2_500)]
+    assert ranges == [f"Поля {part} из 2501" for part in ("1–1000", "1001–2000", "2001–2501")]
+    back = link(page.content.decode(), "prev")
+    assert "Поля 1001–2000 из 2501" in text(support.get(back))
+    for wrong in ("x", "-1", "2501", "9" * 30, "٣"):
+        assert "Поля 1–1000 из 2501" in text(support.get(f"{A1}state/", {"after": wrong}))
+
+
+def test_a_usual_document_has_one_page(store: Store, support: Client) -> None:
+    write(store, [{f"k{n}": n for n in range(1_000)}])
+    page = support.get(f"{A1}state/")
+    assert "Поля 1–" not in text(page)
+    assert 'rel="next"' not in page.content.decode()

@@ -1,12 +1,13 @@
 """The newest version of an entity: each field with who changed it last, and when."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils.translation import ngettext
+from django.utils.translation import gettext as _
 
 from history import timeline
 from history.admin.pages.missing import not_found_page
@@ -20,6 +21,8 @@ from history.admin.site.access import may_view_history
 from history.entities import Entity
 from history.exactjson import Json
 from history.timeline import Leaf, Origin
+
+AFTER = "after"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +44,18 @@ class LeafLine:
 
 @may_view_history
 def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
-    """Technical fields are folded at the end. MOST_ROWS fields at most. 404 with a reason."""
+    """Technical fields are folded at the end. ?after= is how many fields the pages before had.
+    404 with a reason."""
     try:
         found = timeline.blame(entity, id)
     except timeline.NotFoundError as error:
         return not_found_page(request, entity, id, error)
-    plain = [leaf for leaf in found.leaves if not _technical(leaf)][:MOST_ROWS]
-    technical = [leaf for leaf in found.leaves if _technical(leaf)][: MOST_ROWS - len(plain)]
-    lines, technical_lines = (
-        [_line(entity, id, leaf, found.newest.data) for leaf in part] for part in (plain, technical)
+    leaves = sorted(found.leaves, key=_technical)
+    start = _start(request.GET.get(AFTER, ""), len(leaves))
+    shown = leaves[start : start + MOST_ROWS]
+    plain, technical = (
+        [_line(entity, id, leaf, found.newest.data) for leaf in shown if _technical(leaf) is folded]
+        for folded in (False, True)
     )
     head = subject(entity, id, found.newest, tab="state")
     return render(
@@ -59,9 +65,9 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
             **admin.site.each_context(request),
             "title": f"{head.kind} {id}",
             "subject": head,
-            "lines": lines,
-            "technical_lines": technical_lines,
-            "note": _hidden(len(found.leaves) - len(plain) - len(technical)),
+            "lines": plain,
+            "technical_lines": technical,
+            **_pages(links.state(entity, id), start, len(leaves)),
         },
     )
 
@@ -70,15 +76,25 @@ def _technical(leaf: Leaf) -> bool:
     return leaf.label is not None and leaf.label.technical
 
 
-def _hidden(number: int) -> str:
-    if not number:
-        return ""
-    text = ngettext(
-        "{n} more field is not shown here. The API has all of them.",
-        "{n} more fields are not shown here. The API has all of them.",
-        number,
-    )
-    return text.format(n=number)
+def _start(after: str, count: int) -> int:
+    """The place of the first field of the page; 0 for what is no place in this document."""
+    start = int(after) if re.fullmatch(r"[0-9]{1,9}", after) else 0
+    return start if start < count else 0
+
+
+def _pages(address: str, start: int, count: int) -> dict[str, str]:
+    """range_text, next_url and previous_url, as far as there are other pages."""
+    end = min(start + MOST_ROWS, count)
+    found: dict[str, str] = {}
+    if end - start < count:
+        text = _("Fields {first}–{last} of {count}")
+        found["range_text"] = text.format(first=start + 1, last=end, count=count)
+    if end < count:
+        found["next_url"] = f"{address}?{AFTER}={end}"
+    if start:
+        before = max(0, start - MOST_ROWS)
+        found["previous_url"] = f"{address}?{AFTER}={before}" if before else address
+    return found
 
 
 def _line(entity: Entity, id: str, leaf: Leaf, data: Json) -> LeafLine:
