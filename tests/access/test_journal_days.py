@@ -58,6 +58,7 @@ def committed(transactional_db: None, settings: Any) -> Iterator[psycopg.Connect
     all_days = settings.ANNALS
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, retention_days=1, ahead_days=1)
     with raw() as plain:
+        plain.execute(f"TRUNCATE {TABLE}")  # looks of other tests that commit
         yield plain
         plain.execute("RESET ROLE")
         plain.execute(f"TRUNCATE {TABLE}")
