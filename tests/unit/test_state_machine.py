@@ -332,6 +332,7 @@ class Consumers(RuleBasedStateMachine):
         if verdict is Verdict.FULL:
             if not machine.launch_due:
                 assert machine.flight is not None
+                self.leave(member, partition)
                 return False
             self.launch_one(member)
             verdict = machine.take(taken, WINDOW)
@@ -339,6 +340,7 @@ class Consumers(RuleBasedStateMachine):
             assert offset > before or (last is not None and not found and offset == before)
             verdict = machine.take(taken, WINDOW, self.low[partition])
             if verdict is Verdict.FULL:  # it was compared first
+                self.leave(member, partition)
                 return False
         if verdict in (Verdict.CUT, Verdict.UNEXPECTED):
             assert verdict is Verdict.CUT or partition in member.reset
@@ -361,6 +363,12 @@ class Consumers(RuleBasedStateMachine):
         if verdict is Verdict.HALTED:
             self.halt(member, partition)
         return True
+
+    def leave(self, member: Member, partition: KafkaPartition) -> None:
+        """A message waits for room. Once it is compared, nothing before it is delivered again."""
+        claimed = member.machine.positions.claimed[partition]
+        if claimed.last is None:
+            member.at[partition] = claimed.expected
 
     def halt(self, member: Member, partition: KafkaPartition) -> None:
         claimed = member.machine.positions.claimed[partition]
