@@ -113,7 +113,10 @@ def create(connection: Connection, table: str, day: date, wait_s: float = LOCK_W
 
     def attempt() -> bool:
         if locate(connection, table, day).state is State.PENDING:
-            finalize(connection, table, day)
+            # Not under a drop that is at work: it holds the lock and completes this itself.
+            with _day_locked(connection, name):
+                if locate(connection, table, day).state is State.PENDING:
+                    finalize(connection, table, day)
         with connection.transaction():
             _lock_day(connection, name)
             place = locate(connection, table, day)

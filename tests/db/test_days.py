@@ -118,6 +118,20 @@ def test_a_detach_held_up_by_a_reader_stays_pending_and_is_ended_later() -> None
     assert names() == []
 
 
+def test_a_pending_day_is_left_to_the_drop_that_is_at_work() -> None:
+    with raw() as plain, raw() as dropping:
+        days.create(plain, TABLE, TODAY)
+        with raw() as reader, reader.transaction():
+            stored(reader)
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                days.drop(dropping, TABLE, TODAY, wait_s=0.2)
+        with days._day_locked(dropping, days.partition_name(TABLE, TODAY)):
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                days.create(plain, TABLE, TODAY, wait_s=0.2)
+            assert days.locate(plain, TABLE, TODAY).state is State.PENDING
+        assert days.create(plain, TABLE, TODAY)
+
+
 def test_a_pending_day_that_is_wanted_again_comes_back_with_its_rows() -> None:
     with raw() as plain:
         days.create(plain, TABLE, TODAY)
