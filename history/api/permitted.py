@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+
+from history.masking.reader import Caller
 
 PERMITTED_SECONDS = 5.0
 REMEMBERED = 1000
 
 _until: dict[tuple[object, str], float] = {}
-
-
-class Caller(Protocol):
-    """The caller: a login, or a program with its own token."""
-
-    @property
-    def pk(self) -> object: ...
-    @property
-    def is_authenticated(self) -> bool: ...
-    @property
-    def is_active(self) -> bool: ...
-    def has_perm(self, permission: str, /) -> bool: ...
 
 
 def may(user: Caller | None, permission: str) -> bool:

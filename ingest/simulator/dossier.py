@@ -24,7 +24,6 @@ PAPERS: Final = (
     ("ACCOUNT", "Выписка по счёту"),
     ("MATERNITY", "Сертификат на материнский капитал"),
 )
-PAPER_STATES: Final = ("NEW", "RECOGNIZED", "ACCEPTED", "REJECTED")
 _CONDITIONS: Final = (
     ("INSURE_LIFE", "Личное страхование до выдачи"),
     ("INSURE_OBJECT", "Страхование предмета залога"),

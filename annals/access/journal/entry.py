@@ -21,7 +21,6 @@ from history.looks import Look
 QUARANTINE: Final = "quarantine"
 # Why somebody looks, in their own words, as a client may say it: UTF-8, percent-encoded.
 REASON: Final = "X-Annals-Reason"
-_MOMENT: Final = r"\d{1,6}|\d{4}-\d\d-\d\d([T ][\d:.]{5,15}(Z|[+-][\d:]{2,5})?)?"  # or a version
 # Parameters whose values cannot be data of a client, and what such a value looks like.
 _HARMLESS: Final = {
     "pageSize": r"\d{1,3}",
