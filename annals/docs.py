@@ -42,6 +42,7 @@ Django's own commands are available too; every installation needs `migrate`.
 | `scripts/test` | runs the checks and all tests; with arguments: only pytest with these arguments |
 | `scripts/check` | runs the checks; changes no file |
 | `scripts/lint` | fixes imports and formatting, writes the generated pages |
+| `scripts/lock` | writes `requirements*.txt` from the `.in` files; `--upgrade` |
 | `scripts/kafka` | runs one node of Apache Kafka on this machine; needs Java and Maven |
 """
 HEAD = """\

@@ -15,6 +15,8 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 INCLUDES = {"requirements-dev.txt": ["requirements.txt"]}
 PIP = ("-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check")
+# pip refuses a package without a hash, or a file that does not have it.
+HASHED = ("--require-hashes", "-r")
 
 
 def fingerprint(name: str) -> str:
@@ -73,7 +75,7 @@ def main(name: str) -> None:
             make()
         say(f"Installing {name}")
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        done = subprocess.run([PYTHON, *PIP, "-r", ROOT / name], check=False, env=environment)
+        done = subprocess.run([PYTHON, *PIP, *HASHED, ROOT / name], check=False, env=environment)
         if done.returncode:
             sys.exit(f"Installing {name} failed; see the output of pip above. Nothing was started.")
         for each in (name, *INCLUDES.get(name, [])):

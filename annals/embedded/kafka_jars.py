@@ -1,5 +1,9 @@
-"""The jars of Apache Kafka: fetched once from the Maven repository, kept in the user's cache."""
+"""The jars of Apache Kafka: fetched once from the Maven repository, kept in the user's cache.
 
+kafka_jars.sha256 next to this file has the SHA-256 of each: what `sha256sum *.jar` prints.
+"""
+
+import hashlib
 import os
 import shutil
 import subprocess
@@ -8,6 +12,7 @@ from pathlib import Path
 from annals.embedded import process
 from annals.embedded.process import EmbeddedError
 
+SUMS = Path(__file__).with_name("kafka_jars.sha256")
 # docker/compose.yaml has the same version; a test compares them.
 VERSION = "4.3.1"
 ARTIFACTS = (
@@ -39,11 +44,13 @@ def cached() -> bool:
 
 
 def fetch() -> Path:
-    """The directory of the jars. Fetches them with Maven if they are not in the cache."""
+    """The directory of the jars. Fetches them with Maven if they are not in the cache. Raises
+    EmbeddedError if they are not exactly the jars of kafka_jars.sha256."""
     folder = _folder()
     with process.exclusive(folder.with_name("lock")):
         if not folder.exists():
             _copy_dependencies(folder)
+        _check(folder)
     return folder
 
 
@@ -73,4 +80,27 @@ def _copy_dependencies(folder: Path) -> None:
     )
     if done.returncode:
         raise EmbeddedError(f"Maven could not fetch Apache Kafka:\n{done.stdout.strip()}")
+    _check(draft)
     draft.rename(folder)
+
+
+def _check(folder: Path) -> None:
+    """Compare the jars with their SHA-256: Java runs all of them, also one that nobody expects."""
+    pairs = (line.split() for line in SUMS.read_text().splitlines())
+    expected = {name: sha256 for sha256, name in pairs}
+    found = {jar.name: _sha256(jar) for jar in folder.glob("*.jar")}
+    wrong = sorted(
+        name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)
+    )
+    if wrong:
+        raise EmbeddedError(
+            f"Not the jars of Apache Kafka {VERSION}: in {folder}, {', '.join(wrong[:5])} "
+            f"{'is' if len(wrong) == 1 else 'are'} missing, unknown or changed "
+            f"({len(wrong)} of {len(expected)}, compared with {SUMS.name}). "
+            "Remove this folder; if that does not help, the Maven repository has other files"
+        )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
