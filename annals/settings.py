@@ -44,10 +44,10 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "annals.access.responses.NoStore",
     "annals.observe.health.Probes",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "annals.access.responses.NoStore",
     "annals.observe.requests.RequestLog",
     "csp.middleware.CSPMiddleware",
     "annals.access.journal.middleware.Journal",
@@ -171,7 +171,6 @@ REST_FRAMEWORK: dict[str, Any] = {
         "history.api.access.Session",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["history.api.access.MayRead"],
-    "DEFAULT_THROTTLE_CLASSES": ["history.api.access.Throttle"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "history.api.answers.OneForm",
     "DEFAULT_RENDERER_CLASSES": ["history.api.answers.Json"],
     "DEFAULT_PARSER_CLASSES": [],

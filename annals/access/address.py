@@ -38,6 +38,16 @@ def client(peer: str, forwarded: str, trusted: Sequence[Network]) -> str:
     return address
 
 
+def network(address: str) -> str:
+    """What counts as one client: the address; of IPv6 its /64, of which each client has its own to
+    choose addresses from."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    return address if found.version == 4 else str(ip_network((found, 64), strict=False))
+
+
 def _within(address: str, trusted: Sequence[Network]) -> bool:
     return address != UNKNOWN and any(ip_address(address) in network for network in trusted)
 

@@ -18,7 +18,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from prometheus_client import Counter
 
-from annals.access.address import client
+from annals.access.address import client, network
 from annals.access.journal.actions import BREAK_GLASS
 from annals.access.models import Attempts
 
@@ -99,7 +99,7 @@ def _on_success(request: HttpRequest | None, user: Any, **_: Any) -> None:
 def _keys(request: HttpRequest | None, name: str) -> dict[str, str]:
     return {
         _key("name", name): "name",
-        _key("address", address_of(request)): "address",
+        _key("address", network(address_of(request))): "address",
     }
 
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import math
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, User
 from rest_framework.authentication import BasicAuthentication, SessionAuthentication
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
-from rest_framework.throttling import BaseThrottle
 
+from history.api.allowance import Allowances, Left
 from history.api.permitted import may
 
 READ_HISTORY = "history.view_history"
 READ_COMPLETENESS = "ingest.view_completeness"
 VERIFIED_SECONDS = 60.0
 VERIFIED_LOGINS = 1000
+ALLOWANCES: Final = Allowances()
 
 
 class Session(SessionAuthentication):
@@ -84,28 +84,13 @@ class MayRead(BasePermission):
         return may(request.user, view.permission)
 
 
-class Throttle(BaseThrottle):
-    """ANNALS_API_RATE requests a minute for each login and web process; they may come at once.
+def take(request: Request) -> Left | None:
+    """Use one of the ANNALS_API_RATE requests a minute that a login has at each web process; they
+    may come at once. None where there is no limit.
 
-    Holds one number for each login: the time at which its whole allowance is available again.
+    Who is not logged in has none: the answer is 401, before the database is asked anything.
     """
-
-    _lock = threading.Lock()
-    _full_at: dict[object, float] = {}
-    _wait = 0.0
-
-    def allow_request(self, request: Request, view: Any) -> bool:  # noqa: ARG002 - DRF's signature
-        rate = settings.ANNALS.api_rate
-        if not rate:
-            return True
-        now, step = time.monotonic(), 60.0 / rate
-        with self._lock:
-            full_at = max(self._full_at.get(request.user.pk, now), now) + step
-            self._wait = full_at - now - 60.0
-            if self._wait > 0:
-                return False
-            self._full_at[request.user.pk] = full_at
-        return True
-
-    def wait(self) -> float:
-        return float(math.ceil(self._wait))
+    rate = settings.ANNALS.api_rate
+    if not rate or not request.user.is_authenticated:
+        return None
+    return ALLOWANCES.take(request.user.pk, rate)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypedDict
+from typing import Any, ClassVar, TypedDict
 
+from django.http import HttpResponse
 from django.utils.cache import patch_vary_headers
 from django.utils.translation import get_language_from_request
+from rest_framework import exceptions
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -15,6 +17,7 @@ from rest_framework.views import APIView
 from history import complete_to, masking
 from history.addresses import RAW_PATH
 from history.api import access, answers
+from history.api.allowance import Left
 from history.api.answers import Answer, Output
 from history.api.errors import UnknownEntityError
 from history.api.parameters import TOKEN_LENGTH, Parameters
@@ -33,6 +36,18 @@ class PageOf(TypedDict):
     page_size: int
     page_token: str | None
     include: frozenset[Include]
+
+
+class Options(APIView):
+    """A view that is read only, and says so to OPTIONS. Before that it asks who asks, as for GET:
+    who may not read learns nothing from OPTIONS either."""
+
+    http_method_names = ["get", "head", "options"]
+
+    def options(self, request: Any, *_: Any, **__: Any) -> Any:  # noqa: ARG002
+        answer = HttpResponse(status=204)
+        del answer.headers["Content-Type"]
+        return answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +111,28 @@ class Question:
         )
 
 
-class Call(APIView):
+class Call(Options):
     """A call of the API. describe.call sets `accepts`: the names of its query parameters."""
 
     permission: ClassVar[str] = access.READ_HISTORY
     accepts: ClassVar[frozenset[str]] = frozenset()
     with_completeness: ClassVar[bool] = True
-    http_method_names = ["get", "head"]
+    left: Left | None = None
+
+    def check_permissions(self, request: Request) -> None:
+        """How often somebody asks, then what they may. DRF asks the other way round; but a
+        permission is a look at the database, and the allowance a number in memory."""
+        self.left = access.take(request)
+        if self.left is not None and self.left.wait:
+            raise exceptions.Throttled(self.left.wait)
+        super().check_permissions(request)
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        """The answer, errors included, with what is left of the allowance."""
+        answer = super().finalize_response(request, response, *args, **kwargs)
+        for name, value in self.left.headers.items() if self.left is not None else ():
+            answer.headers[name] = value
+        return answer
 
     def get(self, request: Request, **address: str) -> Response:
         _check_address(request, address)

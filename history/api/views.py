@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework.request import Request
@@ -170,4 +171,7 @@ class UnknownAddress(Call):
     """Every other address under /api/v1/, whatever its parameters."""
 
     def get(self, request: Request, **address: str) -> Response:  # noqa: ARG002
+        raise UnknownAddressError
+
+    def options(self, request: Any, *_: Any, **__: Any) -> Any:  # noqa: ARG002
         raise UnknownAddressError

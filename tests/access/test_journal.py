@@ -186,12 +186,12 @@ def test_a_refused_attempt(
 
 
 def test_too_many_requests(support: Client, settings: Any) -> None:
-    from history.api.access import Throttle
+    from history.api.access import ALLOWANCES
 
-    Throttle._full_at.clear()
+    ALLOWANCES.clear()
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, api_rate=1)
     assert [support.get(API).status_code for _ in range(2)] == [200, 429]
-    Throttle._full_at.clear()
+    ALLOWANCES.clear()
     assert [(row.login, row.outcome, row.status) for row in rows()] == [
         ("support", "shown", 200),
         ("support", "refused", 429),

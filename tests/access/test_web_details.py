@@ -5,35 +5,10 @@ from __future__ import annotations
 import logging
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 from prometheus_client import REGISTRY
 
 from annals.observe.logs import ConsoleFormatter
-from tests.db.store import Store
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        "/admin/",
-        "/admin/history/product-instance/A1/",
-        "/admin/nowhere/",
-        "/api/v1/history/product-instance/A1",
-        "/api/v1/history/product-instance/unknown",
-        "/api/v1/history/unknown/A1",
-        "/api/v1/search?q=",
-        "/api/nowhere",
-    ],
-)
-@pytest.mark.parametrize("login", ["support", None])
-def test_no_answer_may_be_kept(
-    address: str, login: str | None, client: Client, store: Store
-) -> None:
-    store.add("A1", 0, {"rate": "1"}, 0)
-    if login is not None:
-        client.force_login(User.objects.get(username=login))
-    assert client.get(address).headers["Cache-Control"] == "no-store"
 
 
 def test_odd_methods_make_no_new_metrics(client: Client, db: None) -> None:

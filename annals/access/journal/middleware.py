@@ -45,13 +45,18 @@ class Journal:
         with looks.noted() as look:
             response = self.get_response(request)
             action = action_of(request)
-            if action is None:
+            if action is None or _shows_nothing(request, response):
                 return response
             try:
                 write(list(entries(request, response, action, look)))
             except (JournalError, Error, psycopg.Error) as error:
                 return _without_journal(request, response, error, look)
         return response
+
+
+def _shows_nothing(request: HttpRequest, response: HttpResponse) -> bool:
+    """OPTIONS asks which methods there are. A refused one is an attempt."""
+    return request.method == "OPTIONS" and response.status_code == 204
 
 
 def _without_journal(

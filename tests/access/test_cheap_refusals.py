@@ -1,0 +1,151 @@
+"""Who is refused costs little: each check comes before the ones that cost more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from annals.access.address import network
+from annals.access.oidc.bearer import REFUSED, REFUSED_A_MINUTE
+from annals.access.oidc.discovery import discoveries
+from annals.access.oidc.providers import Provider
+from history.api.access import ALLOWANCES
+from tests.access.issuer import CLIENT, Issuer
+from tests.access.test_bearer_api import ADDRESS, ask
+from tests.db.store import Store
+
+SEARCH = "/api/v1/search?q=A1"
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    REFUSED.clear()
+    ALLOWANCES.clear()
+    yield
+    REFUSED.clear()
+    ALLOWANCES.clear()
+
+
+@pytest.fixture
+def issuer(settings: Any, store: Store) -> Iterator[Issuer]:
+    store.add("A1", 0, {"rate": "1"}, 0)
+    with Issuer() as running:
+        bank = Provider(name="bank", title="Bank", issuer=running.url, client_id=CLIENT)
+        settings.OIDC_PROVIDERS = (bank,)
+        discoveries.cache_clear()
+        yield running
+    discoveries.cache_clear()
+
+
+def queries(client: Client, address: str, **headers: str) -> list[str]:
+    """What the database was asked, but for the row of the journal."""
+    with CaptureQueriesContext(
+        connection,
+    ) as seen:
+        client.get(address, headers=headers)
+    asked = [each["sql"] for each in seen.captured_queries]
+    return [each for each in asked if "access_journal" not in each and "SAVEPOINT" not in each]
+
+
+def test_an_address_that_guesses_is_refused_unread(client: Client, issuer: Issuer) -> None:
+    """After too many refused tokens not even the good one is looked at; of another address it
+    is."""
+    bad, good = issuer.token(exp=1), issuer.token()
+    assert ask(client, good).status_code == 200
+    assert {ask(client, bad).status_code for _ in range(REFUSED_A_MINUTE)} == {401}
+    for token in (bad, good):
+        answer = ask(client, token)
+        assert answer.status_code == 429
+        assert json.loads(answer.content)["error"]["code"] == "too_many_requests"
+        assert 1 <= int(answer.headers["Retry-After"]) <= 2
+    headers = {"Authorization": f"Bearer {good}"}
+    assert client.get(ADDRESS, headers=headers, REMOTE_ADDR="192.0.2.7").status_code == 200
+
+
+def test_good_tokens_are_not_counted(client: Client, issuer: Issuer) -> None:
+    for _ in range(REFUSED_A_MINUTE + 1):
+        answer = ask(client, issuer.token(), SEARCH)
+    assert answer.status_code == 200
+
+
+def test_one_client_of_ipv6_is_its_network() -> None:
+    assert network("2001:db8::1") == network("2001:db8::ffff:2") != network("2001:db8:0:1::1")
+    assert network("192.0.2.7") == "192.0.2.7"
+    assert network("unknown") == "unknown"
+
+
+def test_nothing_is_read_for_who_is_not_known(client: Client, issuer: Issuer) -> None:
+    assert queries(client, ADDRESS) == []
+    assert queries(client, ADDRESS, Authorization=f"Bearer {issuer.token(exp=1)}") == []
+    assert queries(client, ADDRESS, Authorization=f"Bearer {issuer.token(scope='openid')}") == []
+
+
+def test_the_allowance_comes_before_the_permission(client: Client, issuer: Issuer) -> None:
+    """A login without the permission uses its allowance too, and then is asked for no more."""
+    ops = User.objects.get(username="ops")
+    client.force_login(ops)
+    refused = client.get(ADDRESS)
+    assert refused.status_code == 403
+    assert int(refused.headers["RateLimit-Remaining"]) < int(refused.headers["RateLimit-Limit"])
+
+
+def test_the_headers_say_what_is_left(client: Client, issuer: Issuer, settings: Any) -> None:
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, api_rate=3)
+    client.force_login(User.objects.get(username="support"))
+    found = []
+    for address in (ADDRESS, f"{ADDRESS}?tz=x", "/api/v1/history/product-instance/none", ADDRESS):
+        answer = client.get(address)
+        names = ("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset", "Retry-After")
+        found.append([answer.status_code, *(answer.headers.get(name) for name in names)])
+    assert found[:3] == [
+        [200, "3", "2", "20", None],
+        [400, "3", "1", "40", None],
+        [404, "3", "0", "60", None],
+    ]
+    assert found[3] in ([429, "3", "0", "60", "20"], [429, "3", "0", "59", "19"])
+    other = Client()
+    other.force_login(User.objects.get(username="auditor"))
+    assert other.get(ADDRESS).headers["RateLimit-Remaining"] == "2"
+    assert other.head(ADDRESS).headers["RateLimit-Remaining"] == "1"
+    assert other.options(ADDRESS).headers["RateLimit-Remaining"] == "0"
+
+
+def test_without_a_limit_nothing_is_said(client: Client, issuer: Issuer, settings: Any) -> None:
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, api_rate=0)
+    client.force_login(User.objects.get(username="support"))
+    assert "RateLimit-Limit" not in client.get(ADDRESS).headers
+    assert "RateLimit-Limit" not in Client().get(ADDRESS).headers
+
+
+@pytest.mark.parametrize("address", [ADDRESS, SEARCH, "/api/v1/completeness"])
+def test_options_for_who_may(address: str, client: Client, issuer: Issuer) -> None:
+    assert client.options(address).status_code == 401
+    for login, status in (("auditor", 204), ("ops", 204 if "compl" in address else 403)):
+        client.force_login(User.objects.get(username=login))
+        answer = client.options(address)
+        assert answer.status_code == status
+        if status == 204:
+            assert answer.headers["Allow"] == "GET, HEAD, OPTIONS"
+            assert (answer.content, "Content-Type" in answer.headers) == (b"", False)
+    assert Client().options("/api/schema/").status_code == 204
+    assert Client().options("/api/docs/").headers["Allow"] == "GET, HEAD, OPTIONS"
+    client.force_login(User.objects.get(username="auditor"))
+    assert client.options("/api/v1/nothing").status_code == 404
+
+
+def test_options_is_no_look(client: Client, issuer: Issuer) -> None:
+    from annals.access.models import JournalEntry
+
+    client.force_login(User.objects.get(username="auditor"))
+    client.options(ADDRESS)
+    assert not JournalEntry.objects.exists()
+    Client().options(ADDRESS)
+    assert JournalEntry.objects.get().outcome == "refused"
