@@ -158,7 +158,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         Meta(
             description="Set it where users reach the web server over HTTPS: cookies become "
-            "secure, plain HTTP is redirected, HSTS is sent."
+            "secure, plain HTTP is redirected, HSTS is sent, for the host and those below its name."
         ),
     ] = False
     log_level: Annotated[

@@ -160,6 +160,9 @@ SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_AGE = ANNALS.session_hours * 3600
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = ANNALS.https
 SECURE_HSTS_SECONDS = 31_536_000 if ANNALS.https else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = ANNALS.https
+# The list of hosts that browsers ship with is public, so no host of a bank's network is in it.
+SILENCED_SYSTEM_CHECKS = ["security.W021"]
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if ANNALS.https else None
 X_FRAME_OPTIONS = "DENY"
 

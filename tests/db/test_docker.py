@@ -1,7 +1,11 @@
 """What can be said about docker/ without a container engine (none is at hand where this runs)."""
 
 import json
+import os
 import re
+import secrets
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,12 +15,14 @@ import yaml
 from prometheus_client import REGISTRY
 
 from annals import env
+from annals.access.journal.middleware import FAILURES
 from annals.observe import metrics
 from annals.observe.store_metrics import StoreCollector
 from history.models import MaintainRun
 from ingest.metrics import BATCHES
 
 DOCKER = Path(__file__).parents[2] / "docker"
+VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*)|:\?[^}]*)\}")
 METRIC = re.compile(r"\bannals_[a-z_]+")
 ENDINGS = {"counter": ["_total"], "gauge": [""], "histogram": ["_bucket", "_sum", "_count"]}
 
@@ -25,9 +31,37 @@ def load(name: str) -> Any:
     return yaml.safe_load((DOCKER / name).read_text())
 
 
+def environment(**given: str) -> dict[str, str]:
+    """The environment of the web in compose, with a docker/.env that is filled in as it says."""
+    filled = {
+        name: secrets.token_hex(32)
+        for name in re.findall(r"^(\w+)=$", (DOCKER / "example.env").read_text(), re.MULTILINE)
+    } | given
+    named = load("compose.yaml")["services"]["web"]["environment"]
+    return {
+        name: VARIABLE.sub(lambda found: filled.get(found[1], found[2] or ""), str(value))
+        for name, value in named.items()
+    }
+
+
+def check(settings: dict[str, str]) -> tuple[int, str]:
+    """The exit code of the check, and what it prints."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
+    done = subprocess.run(
+        [sys.executable, "manage.py", "check", "--deploy", "--fail-level", "WARNING"],
+        cwd=DOCKER.parent,
+        env={**clean, **settings},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return done.returncode, done.stdout
+
+
 def exported() -> set[str]:
     """Every sample that the web or the consumer can give."""
     assert metrics.REQUESTS
+    assert FAILURES
     assert BATCHES
     counts = dict.fromkeys(("created", "dropped", "held", "busy", "broken"), 0)
     MaintainRun.objects.create(started_at=datetime.now(UTC), seconds=1, exit_code=0, **counts)
@@ -67,13 +101,7 @@ def test_every_alert_has_its_line_in_the_operations_page() -> None:
 
 
 def test_compose_sets_only_settings_that_exist() -> None:
-    services = load("compose.yaml")["services"]
-    environment = services["web"]["environment"]
-    fitting = {
-        "ANNALS_RETENTION_DAYS": "1",
-        "DATABASE_URL": environment["DATABASE_URL"].replace(":?set it in docker/.env", ""),
-    }
-    env.read({name: fitting.get(name, "1" * 32) for name in environment})
+    env.read(environment())
     asked = set(re.findall(r"\$\{(\w+):\?", (DOCKER / "compose.yaml").read_text()))
     given = set(re.findall(r"^(\w+)=", (DOCKER / "example.env").read_text(), re.MULTILINE))
     assert asked == given
@@ -96,3 +124,15 @@ def test_the_image_is_made_of_what_is_there_and_runs_as_nobody_special() -> None
     assert copied
     assert [path for path in copied if not (DOCKER.parent / path).exists()] == []
     assert text.index("USER annals") < text.index("CMD ")
+
+
+def test_django_has_nothing_to_say_of_production_behind_https() -> None:
+    settings = environment(ANNALS_HTTPS="true", ANNALS_ALLOWED_HOSTS="annals.bank.example")
+    code, said = check(settings)
+    assert (code, said) == (0, "System check identified no issues (1 silenced).\n")
+
+
+def test_without_https_it_names_what_is_missing() -> None:
+    code, said = check(environment())
+    assert code == 1
+    assert set(re.findall(r"\(security\.(W\d+)\)", said)) == {"W004", "W008", "W012", "W016"}

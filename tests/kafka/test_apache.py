@@ -4,18 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from annals.embedded import certificates, kafka_jars
+from annals.embedded import certificates
 from annals.embedded.apache import SECURED, Apache
 from annals.embedded.daemon import Client
 from tests.kafka import brokers
 
 pytestmark = pytest.mark.kafka
-
-ROOT = Path(__file__).parents[2]
 
 
 def values(node: Apache, topic: str) -> list[bytes | None]:
@@ -102,8 +99,3 @@ def test_secrets_are_not_shown_and_not_readable(apache: Apache) -> None:
     assert str(apache.port("SASL_SSL")) in apache.describe()
     for name in ("password", "server.pem", "server.properties"):
         assert (apache.home / name).stat().st_mode & 0o077 == 0
-
-
-def test_compose_names_the_version_that_is_tested() -> None:
-    compose = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())
-    assert compose["services"]["kafka"]["image"] == f"apache/kafka:{kafka_jars.VERSION}"

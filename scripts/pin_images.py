@@ -1,0 +1,102 @@
+"""Pins the images of docker/ by digest: `python scripts/pin_images.py`, where a registry answers.
+
+Asks the registry of each image for the digest of its tag and writes `name:tag@sha256:...` into
+docker/Dockerfile and docker/compose.yaml. --check changes no file, and exits with 1 if an image has
+no digest or the tag has another one by now.
+"""
+
+import argparse
+import hashlib
+import json
+import re
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+DOCKER = Path(__file__).resolve().parent.parent / "docker"
+FILES = ("Dockerfile", "compose.yaml")
+# An image of ours has no tag.
+IMAGE = re.compile(
+    r"(?P<before>^FROM |^ +image: )(?P<name>[\w./:-]+):(?P<tag>[\w.-]+)(?:@sha256:\w+)?",
+    re.MULTILINE,
+)
+HUB = "registry-1.docker.io"
+KINDS = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+TIMEOUT_S = 20
+
+
+def place(name: str) -> tuple[str, str]:
+    """The registry and the repository of an image's name; Docker Hub has short names."""
+    first, _, rest = name.partition("/")
+    if rest and ("." in first or ":" in first):
+        return first, rest
+    return HUB, name if rest else f"library/{name}"
+
+
+def ask(url: str, headers: dict[str, str]) -> bytes:
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310 # https, or loopback
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
+        return bytes(answer.read())
+
+
+def token(challenge: str) -> str:
+    """The token that a registry wants for reading a public image."""
+    parts = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
+    query = urllib.parse.urlencode({k: parts[k] for k in ("service", "scope") if k in parts})
+    found = json.loads(ask(f"{parts['realm']}?{query}", {}))
+    return str(found.get("token") or found["access_token"])
+
+
+def digest(name: str, tag: str) -> str:
+    """The digest of a tag: SHA-256 of its manifest, for all platforms. Raises OSError."""
+    registry, repository = place(name)
+    scheme = "http" if registry.startswith("127.0.0.1:") else "https"
+    url = f"{scheme}://{registry}/v2/{repository}/manifests/{tag}"
+    headers = {"Accept": ", ".join(KINDS)}
+    try:
+        manifest = ask(url, headers)
+    except urllib.error.HTTPError as error:
+        if error.code != 401:
+            raise
+        bearer = token(error.headers.get("WWW-Authenticate", ""))
+        manifest = ask(url, {**headers, "Authorization": f"Bearer {bearer}"})
+    return "sha256:" + hashlib.sha256(manifest).hexdigest()
+
+
+def main(folder: Path = DOCKER, arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="change no file")
+    only_check = parser.parse_args(arguments).check
+    texts = {file: (folder / file).read_text() for file in FILES}
+    images = {(m["name"], m["tag"]) for text in texts.values() for m in IMAGE.finditer(text)}
+    found = {}
+    for name, tag in sorted(images):
+        try:
+            found[name, tag] = digest(name, tag)
+        except (OSError, KeyError, ValueError) as error:
+            print(f"{name}:{tag}: the registry gives no digest: {error}. No file was changed.")
+            return 2
+        print(f"{name}:{tag} {found[name, tag]}")
+    changed = False
+    for file, text in texts.items():
+        pinned = IMAGE.sub(
+            lambda m: f"{m['before']}{m['name']}:{m['tag']}@{found[m['name'], m['tag']]}", text
+        )
+        if pinned != text:
+            changed = True
+            if only_check:
+                print(f"{file}: an image has no digest, or not the one of its tag")
+            else:
+                (folder / file).write_text(pinned)
+    return int(changed and only_check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
