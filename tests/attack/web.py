@@ -1,0 +1,249 @@
+"""The production web server on a temporary PostgreSQL, and the clients of an attacker."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import math
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from annals import env
+from annals.embedded import process
+from annals.embedded.postgres import Postgres
+
+ROOT = Path(__file__).resolve().parents[2]
+START_S = 60
+LOGIN = "Basic " + base64.b64encode(b"support:support").decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """status: 0 if there was none within the time. seconds: until its last byte."""
+
+    status: int
+    seconds: float
+    headers: dict[str, str]
+    body: bytes
+
+
+class Web:
+    """A running web server."""
+
+    def __init__(self, port: int, log: Path, url: str, pid: int) -> None:
+        self.port, self.log, self.url, self.pid = port, log, url, pid
+
+    def get(
+        self,
+        path: str,
+        timeout: float = 60,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Ask as the login `support`. Does not raise if nobody answers."""
+        began = time.monotonic()
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            connection.request(method, path, headers={"Authorization": LOGIN, **(headers or {})})
+            found = connection.getresponse()
+            body = found.read()
+            given = {name.lower(): value for name, value in found.getheaders()}
+            return Answer(found.status, time.monotonic() - began, given, body)
+        except (OSError, http.client.HTTPException):
+            return Answer(0, time.monotonic() - began, {}, b"")
+        finally:
+            connection.close()
+
+    def connect(self, receive_buffer: int | None = None) -> socket.socket:
+        """A connection that nothing is sent on yet."""
+        made = socket.socket()
+        if receive_buffer is not None:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        made.settimeout(10)
+        made.connect(("127.0.0.1", self.port))
+        return made
+
+    def ask(self, path: str, receive_buffer: int | None = None) -> socket.socket:
+        """A connection on which a whole request was sent, and nothing read."""
+        made = self.connect(receive_buffer)
+        made.sendall(request(path))
+        return made
+
+    def query(self, text: str, *values: object) -> list[tuple[Any, ...]]:
+        """Ask the database, as the owner of the tables."""
+        with psycopg.connect(self.url, autocommit=True) as plain:
+            return plain.execute(text, values).fetchall()
+
+    @contextmanager
+    def locked(self, table: str) -> Iterator[None]:
+        """Nobody reads the table meanwhile: what asks it waits in PostgreSQL."""
+        with psycopg.connect(self.url) as plain:
+            plain.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+            yield
+            plain.rollback()
+
+    def waiting(self) -> int:
+        """Statements that wait for a lock now."""
+        ((found,),) = self.query(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            " AND datname = current_database()"
+        )
+        return int(found)
+
+
+def request(path: str, *headers: str) -> bytes:
+    """A request of the login `support`."""
+    lines = [f"GET {path} HTTP/1.1", "Host: localhost", f"Authorization: {LOGIN}", *headers]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+class Site:
+    """A temporary PostgreSQL with the tables of the product, their days and some documents."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.postgres = Postgres(folder / "postgres", {"fsync": "off"})
+        self.url = ""
+
+    def environment(self, **settings: str) -> dict[str, str]:
+        """settings: those that this version of Annals does not have are left out."""
+        known = {env.variable(field) for field in env.Settings.__struct_fields__}
+        own = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
+        return own | {
+            "DATABASE_URL": self.url,
+            "ANNALS_DEMO": "true",
+            "ANNALS_HOME": str(self.folder / "home"),
+            "TMPDIR": str(self.folder),
+            **{name: value for name, value in settings.items() if name in known},
+        }
+
+    def manage(self, *arguments: str) -> None:
+        subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            cwd=ROOT, env=self.environment(), check=True, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def prepare(self) -> None:
+        """Start the server, create the tables, the days and the documents."""
+        self.postgres.start()
+        self.url = self.postgres.url()
+        self.manage("migrate", "--verbosity", "0")
+        self.manage("partitions", "maintain")
+
+    def store(self, id: str, versions: int, fields: int, size: int = 40) -> None:
+        """Store an application whose first field changes with every version, the others never.
+        size: characters of each field."""
+        with psycopg.connect(self.url, autocommit=True) as plain:
+            plain.execute(
+                """
+                INSERT INTO product_instance_aud (id, version, data, updated_at, client_id, type)
+                SELECT %s, v, jsonb_build_object('n', v) || (
+                        SELECT jsonb_object_agg('field' || f, repeat(md5(f::text), %s))
+                        FROM generate_series(1, %s) AS f
+                    ), now() - (%s - v) * interval '5 minutes', 'attack', least(v, 1)
+                FROM generate_series(0, %s - 1) AS v
+                """,
+                (id, max(1, size // 32), fields, versions, versions),
+            )
+
+    @contextmanager
+    def serve(self, **settings: str) -> Iterator[Web]:
+        """The web server with these settings, ready."""
+        (port,) = process.free_ports([None])
+        log = self.folder / f"web-{secrets.token_hex(4)}.log"
+        with log.open("w") as file:
+            server = subprocess.Popen(
+                [*(sys.executable, "-m", "gunicorn", "--config", "python:annals.server"),
+                 *("--bind", f"127.0.0.1:{port}", "annals.wsgi")],
+                cwd=ROOT, env=self.environment(**settings), stdout=file, stderr=file,
+            )  # fmt: skip
+        web = Web(port, log, self.url, server.pid)
+        try:
+            deadline = time.monotonic() + START_S
+            # Each worker hashes the password of `support` once.
+            while not all(web.get("/api/v1/completeness").status == 200 for _ in range(6)):
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"the web server does not answer:\n{log.read_text()}")
+                time.sleep(0.2)
+            yield web
+        finally:
+            server.terminate()
+            try:
+                server.wait(30)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                server.wait()
+
+
+@contextmanager
+def site() -> Iterator[Site]:
+    """A site of its own, removed afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="annals-attack-"))
+    made = Site(folder)
+    try:
+        made.prepare()
+        yield made
+    finally:
+        made.postgres.stop("immediate")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def together(count: int, act: Callable[[], object]) -> Iterator[list[threading.Thread]]:
+    """Do it in this many threads at once; the block runs meanwhile, and they end before it does."""
+    threads = [threading.Thread(target=act, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield threads
+    finally:
+        for thread in threads:
+            thread.join()
+
+
+def slowest(ask: Callable[[], Answer], seconds: float, every: float = 0.1) -> float:
+    """Ask again and again for this time. The seconds of the slowest answer; infinite if one did
+    not come, or was no success."""
+    found = 0.0
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        answer = ask()
+        found = max(found, answer.seconds if answer.status == 200 else math.inf)
+        time.sleep(every)
+    return round(found, 3)
+
+
+def still_open(sockets: list[socket.socket]) -> int:
+    """How many of these connections the server has not closed."""
+    count = 0
+    for each in sockets:
+        each.setblocking(False)
+        try:
+            while each.recv(65536):
+                pass
+        except BlockingIOError:
+            count += 1
+        except OSError:
+            pass
+    return count
+
+
+def close(sockets: list[socket.socket]) -> None:
+    for each in sockets:
+        with contextlib.suppress(OSError):
+            each.close()
