@@ -110,6 +110,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "alert fires.",
         ),
     ] = "refuse"
+    need_to_know: Annotated[
+        Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")] | None,
+        Meta(
+            description="Dotted path of a Python function that decides who may see which "
+            "application, in addition to the roles; see docs/access.md. Unset: the roles alone."
+        ),
+    ] = None
+    quota_people: Annotated[
+        Annotated[int, Meta(ge=0, le=1_000_000)] | None,
+        Meta(
+            description="Maximum different applications that a person may open in an hour; "
+            "0 = no limit. Unset: 200, and no limit in the demo."
+        ),
+    ] = None
+    quota_programs: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="The same for a program with a Bearer token; 0 = no limit.",
+        ),
+    ] = 0
     archive_url: Annotated[
         Annotated[str, Meta(pattern=r"^(/|\./|\.\./|file://|s3://|gs://).")] | None,
         Meta(

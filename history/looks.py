@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 @dataclass(slots=True)
 class Look:
     """applications: the ids of the applications of which versions were read, in that order.
-    unmasked: the paths whose masked values the answer shows. reason: why, in the person's words."""
+    unmasked: the paths whose masked values the answer shows. reason: why, in the person's words.
+    refused: what did not let the reader see these applications; empty where nothing did."""
 
     applications: dict[str, None] = field(default_factory=dict)
     unmasked: list[str] = field(default_factory=list)
     reason: str = ""
+    refused: str = ""
 
 
 _present: ContextVar[Look | None] = ContextVar("look", default=None)
@@ -37,6 +39,18 @@ def read(applications: Iterable[str]) -> None:
     look = _present.get()
     if look is not None:
         look.applications.update(dict.fromkeys(applications))
+
+
+def in_request() -> bool:
+    """Whether a request is being answered; in a command there is none."""
+    return _present.get() is not None
+
+
+def refused(why: str) -> None:
+    """The reader may not see what they asked for. why: a word for the journal."""
+    look = _present.get()
+    if look is not None:
+        look.refused = why
 
 
 def unmasked(path: str, reason: str) -> None:

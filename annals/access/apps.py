@@ -1,5 +1,7 @@
 """The access app: who may do what, how they log in, and the small tables that this needs."""
 
+import sys
+
 from django.apps import AppConfig
 
 
@@ -10,10 +12,16 @@ class AccessConfig(AppConfig):
     def ready(self) -> None:
         from django.contrib import admin
 
-        from annals.access import attempts
+        from annals.access import attempts, quota
         from annals.access.journal import operators
         from annals.access.passwords import LoginForm
+        from history.need_to_know import rule
 
         attempts.watch()
         operators.watch()
+        quota.watch()
+        try:
+            rule.given()
+        except rule.RuleError as error:
+            sys.exit(f"annals: {rule.SETTING} is wrong: {error}. See docs/access.md.")
         admin.site.login_form = LoginForm

@@ -13,7 +13,7 @@ from django.db import connection
 from django.db.models import Model
 from psycopg import sql
 
-from annals.access.models import JournalEntry
+from annals.access.models import JournalEntry, LogoutToken, Opened
 from history.models import VERSION_MODELS
 
 WEB = "annals_web"
@@ -36,9 +36,9 @@ WEB_WRITES = (
     "access_breakglass",
     "access_attempts",
 )
-# The web adds to the access journal and shows it; nothing that it runs can change or remove a row,
-# or give one another time than the database's.
-WEB_INSERTS = (JournalEntry,)
+# The web adds to the access journal, and to what the quota and logout count; nothing that it runs
+# can change or remove a row, or give one another time than the database's.
+WEB_INSERTS = (JournalEntry, Opened, LogoutToken)
 CONSUMER_READS = ("sealed_day", "ingest_retired_topic")
 CONSUMER_INSERTS = ("ingest_gap", "late_row")
 CONSUMER_UPDATES = ("ingest_ledger", "ingest_quarantine", "search_key")

@@ -1,5 +1,5 @@
-"""Who a login is at its provider, where it is logged in, how many of its logins failed, and who
-looked at what."""
+"""Who a login is at its provider, where it is logged in, how many of its logins failed, what it
+opened, and who looked at what."""
 
 from django.contrib.auth.models import User
 from django.contrib.postgres.functions import RandomUUID
@@ -54,6 +54,30 @@ class Attempts(models.Model):
     key = models.CharField(max_length=64, primary_key=True)  # a digest: no name is kept here
     failures = models.IntegerField()
     last = models.DateTimeField(db_index=True)
+
+    class Meta:
+        default_permissions = ()
+
+
+class Opened(models.Model):
+    """An application that a login opened; see annals.access.quota. caller: a digest. Rows are added
+    and, when they count no more, removed by the upkeep."""
+
+    pk = models.CompositePrimaryKey("caller", "at", "application")
+    caller = models.CharField(max_length=32)
+    at = models.DateTimeField(db_default=Now())
+    application = models.CharField(max_length=32)
+
+    class Meta:
+        db_table = "access_opened"
+        default_permissions = ()
+
+
+class LogoutToken(models.Model):
+    """A logout token that was used, by a digest of its provider and id, until it expires."""
+
+    digest = models.CharField(max_length=64, primary_key=True)
+    until = models.DateTimeField(db_index=True)
 
     class Meta:
         default_permissions = ()

@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from history import complete_to, masking
+from history import complete_to, need_to_know
 from history.addresses import RAW_PATH
 from history.api import access, answers
 from history.api.allowance import Left
@@ -146,7 +146,7 @@ class Call(Options):
         question = Question(parameters, output, address)
         # Before the data: what is read in between may be in the answer, but is not promised.
         state = complete_to.read(question.kinds) if self.with_completeness else None
-        with masking.read_by(request.user):
+        with need_to_know.read_by(request.user):
             data = self.answer(question)
         if state is not None:
             data["completeness"] = answers.completeness(state, output, data.get("history"))

@@ -4,10 +4,10 @@
 |---|---|
 | 400 | bad_parameter, with `parameter`; bad_request |
 | 401 | not_authenticated |
-| 403 | no_permission |
+| 403 | no_permission, need_to_know |
 | 404 | unknown_entity, not_found, older_than_retention, unknown_address |
 | 405 | method_not_allowed |
-| 429 | too_many_requests, with Retry-After |
+| 429 | too_many_requests, too_many_applications, with Retry-After |
 | 500 | internal_error |
 | 503 | unavailable, archive_unavailable, journal_unavailable, with Retry-After |
 
@@ -28,6 +28,7 @@ from psycopg_pool import PoolTimeout
 from rest_framework import exceptions
 
 from history.exactjson import dumps
+from history.need_to_know import NeedToKnowError, QuotaError
 from history.timeline import (
     ArchiveUnavailableError,
     BadParameterError,
@@ -66,9 +67,11 @@ _KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ..
     (UnknownEntityError, 404, "unknown_entity"),
     ((UnknownAddressError, Http404), 404, "unknown_address"),
     ((exceptions.NotAuthenticated, exceptions.AuthenticationFailed), 401, "not_authenticated"),
+    (NeedToKnowError, 403, "need_to_know"),
     ((PermissionDenied, exceptions.PermissionDenied), 403, "no_permission"),
     (exceptions.MethodNotAllowed, 405, "method_not_allowed"),
     (exceptions.Throttled, 429, "too_many_requests"),
+    (QuotaError, 429, "too_many_applications"),
     (UnavailableError, 503, "unavailable"),
     ((OperationalError, InterfaceError, PoolTimeout), 503, "unavailable"),
     (ArchiveUnavailableError, 503, "archive_unavailable"),
@@ -98,6 +101,8 @@ def answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
             response.headers["WWW-Authenticate"] = str(error.auth_header)  # type: ignore[attr-defined]
         if isinstance(error, exceptions.Throttled):
             response.headers["Retry-After"] = str(int(getattr(error, "wait", None) or 1))
+    if isinstance(error, QuotaError):
+        response.headers["Retry-After"] = str(error.wait)
     if status == 503:
         response.headers["Retry-After"] = str(RETRY_SECONDS)
     return response

@@ -8,7 +8,6 @@ from datetime import UTC, date, datetime, time
 
 from django.conf import settings
 
-from history import looks
 from history.archive import index
 from history.timeline import paging, rows
 from history.timeline.neighbours import CLOCK_TOLERANCE, Keys, Pair, Place
@@ -95,8 +94,7 @@ def _everything(query: Query, url: str) -> dict[Key, VersionRow]:
         )
         for each in archived
     ]
-    looks.read(row.product_instance_id or row.id for row in found)
-    return {row.key: row for row in (*rows.masked(entity, found), *stored)}
+    return {row.key: row for row in (*rows.for_reader(entity, found), *stored)}
 
 
 def _slice(query: Query, both: dict[Key, VersionRow], after: Place | None, size: int) -> Slice:

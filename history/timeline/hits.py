@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
 from psycopg.types.numeric import Int4
 
-from history import masking
+from history import masking, need_to_know
 from history.entities import BY_NAME, CHILDREN, ENTITIES, ROOT, Entity
 from history.timeline import paging, rows, token
 from history.timeline.rows import Key, Newest
@@ -97,6 +97,7 @@ def find(texts: Sequence[str]) -> dict[str, Hits]:
         if moments and place not in found[value]:
             name = theirs[0].name
             found[value][place] = Hit(ROOT, application, name, key, max(moments), carriers)
+    found = _visible(found)
     counts = {text: sum(each.value == text for each in documents) for text in texts}
     return {
         text: Hits(
@@ -104,6 +105,32 @@ def find(texts: Sequence[str]) -> dict[str, Hits]:
             counts[text] > MAX_DOCUMENTS,
         )
         for text in texts
+    }
+
+
+def _visible(found: dict[str, dict[Carrier, Hit]]) -> dict[str, dict[Carrier, Hit]]:
+    """The hits that the present reader may see. The others are gone before pages are made of them,
+    so that no page has a gap and no count tells of them."""
+    if not need_to_know.applies():
+        return found
+    hits = [hit for its in found.values() for hit in its.values()]
+    places = {Carrier(hit.entity, hit.id) for hit in hits}
+    places |= {carrier for hit in hits for carrier in hit.carriers}
+    of = {place: {place.id} for place in places if place.entity.root}
+    for entity in CHILDREN:
+        ids = [place.id for place in places if place.entity is entity]
+        for id, owners in (rows.owners(entity, ids) if ids else {}).items():
+            of[Carrier(entity, id)] = owners
+    every = {application for owners in of.values() for application in owners}
+    allowed = need_to_know.may_see(every, rows.root_documents)
+    shown = {place for place, owners in of.items() if owners <= allowed}
+    return {
+        text: {
+            place: replace(hit, carriers=tuple(filter(shown.__contains__, hit.carriers)))
+            for place, hit in its.items()
+            if place in shown and (not hit.carriers or shown.intersection(hit.carriers))
+        }
+        for text, its in found.items()
     }
 
 

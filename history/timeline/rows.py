@@ -6,7 +6,7 @@ over a hundred partitions costs more than running it. A bound that is not given 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
@@ -19,11 +19,13 @@ from psycopg.pq import Format
 from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int4
 
-from history import looks, masking
-from history.entities import ENTITIES, Entity
+from history import looks, masking, need_to_know
+from history.entities import ENTITIES, ROOT, Entity
+from history.exactjson import Json
 from history.nul_text import from_store
 from history.record import MAX_VERSION
 from history.timeline.query import Filters, Order, Sort
+from history.timeline.versions import parse
 
 
 class Key(NamedTuple):
@@ -146,7 +148,10 @@ def page(
             words, values = {**words, "filters": ""}, []
         text = _compose(_BY_VERSION, entity, **words)
         bounds = [id, since, until, version, moment, *values, Int4(limit), id]
-    return _versions(entity, fetch(text, bounds))
+    found = _versions(entity, fetch(text, bounds))
+    if not found:
+        _confine(entity, [id])
+    return found
 
 
 def _conditions(filters: Filters) -> list[object]:
@@ -171,6 +176,7 @@ def keys(
     found: dict[str, list[Key]] = {}
     for id, *key in fetch(text, [list(ids), until or LAST.updated_at]):
         found.setdefault(id, []).append(Key(*key))
+    _confine(entity, found)
     for versions in found.values():
         versions.sort()
     return found
@@ -202,14 +208,15 @@ def bodies(entity: Entity, wanted: Iterable[tuple[str, Key]]) -> dict[tuple[str,
 
 
 def _versions(entity: Entity, found: Iterable[tuple[Any, ...]]) -> list[VersionRow]:
-    rows = [VersionRow._make(row) for row in found]
-    looks.read(row.product_instance_id or row.id for row in rows)
-    return masked(entity, rows)
+    return for_reader(entity, [VersionRow._make(row) for row in found])
 
 
-def masked(entity: Entity, found: list[VersionRow]) -> list[VersionRow]:
+def for_reader(entity: Entity, found: list[VersionRow]) -> list[VersionRow]:
     """The rows as the present reader may see them. Every document passes through here before
-    anything is computed from it."""
+    anything is computed from it. Raises what need_to_know.permit raises."""
+    applications = dict.fromkeys(row.product_instance_id or row.id for row in found)
+    looks.read(applications)
+    need_to_know.permit(applications, root_documents)
     mask = masking.mask_of(entity)
     if mask is None:
         return found
@@ -234,17 +241,52 @@ def newest_documents(entity: Entity, ids: Collection[str]) -> list[VersionRow]:
     return _versions(entity, fetch(_compose(_DOCUMENTS, entity), [list(ids)]))
 
 
+def root_documents(applications: Collection[str]) -> Mapping[str, Json]:
+    """The newest document of each of these applications, not masked: for the rule of need-to-know,
+    which decides before anything is shown. Without those of which the store has none."""
+    found = fetch(_compose(_DOCUMENTS, ROOT), [list(applications)])
+    return {row.id: parse(row.data) for row in map(VersionRow._make, found)}
+
+
+_OWNERS = "SELECT DISTINCT id, {owner} FROM {table} WHERE id = ANY(%s)"
+
+
+def owners(entity: Entity, ids: Iterable[str]) -> dict[str, set[str]]:
+    """The applications that any stored version of each of these entities belongs to."""
+    found: dict[str, set[str]] = {}
+    for id, application in fetch(_compose(_OWNERS, entity, owner=_owner(entity)), [list(ids)]):
+        found.setdefault(id, set()).add(application)
+    return found
+
+
+def _confine(entity: Entity, ids: Iterable[str]) -> None:
+    """Refuse an answer about these entities, as far as they exist, unless the present reader may
+    see them: how many versions there are, or that none fits, says something of a document too."""
+    if need_to_know.applies():
+        of = owners(entity, ids).values()
+        need_to_know.permit({each for theirs in of for each in theirs}, root_documents)
+
+
 _ANY = "SELECT 1 FROM {table} WHERE {owner} = %s LIMIT 1"
 
 
 def exists(entity: Entity, id: str) -> bool:
     """Whether the store has any version of this entity."""
+    _confine(entity, [id])
     return bool(fetch(_compose(_ANY, entity, owner="id"), [id]))
 
 
 def belongs(entity: Entity, application: str) -> bool:
     """Whether the store has any version of this kind that is the application or a child of it."""
-    return bool(fetch(_compose(_ANY, entity, owner=_owner(entity)), [application]))
+    found = bool(fetch(_compose(_ANY, entity, owner=_owner(entity)), [application]))
+    _confine_application(application if found else None)
+    return found
+
+
+def _confine_application(id: str | None) -> None:
+    """As _confine, for an application of which the store has something; None: it has nothing."""
+    if id is not None and need_to_know.applies():
+        need_to_know.permit([id], root_documents)
 
 
 # The rows of one kind in a merged timeline, marked with the index of the kind.
@@ -284,6 +326,7 @@ def merged(
     )
     text = _MERGED.format(shares=shares, order=order.value)
     found = fetch(text, [*share * len(ENTITIES), Int4(limit)])
+    _confine_application(application if found else None)
     return [(ENTITIES[kind], id, Key(version, at)) for kind, id, version, at in found]
 
 
@@ -296,7 +339,9 @@ _CHILDREN = "SELECT DISTINCT id FROM {table} WHERE product_instance_id = %s"
 
 def children(entity: Entity, application: str) -> list[str]:
     """The ids of the children of one kind that name the application in any stored version."""
-    return [id for (id,) in fetch(_compose(_CHILDREN, entity), [application])]
+    found = [id for (id,) in fetch(_compose(_CHILDREN, entity), [application])]
+    _confine_application(application if found else None)
+    return found
 
 
 _NEWEST = """
@@ -309,7 +354,8 @@ _NEWEST = """
 
 
 def newest_keys(entity: Entity, ids: Collection[str]) -> dict[str, Key]:
-    """The highest key of each of these entities that the store has."""
+    """The highest key of each of these entities that the store has. This and what follows is for
+    lists: history.timeline.hits leaves out what the reader may not see."""
     if not ids:
         return {}
     found = fetch(_compose(_NEWEST, entity), [list(ids)])

@@ -359,6 +359,34 @@ CASES = [
         )
         for became, values in (("refused", "0+0x10 3+0x40"), ("answered", "_x10 1+0x40"))
     ),
+    *(
+        Case(
+            "AnnalsQuota",
+            {f'annals_quota_refusals_total{{instance="w1",who="{who}"}}': values},
+            quiet=(5, 9),
+            fires=(11, 20),
+            clears=30,
+            labels={"instance": "w1", "who": who},
+            summary=f"A {who} wanted to open more applications in an hour than the quota (w1)",
+        )
+        for who, values in (("person", "0+0x10 3+0x60"), ("program", "_x10 1+0x60"))
+    ),
+    *(
+        Case(
+            "AnnalsNeedToKnowFails",
+            {
+                'annals_need_to_know_refusals_total{instance="w1",why="error"}': values,
+                'annals_need_to_know_refusals_total{instance="w1",why="rule"}': "0+5x70",
+            },
+            quiet=(5, 9),
+            fires=(11, 20),
+            clears=30,
+            labels={"instance": "w1", "why": "error"},
+            summary="The rule of ANNALS_NEED_TO_KNOW fails at w1: what it does not answer about "
+            "stays closed",
+        )
+        for values in ("0+0x10 3+0x60", "_x10 1+0x60")
+    ),
     Case(
         "AnnalsErrors",
         {

@@ -82,13 +82,19 @@ def entries(
         entity_id=identifier,
         method=request.method or "",
         query=_query(request, look),
-        reason=look.reason or unquote(request.headers.get(REASON, "")),
+        reason=_reason(request, look),
     )
     of = [application] if application else list(look.applications)
     if action is Action.SEARCH:
         of = []  # it shows what exists, and no document
     for each in of or [""]:
         yield replace(found, application=each)
+
+
+def _reason(request: HttpRequest, look: Look) -> str:
+    """The person's words, after what refused them."""
+    words = look.reason or unquote(request.headers.get(REASON, ""))
+    return ": ".join(each for each in (look.refused, words) if each)
 
 
 def _who(request: HttpRequest) -> tuple[Actor, str]:

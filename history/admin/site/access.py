@@ -4,10 +4,13 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec
 
+from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 
-from history import masking
+from history import masking, need_to_know
+from history.need_to_know import NeedToKnowError, QuotaError
 
 PERMISSION = "history.view_history"
 P = ParamSpec("P")
@@ -27,14 +30,27 @@ def was_given(permission: str) -> May:
 
 def may_view_history(view: Callable[P, HttpResponse]) -> Callable[P, HttpResponse]:
     """Open a view only to logins with PERMISSION; the site itself requires the log-in. Documents
-    are masked as the login may see them. The request is the view's first argument."""
+    are masked as the login may see them, and an application that the login may not see is refused.
+    The request is the view's first argument."""
 
     @wraps(view)
     def checked(*args: P.args, **kwargs: P.kwargs) -> HttpResponse:
         request = args[0]
         if not isinstance(request, HttpRequest) or not request.user.has_perm(PERMISSION):
             raise PermissionDenied
-        with masking.read_by(request.user):
-            return view(*args, **kwargs)
+        try:
+            with need_to_know.read_by(request.user):
+                return view(*args, **kwargs)
+        except (NeedToKnowError, QuotaError) as error:
+            return _refused(request, error)
 
     return checked
+
+
+def _refused(request: HttpRequest, error: NeedToKnowError | QuotaError) -> HttpResponse:
+    quota = error if isinstance(error, QuotaError) else None
+    context = {**admin.site.each_context(request), "quota": quota}
+    answer = render(request, "history/not_open.html", context, status=429 if quota else 403)
+    if quota:
+        answer.headers["Retry-After"] = str(quota.wait)
+    return answer

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 from django.views.i18n import set_language
 
-from history import masking
+from history import masking, need_to_know
 from history.addresses import ID, KIND
 from history.admin.site.access import May, holds, was_given
 from history.entities import Entity
@@ -135,8 +135,9 @@ class AnnalsSite(admin.AdminSite):
         ]
 
     def hides_values(self, request: HttpRequest) -> bool:
-        """Whether the login must not see a message of which nobody knows what it contains."""
-        return masking.hides_values(request.user)
+        """Whether the login must not see a message of which nobody knows what it contains, and of
+        which application it is."""
+        return masking.hides_values(request.user) or need_to_know.applies()
 
     def index(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None

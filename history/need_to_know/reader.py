@@ -1,0 +1,119 @@
+"""Who reads, and what they may see: every application is asked about once in a request, before
+anything of it, or of a child of it, is shown.
+
+NeedToKnowError   the rule does not open an application to the reader
+QuotaError        the reader has opened too many applications in the last hour
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from django.core.exceptions import PermissionDenied
+from django.dispatch import Signal
+
+from history import looks, masking
+from history.exactjson import Json
+from history.masking.reader import Caller
+from history.need_to_know import rule as rules
+from history.need_to_know.rule import Application, Rule
+
+REASON: Final = "need-to-know"
+# Documents in memory at a time.
+CHUNK: Final = 100
+
+# Gives the newest snapshot of each of these applications, not masked.
+Documents: TypeAlias = Callable[[Collection[str]], Mapping[str, Json]]
+
+# Sent with user and applications (a set of ids) when a reader opens these for the first time in a
+# request. A receiver that raises prevents it.
+opens: Final = Signal()
+
+
+class NeedToKnowError(PermissionDenied):
+    """The application is open to some only, and the reader is not one of them."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this application is open only to those who work on it; the attempt is recorded"
+        )
+
+
+class QuotaError(Exception):
+    """Too many different applications in an hour. wait: seconds until another one can be opened."""
+
+    def __init__(self, limit: int, wait: int) -> None:
+        super().__init__(
+            f"this login may open {limit} different applications an hour, those in lists of search "
+            f"results included; the next one in {wait} seconds"
+        )
+        self.limit = limit
+        self.wait = wait
+
+
+@dataclass(slots=True)
+class _Reader:
+    """The reader of one request. decided: the applications that the rule was asked about; opened:
+    those of which something was read."""
+
+    user: Caller
+    decided: dict[str, bool] = field(default_factory=dict)
+    opened: set[str] = field(default_factory=set)
+
+    def allowed(self, rule: Rule, wanted: Collection[str], documents: Documents) -> set[str]:
+        unknown = sorted(set(wanted) - self.decided.keys())
+        for start in range(0, len(unknown), CHUNK):
+            chunk = unknown[start : start + CHUNK]
+            found = documents(chunk)
+            asked = [Application(each, found.get(each)) for each in chunk]
+            open_to = rules.opened(rule, self.user, asked)
+            self.decided.update((each, each in open_to) for each in chunk)
+        return {each for each in wanted if self.decided[each]}
+
+
+_reader: ContextVar[_Reader | None] = ContextVar("history.need_to_know.reader", default=None)
+
+
+@contextmanager
+def read_by(user: Caller) -> Iterator[None]:
+    """What is read inside is for this user: only what they need to know, masked as they may see."""
+    before = _reader.set(_Reader(user))
+    try:
+        with masking.read_by(user):
+            yield
+    finally:
+        _reader.reset(before)
+
+
+def applies() -> bool:
+    """Whether a rule decides what is read now. It does in every request, and in no command."""
+    return rules.given() is not None and (_reader.get() is not None or looks.in_request())
+
+
+def may_see(applications: Collection[str], documents: Documents) -> set[str]:
+    """Those of these applications that the present reader may see; for lists."""
+    if not applies():
+        return set(applications)
+    rule, reader = rules.given(), _reader.get()
+    if rule is None or reader is None:  # a request that nobody in particular makes
+        return set()
+    return reader.allowed(rule, applications, documents)
+
+
+def permit(applications: Iterable[str], documents: Documents) -> None:
+    """Something of these applications is about to be shown. Raises NeedToKnowError unless the
+    reader may see all of them, and what a receiver of `opens` raises."""
+    reader = _reader.get()
+    new = set(applications) - (reader.opened if reader else set())
+    if not new:
+        return
+    if new - may_see(new, documents):
+        looks.refused(REASON)
+        raise NeedToKnowError
+    if reader is not None:
+        opens.send(sender=None, user=reader.user, applications=new)
+        reader.opened |= new

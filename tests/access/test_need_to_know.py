@@ -1,0 +1,339 @@
+"""An application that the rule does not open to a reader is in no answer, and neither is a child of
+it; a rule that fails opens nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+from annals.access.models import JournalEntry
+from history import timeline
+from history.entities import BY_NAME, ROOT
+from history.masking.reader import Caller
+from history.models import SearchKey
+from history.need_to_know import Application, rule
+from history.record import ChangeType
+from ingest.models import Quarantined
+from tests.access.issuer import Issuer
+from tests.access.masked_answers import addresses, leaks, mark, whole_answer
+from tests.access.test_bearer_api import ask, issuer
+from tests.db.store import T0, Store
+
+__all__ = ["issuer"]
+
+ROOM = "tests.access.test_need_to_know"
+PERSON = BY_NAME["participant-role"]
+SECRETS = {"VIP-OWNER", "VIP-CHILD", "77-0001"}
+ids: list[str] = []
+
+
+def not_vip(user: Caller, application: Application) -> bool:
+    """The example of docs/access.md: cases of important people are open to `underwriter` alone."""
+    document: Any = application.document
+    return "vip" not in document or user.get_username() == "underwriter"  # type: ignore[attr-defined]
+
+
+def raises(user: Caller, application: Application) -> bool:
+    raise RuntimeError(str(application.document))
+
+
+def leaves(user: Caller, application: Application) -> bool:
+    raise SystemExit(0)
+
+
+def nearly_true(user: Caller, application: Application) -> Any:
+    return "no"
+
+
+def never_ends(user: Caller, application: Application) -> bool:
+    hung.wait(30)
+    return True
+
+
+def counted(user: Caller, application: Application) -> bool:
+    ids.append(application.id)
+    return True
+
+
+async def later(user: Caller, application: Application) -> bool:
+    return True
+
+
+def of_three(user: Caller, application: Application, more: str) -> bool:
+    return True
+
+
+hung = threading.Event()
+NUMBER = 5
+
+
+@pytest.fixture
+def people(store: Store) -> Store:
+    """V1 is not for everybody, A1 is. Both have a number, and a child with the same key."""
+    for id, extra in (("V1", {"vip": True, "name": "VIP-OWNER"}), ("A1", {"name": "Ипотека"})):
+        store.add(id, 0, {"number": "77-0001", **extra}, 0)
+        store.add(id, 1, {"number": "77-0001", "rate": "2", **extra}, 1)
+    store.add("P9", 0, {"fullName": "VIP-CHILD"}, 2, entity=PERSON, application="V1")
+    store.add("P9", 1, {"fullName": "VIP-CHILD", "role": "X"}, 3, entity=PERSON, application="V1")
+    store.add("P1", 0, {"fullName": "Иванов"}, 2, entity=PERSON, application="A1")
+    for entity, id, key in (
+        (ROOT, "V1", "number"),
+        (ROOT, "A1", "number"),
+        (PERSON, "P9", "clientId"),
+        (PERSON, "P1", "clientId"),
+    ):
+        value = "77-0001" if key == "number" else "CLIENT"
+        SearchKey.objects.create(value=value, name=key, entity=entity.name, id=id, day=T0.date())
+    return store
+
+
+@pytest.fixture
+def ruled(settings: Any) -> Callable[[str], None]:
+    def use(name: str) -> None:
+        settings.ANNALS = msgspec.structs.replace(settings.ANNALS, need_to_know=f"{ROOM}.{name}")
+
+    return use
+
+
+def login(name: str) -> Client:
+    client = Client()
+    client.force_login(User.objects.get(username=name))
+    return client
+
+
+def questions() -> Iterator[str]:
+    yield from addresses(ROOT, "V1", [0, 1], ["/number", "/name"])
+    yield from addresses(PERSON, "P9", [0, 1], ["/fullName", "/role"])
+    for page in ("/api/v1/search", "/admin/history/"):
+        for text in ("CLIENT", "P9", "V1", "V1,P9"):
+            yield f"{page}?q={text}"
+    yield "/api/v1/history/product-instance/V1?author=nobody.there"
+    yield "/api/v1/history/product-instance/V1?to=2001-01-01"
+    yield "/api/v1/applications/V1/history?author=nobody.there"
+
+
+@pytest.mark.parametrize("role", ["support", "privacy", "admin"])
+def test_nothing_of_a_refused_application_is_in_any_answer(
+    role: str, people: Store, ruled: Any
+) -> None:
+    ruled("not_vip")
+    client = login(role)
+    for address in questions():
+        content = whole_answer(client, address)
+        assert not leaks(content, SECRETS - {"77-0001"}), address
+        bad = address.endswith("path=wrong")  # 400, before anything is looked for
+        if not bad and "search?" not in address and "?q=" not in address and address != "/admin/":
+            assert content.startswith(b"403"), address
+            head = client.head(address)
+            assert (head.status_code, head.content) == (403, b""), address
+    # The same answers are there for who may see them: the test asks the right questions.
+    reader = login("underwriter")
+    assert leaks(whole_answer(reader, "/api/v1/history/product-instance/V1"), SECRETS)
+    assert leaks(whole_answer(reader, "/api/v1/history/participant-role/P9"), SECRETS)
+    assert client.get("/api/v1/history/product-instance/A1").status_code == 200
+    assert client.get("/admin/applications/A1/").status_code == 200
+
+
+def test_lists_leave_out_what_is_refused_and_pages_have_no_gaps(people: Store, ruled: Any) -> None:
+    for number in range(NUMBER):
+        id = f"N{number}"
+        people.add(id, 0, {"number": "77-0001"} | ({"vip": 1} if number % 2 else {}), 10 + number)
+        SearchKey.objects.create(
+            value="77-0001", name="number", entity=ROOT.name, id=id, day=T0.date()
+        )
+    ruled("not_vip")
+
+    def found(client: Client, **more: Any) -> tuple[list[str], str | None]:
+        answer = client.get("/api/v1/search", {"q": "77-0001", **more})
+        data = json.loads(answer.content)["data"]
+        return [each["id"] for each in data["results"]], data.get("nextPageToken")
+
+    support = login("support")
+    first, token = found(support, pageSize=2)
+    second, end = found(support, pageSize=2, pageToken=token)
+    assert (first, second, end) == (["N4", "N2"], ["N0", "A1"], None)
+    assert len(found(login("underwriter"))[0]) == 7
+    by_client = json.loads(support.get("/api/v1/search?q=CLIENT").content)["data"]["results"]
+    assert [(each["id"], each["foundIn"]) for each in by_client] == [
+        ("A1", [{"kind": PERSON.name, "id": "P1"}])
+    ]
+
+
+def test_a_child_that_was_once_of_a_refused_application(people: Store, ruled: Any) -> None:
+    people.add("P9", 2, {"fullName": "VIP-CHILD"}, 4, entity=PERSON, application="A1")
+    ruled("not_vip")
+    support = login("support")
+    assert support.get("/api/v1/history/participant-role/P9").status_code == 403
+    assert support.get("/api/v1/history/participant-role/P9/versions/2").status_code == 403
+    assert json.loads(support.get("/api/v1/search?q=P9").content)["data"]["results"] == []
+
+
+def test_who_was_refused_is_in_the_journal(people: Store, ruled: Any) -> None:
+    ruled("not_vip")
+    support = login("support")
+    support.get("/api/v1/history/participant-role/P9", headers={"X-Annals-Reason": "curious"})
+    (row,) = JournalEntry.objects.all()
+    assert (row.outcome, row.status, row.login) == ("refused", 403, "support")
+    assert (row.application, row.entity_id) == ("V1", "P9")
+    assert row.reason == "need-to-know: curious"
+    page = login("privacy").get("/admin/journal/?outcome=refused&application=V1")
+    assert b"need-to-know: curious" in page.content
+
+
+def test_what_the_reader_is_told(people: Store, ruled: Any) -> None:
+    ruled("not_vip")
+    support = login("support")
+    answer = support.get("/api/v1/history/product-instance/V1")
+    assert json.loads(answer.content)["error"]["code"] == "need_to_know"
+    page = support.get("/admin/history/product-instance/V1/")
+    assert "Эта заявка открыта только тем, кто с ней работает" in page.content.decode()
+    missing = support.get("/api/v1/history/product-instance/NONE")
+    assert missing.status_code == 404
+
+
+def test_a_tag_that_the_reader_has_from_before_is_no_answer(people: Store, ruled: Any) -> None:
+    address = "/api/v1/history/product-instance/V1/versions/1"
+    support = login("support")
+    tag = support.get(address).headers["ETag"]
+    ruled("not_vip")
+    assert support.get(address, headers={"If-None-Match": tag}).status_code == 403
+
+
+def test_the_rule_gets_the_document_unmasked_and_the_reader_does_not(
+    people: Store, ruled: Any
+) -> None:
+    mark("/vip", "/name")
+    ruled("not_vip")
+    assert login("support").get("/api/v1/history/product-instance/V1").status_code == 403
+    content = whole_answer(login("support"), "/api/v1/history/product-instance/A1")
+    assert "Ипотека".encode() not in content
+
+
+def test_unmasking_asks_the_rule_too(people: Store, ruled: Any) -> None:
+    mark("/name")
+    ruled("not_vip")
+    address = "/admin/history/product-instance/{}/versions/1/unmask/"
+    officer, form = login("privacy"), {"reason": "request 7", "path": "/name"}
+    assert officer.post(address.format("V1"), form).status_code == 403
+    assert officer.post(address.format("A1"), form).status_code == 200
+
+
+def test_a_program_is_asked_about_too(
+    client: Client, issuer: Issuer, people: Store, ruled: Any
+) -> None:
+    ruled("not_vip")
+    token = issuer.token()
+    for id, status in (("V1", 403), ("A1", 200)):
+        assert ask(client, token, f"/api/v1/history/product-instance/{id}").status_code == status
+
+
+def test_quarantined_messages_are_hidden_where_there_is_a_rule(people: Store, ruled: Any) -> None:
+    held = Quarantined.objects.create(
+        topic="t", topic_id="i", partition=0, offset=0, timestamp=T0, reason="bad_json",
+        detail="", key=b"V1", value=b"VIP-OWNER", headers=[], first_seen=T0, attempts=0,
+    )  # fmt: skip
+    user = User.objects.get(username="admin")
+    user.user_permissions.add(Permission.objects.get(codename="view_sensitive"))
+    page = f"/admin/ingest/quarantined/{held.pk}/change/"
+    assert b"VIP-OWNER" in login("admin").get(page).content
+    ruled("not_vip")
+    assert b"VIP-OWNER" not in login("admin").get(page).content
+
+
+@pytest.mark.parametrize("name", ["raises", "leaves", "nearly_true", "never_ends"])
+def test_a_rule_that_fails_opens_nothing(
+    name: str,
+    people: Store,
+    ruled: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(rule, "SECONDS", 0.2)
+    hung.clear()
+    ruled(name)
+    before = rule._BY_ERROR._value.get()
+    with caplog.at_level(logging.ERROR):
+        answers = [login("support").get("/api/v1/applications/V1/history") for _ in range(2)]
+    hung.set()
+    assert [each.status_code for each in answers] == [403, 403]
+    assert rule._BY_ERROR._value.get() == before + 2
+    assert "V1 stays closed" in caplog.text
+    assert "VIP-OWNER" not in caplog.text
+
+
+def test_calls_that_never_end_do_not_pile_up(
+    people: Store, ruled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rule, "SECONDS", 0.05)
+    monkeypatch.setattr(rule, "_places", threading.BoundedSemaphore(2))
+    hung.clear()
+    ruled("never_ends")
+    before = threading.active_count()
+    for _ in range(5):
+        assert login("support").get("/api/v1/search?q=V1").status_code == 200
+    assert threading.active_count() <= before + 2
+    hung.set()
+
+
+def test_one_request_asks_once(people: Store, ruled: Any) -> None:
+    ruled("counted")
+    ids.clear()
+    assert login("support").get("/admin/applications/A1/").status_code == 200
+    assert ids == ["A1"]
+
+
+def test_an_application_without_a_document(people: Store, ruled: Any) -> None:
+    people.add("P7", 0, {"role": "X"}, 2, entity=PERSON, application="NO-ROOT")
+    people.add("D1", 3, "null", 2, type=ChangeType.DELETE)
+    ruled("not_vip")  # it fails at None
+    support = login("support")
+    for address in ("history/participant-role/P7", "history/product-instance/D1"):
+        assert support.get(f"/api/v1/{address}").status_code == 403
+
+
+def test_commands_are_not_asked_about(people: Store, ruled: Any) -> None:
+    ruled("raises")
+    assert timeline.newest(ROOT, "V1").version == 1
+
+
+@pytest.mark.parametrize(
+    "path, why",
+    [
+        ("no.such.module", "cannot be imported"),
+        (f"{ROOM}.no_such_name", "cannot be imported"),
+        (f"{ROOM}.NUMBER", "is not a function"),
+        (f"{ROOM}.later", "must be a plain function"),
+        (f"{ROOM}.of_three", "must take two arguments"),
+    ],
+)
+def test_a_wrong_rule_is_named(path: str, why: str, settings: Any) -> None:
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, need_to_know=path)
+    with pytest.raises(rule.RuleError, match=why) as raised:
+        rule.given()
+    assert path in str(raised.value)
+
+
+def test_a_wrong_rule_stops_the_start() -> None:
+    done = subprocess.run(
+        [sys.executable, "manage.py", "check"],
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"ANNALS_NEED_TO_KNOW": "no.such.rule"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("annals: ANNALS_NEED_TO_KNOW is wrong: no.such.rule cannot")
+    assert "Traceback" not in done.stderr
