@@ -1,0 +1,75 @@
+"""The gate's secret scan finds what somebody commits by mistake.
+
+The secrets are put together here, so that the scan does not find this file.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import subprocess
+from pathlib import Path
+from runpy import run_path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = run_path(str(ROOT / "scripts" / "secret_scan.py"))
+
+
+def token() -> str:
+    """A JWT, made up."""
+    parts = ({"alg": "HS256", "typ": "JWT"}, {"sub": "m.prygunov", "exp": 1_900_000_000})
+    encoded = [base64.urlsafe_b64encode(json.dumps(each).encode()).decode() for each in parts]
+    return ".".join(each.rstrip("=") for each in (*encoded, base64.b64encode(b"s" * 33).decode()))
+
+
+PLANTED = {
+    "aws.py": ("AWS Access Key", f'KEY = "{"AKIA"}{"QX7RT2MVB3WLZ9KD"}"\n'),
+    "id_rsa": ("Private Key", f"-----BEGIN {'RSA PRIVATE'} KEY-----\nMIIEpAIBAAKCAQEA\n"),
+    "call.sh": ("JSON Web Token", f"curl -H 'Authorization: Bearer {token()}' https://bank\n"),
+    "settings.py": ("Secret Keyword", f'DATABASE_{"PASSWORD"} = "{"kR7"}{"vq2Lw9x"}"\n'),
+    "compose.env": (
+        "Basic Auth Credentials",
+        f"URL=postgresql://annals:{'kR7vq2Lw9x'}@db/annals\n",
+    ),
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A repository with one file in which there is no secret."""
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "fine.py").write_text("PASSWORD = os.environ['PASSWORD']\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_secret_fails_the_gate(
+    root: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert SCRIPT["main"](root, []) == 0
+    kind, text = PLANTED[name]
+    (root / name).write_text(text)
+    for _ in range(2):  # it stays a fault, although the other files are not read again
+        assert SCRIPT["main"](root, []) == 1
+        assert re.search(rf"^{re.escape(name)}:1: {kind}$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_what_is_no_secret_needs_a_reason(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "settings.py").write_text(PLANTED["settings.py"][1])
+    assert SCRIPT["main"](root, ["--write"]) == 0
+    assert SCRIPT["main"](root, []) == 1
+    assert "has no reason" in capsys.readouterr().out
+    path = root / SCRIPT["REVIEWED"]
+    path.write_text(path.read_text().replace('"why": ""', '"why": "of a test"'))
+    assert SCRIPT["main"](root, []) == 0
+    (root / "settings.py").unlink()
+    assert SCRIPT["main"](root, []) == 1
+    assert "is gone" in capsys.readouterr().out
+
+
+def test_the_gate_scans() -> None:
+    assert "secret_scan.py" in (ROOT / "scripts" / "check").read_text()
