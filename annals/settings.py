@@ -113,6 +113,7 @@ KAFKA = {
 OIDC_PROVIDERS = providers.given(ANNALS)
 
 TRUSTED_PROXIES = address.trusted(ANNALS)
+OPERATOR_NETWORKS = address.of_operators(ANNALS)
 AUTHENTICATION_BACKENDS = [
     "annals.access.passwords.Passwords",
     "annals.access.oidc.backend.ProviderBackend",

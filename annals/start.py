@@ -22,10 +22,11 @@ def checked_settings(arguments: Sequence[str] = ()) -> env.Settings:
         settings = env.read(os.environ)
         env.kafka(os.environ, settings.librdkafka_file)
         refuse_open_demo(settings, _binds(arguments))
-        if settings.trusted_proxies:
+        if settings.trusted_proxies or settings.operator_networks:
             from annals.access import address
 
             address.trusted(settings)
+            address.of_operators(settings)
         if settings.oidc_file is not None:
             # Imported late: most starts have no such file.
             from annals.access.oidc import providers

@@ -9,16 +9,26 @@ from annals import env
 
 Network = IPv4Network | IPv6Network
 UNKNOWN = "unknown"
+LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
+# One client of IPv6 has this whole network.
+IPV6_PREFIX = 64
 
 
 def trusted(settings: env.Settings) -> tuple[Network, ...]:
     """ANNALS_TRUSTED_PROXIES. Raises env.SettingError."""
+    return _networks("ANNALS_TRUSTED_PROXIES", settings.trusted_proxies)
+
+
+def of_operators(settings: env.Settings) -> tuple[Network, ...]:
+    """ANNALS_OPERATOR_NETWORKS and this machine. Raises env.SettingError."""
+    return LOOPBACK + _networks("ANNALS_OPERATOR_NETWORKS", settings.operator_networks)
+
+
+def _networks(name: str, given: Sequence[str]) -> tuple[Network, ...]:
     try:
-        return tuple(ip_network(each) for each in settings.trusted_proxies)
+        return tuple(ip_network(each) for each in given)
     except ValueError as error:
-        raise env.SettingError(
-            f"ANNALS_TRUSTED_PROXIES is wrong: {error}. See docs/settings.md."
-        ) from None
+        raise env.SettingError(f"{name} is wrong: {error}. See docs/settings.md.") from None
 
 
 def client(peer: str, forwarded: str, trusted: Sequence[Network]) -> str:
@@ -29,7 +39,7 @@ def client(peer: str, forwarded: str, trusted: Sequence[Network]) -> str:
     """
     address = _plain(peer)
     for hop in reversed([each.strip() for each in forwarded.split(",") if each.strip()]):
-        if not _within(address, trusted):
+        if not within(address, trusted):
             break
         following = _plain(hop)
         if following == UNKNOWN:
@@ -48,8 +58,16 @@ def network(address: str) -> str:
     return address if found.version == 4 else str(ip_network((found, 64), strict=False))
 
 
-def _within(address: str, trusted: Sequence[Network]) -> bool:
-    return address != UNKNOWN and any(ip_address(address) in network for network in trusted)
+def within(address: str, networks: Sequence[Network]) -> bool:
+    """Whether an address that client() gave is in one of these."""
+    return address != UNKNOWN and any(ip_address(address) in network for network in networks)
+
+
+def prefix(address: str) -> str:
+    """What counts as one client: an IPv4 address, or the network of an IPv6 address."""
+    if ":" not in address:
+        return address
+    return str(ip_network(f"{address}/{IPV6_PREFIX}", strict=False))
 
 
 def _plain(text: str) -> str:

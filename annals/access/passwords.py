@@ -27,8 +27,8 @@ BREAK_GLASS: Final = Counter(
 
 
 class Passwords(ModelBackend):
-    """Checks a password if passwords may be used. Hashes nothing while its name or its address has
-    to wait."""
+    """Checks a password if passwords may be used. Each attempt counts as a failure before it is
+    hashed, and nothing is hashed while it has to wait; a success takes its count back."""
 
     def authenticate(
         self,
@@ -39,7 +39,7 @@ class Passwords(ModelBackend):
     ) -> Any:
         if username is None or password is None:
             return None
-        wait = attempts.wait_seconds(request, username)
+        wait = attempts.begin(request, username)
         if request is not None:
             request.annals_wait = wait  # type: ignore[attr-defined] # for the form and the count
         if wait:
@@ -48,6 +48,7 @@ class Passwords(ModelBackend):
         if user is not None and not settings.ANNALS.demo:
             if not BreakGlass.objects.filter(user=user).exists():
                 return None
+            attempts.succeeded(request, username)
             BREAK_GLASS.inc()
             if request is not None:
                 setattr(request, actions.BREAK_GLASS, True)  # for the journal
@@ -55,6 +56,8 @@ class Passwords(ModelBackend):
                 "BREAK GLASS: %r logged in with a local password from %s",
                 *(user.get_username(), attempts.address_of(request)),
             )
+        elif user is not None:
+            attempts.succeeded(request, username)
         return user
 
 
