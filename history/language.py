@@ -1,5 +1,5 @@
-"""The language of an answer: Russian, unless this browser was switched to another one; of the API
-English."""
+"""The language of an answer: of a screen what this browser was switched to, of the API what the
+request asks for; else LANGUAGE_CODE."""
 
 from collections.abc import Callable
 
@@ -7,24 +7,26 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils import translation
 
-API_LANGUAGE = "en"
 Next = Callable[[HttpRequest], HttpResponse]
 
 
-def chosen_language(get_response: Next) -> Next:
-    """Middleware: LANGUAGE_CODE, or what set_language put into the cookie.
+def language_of(request: HttpRequest) -> str:
+    """One of LANGUAGES.
 
-    Django's LocaleMiddleware would follow Accept-Language, which says how somebody installed the
-    browser, not what the clerk reads. The messages of the API are for programmers, and Annals has
-    them in English only, so those of Django and DRF are in English there too.
+    A screen does not follow Accept-Language, as Django's LocaleMiddleware would: it says how
+    somebody installed the browser, not what the clerk reads.
     """
-    known = dict(settings.LANGUAGES)
+    if f"{request.path_info}/".startswith("/api/"):
+        return translation.get_language_from_request(request)
+    wanted = request.COOKIES.get(settings.LANGUAGE_COOKIE_NAME, "")
+    return wanted if wanted in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE
+
+
+def chosen_language(get_response: Next) -> Next:
+    """Middleware: texts and labels of the answer are in language_of(request)."""
 
     def respond(request: HttpRequest) -> HttpResponse:
-        wanted = request.COOKIES.get(settings.LANGUAGE_COOKIE_NAME, "")
-        language = wanted if wanted in known else settings.LANGUAGE_CODE
-        if f"{request.path_info}/".startswith("/api/"):
-            language = API_LANGUAGE
+        language = language_of(request)
         with translation.override(language):
             request.LANGUAGE_CODE = language
             response = get_response(request)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from django.utils.translation import gettext as _
+
 from history import timeline
 from history.api import answers, describe, examples
 from history.api.answers import Answer
@@ -27,7 +29,7 @@ class ApplicationTimeline(Call):
 
     def answer(self, question: Question) -> Answer:
         if question.parameters.choice("sort", Sort, Sort.UPDATED_AT) is not Sort.UPDATED_AT:
-            raise BadParameterError("sort", "entities share no numbers; only updatedAt")
+            raise BadParameterError("sort", _("entities share no numbers; only updatedAt"))
         found = timeline.application(ApplicationQuery(**question.page()))
         return answers.page(found, question.output)
 

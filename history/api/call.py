@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypedDict
 
 from django.http import HttpResponse
 from django.utils.cache import patch_vary_headers
-from django.utils.translation import get_language_from_request
+from django.utils.translation import gettext as _
 from rest_framework import exceptions
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -19,9 +19,10 @@ from history.addresses import RAW_PATH
 from history.api import access, answers
 from history.api.allowance import Left
 from history.api.answers import Answer, Output
-from history.api.errors import UnknownEntityError
-from history.api.parameters import TOKEN_LENGTH, Parameters
+from history.api.errors import VARY, UnknownEntityError
+from history.api.parameters import TOKEN_LENGTH, Parameters, one_of
 from history.entities import BY_NAME, ENTITIES, Entity
+from history.language import language_of
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ChangeType
 from history.timeline import BadParameterError, Filters, Include, Order
 from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
@@ -70,7 +71,9 @@ class Question:
             return BY_NAME[self.address["entity"]]
         except KeyError:
             raise UnknownEntityError(
-                f"there is no kind of entity of this name; there are {', '.join(BY_NAME)}"
+                _("there is no kind of entity of this name; there are {names}").format(
+                    names=", ".join(BY_NAME)
+                )
             ) from None
 
     @property
@@ -99,8 +102,7 @@ class Question:
         parameters, zone = self.parameters, self.output.zone
         given = parameters.text("type")
         if given is not None and given not in ChangeType.__members__:
-            known = ", ".join(ChangeType.__members__)
-            raise BadParameterError("type", f"must be one of {known}")
+            raise BadParameterError("type", one_of(ChangeType.__members__))
         return Filters(
             since=parameters.moment("from", zone),
             until=parameters.moment("to", zone),
@@ -141,7 +143,7 @@ class Call(Options):
         output = Output(
             include=frozenset({Include.ENTITY}) if include is None else include,
             zone=parameters.zone(),
-            language=get_language_from_request(request),
+            language=language_of(request),
         )
         question = Question(parameters, output, address)
         # Before the data: what is read in between may be in the answer, but is not promised.
@@ -152,7 +154,7 @@ class Call(Options):
             data["completeness"] = answers.completeness(state, output, data.get("history"))
         response = Response({"status": "success", "data": data})
         response.headers["Content-Language"] = output.language
-        patch_vary_headers(response, ["Accept-Language", "Authorization", "Cookie"])
+        patch_vary_headers(response, VARY)
         return response
 
     def answer(self, question: Question) -> Answer:
@@ -168,6 +170,6 @@ def _check_address(request: Request, address: Mapping[str, str]) -> None:
     try:
         request.META.get(RAW_PATH, "").encode("latin-1").decode()
     except UnicodeDecodeError:
-        raise BadParameterError(name, "has bytes that are not UTF-8") from None
+        raise BadParameterError(name, _("has bytes that are not UTF-8")) from None
     if "\0" in address[name]:
-        raise BadParameterError(name, "has a NUL character")
+        raise BadParameterError(name, _("has a NUL character"))

@@ -24,10 +24,15 @@ from typing import Any
 from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
+from django.utils import translation
+from django.utils.cache import patch_vary_headers
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
 from psycopg_pool import PoolTimeout
 from rest_framework import exceptions
 
 from history.exactjson import dumps
+from history.language import language_of
 from history.need_to_know import NeedToKnowError, QuotaError
 from history.timeline import (
     ArchiveUnavailableError,
@@ -38,6 +43,7 @@ from history.timeline import (
 
 RETRY_SECONDS = 5
 REQUEST_ID = "HTTP_X_REQUEST_ID"
+VARY = ["Accept-Language", "Authorization", "Cookie"]
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +64,7 @@ class UnavailableError(exceptions.APIException):
     """Something that an answer needs cannot be reached now. The message says what."""
 
 
-# The first match counts. DRF's own exceptions have a message for people.
+# The first match counts. Where _MESSAGES has nothing of a code, the exception has the message.
 _KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ...] = (
     (BadParameterError, 400, "bad_parameter"),
     ((SuspiciousOperation, BadRequest), 400, "bad_request"),
@@ -77,15 +83,18 @@ _KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ..
     (ArchiveUnavailableError, 503, "archive_unavailable"),
     (JournalUnavailableError, 503, "journal_unavailable"),
 )
-_MESSAGES = {
-    "bad_request": "the request is malformed: its host, its size or its parameters",
-    "no_permission": "this login has no permission to read this",
-    "unknown_address": "the API has no such address; see /api/docs/",
-    "archive_unavailable": "the archive cannot be read; try again later, or without it",
-    "journal_unavailable": "who looks at what cannot be written down now, so nothing is shown; try"
-    " again in a moment",
-    "unavailable": "the database cannot be reached; try again in a moment",
-    "internal_error": "an unexpected error; the log has its cause under this requestId",
+_MESSAGES: Mapping[str, Promise | str] = {
+    "bad_request": _("the request is malformed: its host, its size or its parameters"),
+    "no_permission": _("this login has no permission to read this"),
+    "unknown_address": _("the API has no such address; see /api/docs/"),
+    "method_not_allowed": _("this address takes GET, HEAD and OPTIONS only"),
+    "too_many_requests": _("too many requests; the header Retry-After says how long to wait"),
+    "archive_unavailable": _("the archive cannot be read; try again later, or without it"),
+    "journal_unavailable": _(
+        "who looks at what cannot be written down now, so nothing is shown; try again in a moment"
+    ),
+    "unavailable": _("the database cannot be reached; try again in a moment"),
+    "internal_error": _("an unexpected error; the log has its cause under this requestId"),
 }
 
 
@@ -95,7 +104,9 @@ def answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
     if status >= 500:
         log.error("API: %s", code, exc_info=error)
     more = {"parameter": error.name} if isinstance(error, BadParameterError) else {}
-    response = _response(context["request"], status, code, str(error), **more)
+    own = code not in _MESSAGES or isinstance(error, UnavailableError)
+    message = str(error) if own else ""
+    response = _response(context["request"], status, code, message, **more)
     if isinstance(error, exceptions.APIException):
         if getattr(error, "auth_header", None):
             response.headers["WWW-Authenticate"] = str(error.auth_header)  # type: ignore[attr-defined]
@@ -124,15 +135,20 @@ def handler(
 def _response(
     request: HttpRequest, status: int, code: str, message: str = "", **more: str
 ) -> HttpResponse:
-    # A refused host may come here before the middleware that gives requests their id.
+    # A refused host may come here before the middleware that gives requests their id and language.
     identifier = request.META.setdefault(REQUEST_ID, uuid.uuid4().hex)
-    error = {"code": code, "message": _MESSAGES.get(code) or message, "requestId": identifier}
-    return HttpResponse(
+    language = language_of(request)
+    with translation.override(language):
+        text = message or str(_MESSAGES[code])
+    error = {"code": code, "message": text, "requestId": identifier}
+    response = HttpResponse(
         dumps({"status": "error", "error": error | more}),
         status=status,
         content_type="application/json",
-        headers={"X-Request-ID": identifier},
+        headers={"X-Request-ID": identifier, "Content-Language": language},
     )
+    patch_vary_headers(response, VARY)
+    return response
 
 
 def _kind(error: Exception) -> tuple[int, str]:

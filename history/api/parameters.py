@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from datetime import UTC, datetime, tzinfo
 from enum import Enum
 from functools import cache
@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 from zoneinfo import ZoneInfo, available_timezones
 
 from django.http import QueryDict
+from django.utils.translation import gettext as _
 
 from history.timeline import BadParameterError
 
@@ -35,7 +36,7 @@ class Parameters:
     def __init__(self, given: QueryDict, accepts: Set[str], query: str) -> None:
         """query: the encoded query string, of which `given` are the parameters."""
         for name in sorted(set(given) - accepts):
-            raise BadParameterError(name[:TEXT_LENGTH], "is not a parameter of this call")
+            raise BadParameterError(name[:TEXT_LENGTH], _("is not a parameter of this call"))
         for name, value in parse_qsl(query, encoding="latin-1"):
             _check_utf8(name, value.encode("latin-1"))
         self._given = given
@@ -47,19 +48,19 @@ class Parameters:
         if not values:
             return None
         if len(values) > 1:
-            raise BadParameterError(name, "is given more than once")
+            raise BadParameterError(name, _("is given more than once"))
         if not values[0]:
-            raise BadParameterError(name, "is empty")
+            raise BadParameterError(name, _("is empty"))
         if length is not None and len(values[0]) > length:
-            raise BadParameterError(name, f"is longer than {length} characters")
+            raise BadParameterError(name, _("is longer than {n} characters").format(n=length))
         if "\0" in values[0] and name != "path":  # a key of a document may have one
-            raise BadParameterError(name, "has a NUL character")
+            raise BadParameterError(name, _("has a NUL character"))
         return values[0]
 
     def required(self, name: str, length: int | None = TEXT_LENGTH) -> str:
         value = self.text(name, length)
         if value is None:
-            raise BadParameterError(name, "is required")
+            raise BadParameterError(name, _("is required"))
         return value
 
     def number(self, name: str, low: int, high: int) -> int | None:
@@ -74,13 +75,13 @@ class Parameters:
         for word in words:
             if word.value == value:
                 return word
-        raise BadParameterError(name, f"must be one of {', '.join(str(w.value) for w in words)}")
+        raise BadParameterError(name, one_of(str(word.value) for word in words))
 
     def flag(self, name: str) -> bool:
         """`true` or `false`; False if not given."""
         value = self.text(name)
         if value not in (None, "true", "false"):
-            raise BadParameterError(name, "must be true or false")
+            raise BadParameterError(name, _("must be true or false"))
         return value == "true"
 
     def members(self, name: str, words: type[E]) -> frozenset[E]:
@@ -91,7 +92,8 @@ class Parameters:
         known = {word.value: word for word in words}
         given = value.split(",")
         if not known.keys() >= set(given):
-            raise BadParameterError(name, f"must be any of {', '.join(known)}, comma-separated")
+            text = _("must be any of {words}, comma-separated")
+            raise BadParameterError(name, text.format(words=", ".join(known)))
         return frozenset(known[word] for word in given)
 
     def zone(self) -> tzinfo:
@@ -100,7 +102,8 @@ class Parameters:
         if name is None:
             return UTC
         if name not in _zones():
-            raise BadParameterError("tz", "is not the name of a time zone (IANA: Europe/Moscow)")
+            text = _("is not the name of a time zone (IANA: Europe/Moscow)")
+            raise BadParameterError("tz", text)
         return ZoneInfo(name)
 
     def moment(self, name: str, zone: tzinfo) -> datetime | None:
@@ -112,17 +115,17 @@ class Parameters:
         try:
             moment = datetime.fromisoformat(LOST_PLUS.sub("+", value))
         except ValueError:
-            reason = "is not a moment in ISO 8601, such as 2025-07-03T11:42:48.5+03:00"
+            reason = _("is not a moment in ISO 8601, such as 2025-07-03T11:42:48.5+03:00")
             raise BadParameterError(name, reason) from None
         try:
             return moment.replace(tzinfo=moment.tzinfo or zone).astimezone(UTC)
         except OverflowError:
-            raise BadParameterError(name, "is outside the years 1 to 9999 in UTC") from None
+            raise BadParameterError(name, _("is outside the years 1 to 9999 in UTC")) from None
 
     def required_moment(self, name: str, zone: tzinfo) -> datetime:
         moment = self.moment(name, zone)
         if moment is None:
-            raise BadParameterError(name, "is required")
+            raise BadParameterError(name, _("is required"))
         return moment
 
 
@@ -130,14 +133,20 @@ def _check_utf8(name: str, value: bytes) -> None:
     try:
         value.decode()
     except UnicodeDecodeError:
-        raise BadParameterError(name[:TEXT_LENGTH], "has bytes that are not UTF-8") from None
+        raise BadParameterError(name[:TEXT_LENGTH], _("has bytes that are not UTF-8")) from None
+
+
+def one_of(words: Iterable[str]) -> str:
+    """What is wrong with a word that is none of these."""
+    return _("must be one of {words}").format(words=", ".join(words))
 
 
 def whole_number(name: str, value: str, low: int, high: int) -> int:
     """A whole number within bounds, both included."""
     number = int(value) if DIGITS.fullmatch(value) else low - 1
     if not low <= number <= high:
-        raise BadParameterError(name, f"must be a whole number from {low} to {high}")
+        text = _("must be a whole number from {low} to {high}")
+        raise BadParameterError(name, text.format(low=low, high=high))
     return number
 
 

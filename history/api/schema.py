@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from drf_spectacular.renderers import OpenApiJsonRenderer2
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 from rest_framework.permissions import AllowAny
+from rest_framework.request import Request
 
 from history.api.call import Options
 from history.api.components import COMPONENTS
 
 
-class Schema(Options, SpectacularAPIView):
+class _English(Options):
+    """What is said in English only, whatever language is asked for."""
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = super().finalize_response(request, response, *args, **kwargs)
+        answer.headers["Content-Language"] = "en"
+        return answer
+
+
+class Schema(_English, SpectacularAPIView):
     """GET /api/schema/: OpenAPI 3.1 in JSON."""
 
     renderer_classes = [OpenApiJsonRenderer2]
@@ -19,7 +31,7 @@ class Schema(Options, SpectacularAPIView):
     custom_settings = {"APPEND_COMPONENTS": {"schemas": COMPONENTS}}
 
 
-class Docs(Options, SpectacularSwaggerSplitView):
+class Docs(_English, SpectacularSwaggerSplitView):
     """GET /api/docs/: Swagger UI, served from here, with its script in a separate file."""
 
     authentication_classes = []

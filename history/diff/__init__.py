@@ -1,7 +1,7 @@
 """Compares two snapshots: changes for people, a patch for programs. Nothing else compares."""
 
 from history.diff.change import MISSING, Change, Diff, Kind, Maybe, Operation
-from history.diff.filter import BadPath, differs, find, matches, parse, touches
+from history.diff.filter import BadPath, PathFault, differs, find, matches, parse, touches
 from history.diff.identity import DEFAULT, Identity
 from history.diff.walk import changes, compare, patch
 
@@ -15,6 +15,7 @@ __all__ = [
     "Kind",
     "Maybe",
     "Operation",
+    "PathFault",
     "changes",
     "compare",
     "differs",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache
 from itertools import zip_longest
 from typing import cast
@@ -16,8 +17,20 @@ from history.diff.walk import changes
 from history.exactjson import Json
 
 
+class PathFault(Enum):
+    """What is wrong with a text that is not a path."""
+
+    SLASH = "a path starts with a slash"
+    TILDE = "after ~ comes a digit from 0 to 4"
+    ITEM = "a list item is written [field=value]"
+
+
 class BadPath(ValueError):
-    """The text is not a path; the message says why."""
+    """The text is not a path. part: the part of it that is wrong."""
+
+    def __init__(self, fault: PathFault, part: str) -> None:
+        super().__init__(f"{fault.value}: {part!r}")
+        self.fault, self.part = fault, part
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +49,22 @@ Path = tuple[Segment, ...]
 def parse(text: str) -> Path:
     """The steps of a pointer or key path; `*` stands for any one segment. Raises BadPath."""
     try:
-        return tuple(_segment(segment) for segment in split(text))
-    except ValueError as error:
-        raise BadPath(str(error)) from None
+        segments = split(text)
+    except ValueError:
+        raise BadPath(PathFault.SLASH, text) from None
+    return tuple(_segment(segment) for segment in segments)
 
 
 def _segment(segment: str) -> Segment:
     for code in segment.split("~")[1:]:
         if code[:1] not in ("0", "1", "2", "3", "4"):
-            raise ValueError(f"after ~ comes a digit from 0 to 4: {segment!r}")
+            raise BadPath(PathFault.TILDE, segment)
     if segment == "*":
         return Segment("", kind="any")
     if segment.startswith("["):
         field, equals, value = segment[1:-1].partition("=")
         if not equals or not segment.endswith("]"):
-            raise ValueError(f"a list item is written [field=value]: {segment!r}")
+            raise BadPath(PathFault.ITEM, segment)
         return Segment(unescape(value), unescape(field), "item")
     return Segment(unescape(segment))
 

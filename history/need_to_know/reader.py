@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 from django.core.exceptions import PermissionDenied
 from django.dispatch import Signal
+from django.utils.translation import gettext as _
 
 from history import looks, masking
 from history.exactjson import Json
@@ -39,7 +40,7 @@ class NeedToKnowError(PermissionDenied):
 
     def __init__(self) -> None:
         super().__init__(
-            "this application is open only to those who work on it; the attempt is recorded"
+            _("this application is open only to those who work on it; the attempt is recorded")
         )
 
 
@@ -47,10 +48,11 @@ class QuotaError(Exception):
     """Too many different applications in an hour. wait: seconds until another one can be opened."""
 
     def __init__(self, limit: int, wait: int) -> None:
-        super().__init__(
-            f"this login may open {limit} different applications an hour, those in lists of search "
-            f"results included; the next one in {wait} seconds"
+        text = _(
+            "this login may open {limit} different applications an hour, those in lists of search "
+            "results included; the next one in {wait} seconds"
         )
+        super().__init__(text.format(limit=limit, wait=wait))
         self.limit = limit
         self.wait = wait
 

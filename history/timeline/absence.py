@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from django.conf import settings
+from django.utils.translation import gettext as _
 
 from history.archive import index
 from history.entities import Entity
@@ -83,8 +84,10 @@ def error(why: Absence | None, name: str, version: int | None = None) -> NotFoun
     """The exception for a version that is not there. name: what was asked for. version: its number
     where the store has others of the entity."""
     if why is not None and why.was_kept:
-        return OlderThanRetentionError(f"{name}: older than what is kept", version, why)
-    return NoVersionError(f"the store has no {name}", version, why)
+        return OlderThanRetentionError(
+            _("{name}: older than what is kept").format(name=name), version, why
+        )
+    return NoVersionError(_("the store has no {name}").format(name=name), version, why)
 
 
 def _in_archive(entity: Entity, id: str) -> Absence | None:

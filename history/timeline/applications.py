@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.utils.translation import gettext as _
+
 from history.entities import ENTITIES, ROOT, Entity
 from history.record import ChangeType
 from history.timeline import absence, compose, neighbours, pages, paging, rows
@@ -30,7 +32,7 @@ def timeline(query: ApplicationQuery) -> Page:
     found = paging.find(query, read)
     if not found.pairs and query.page_token is None:
         if not any(rows.belongs(entity, query.id) for entity in ENTITIES):
-            raise NoVersionError(f"the store has nothing of application {query.id}")
+            raise _unknown(query.id)
         pages.check_retention(query.filters)
     return paging.page(query, found)
 
@@ -129,6 +131,10 @@ def _missing(
 def _nothing(id: str, known: bool, missing: Sequence[MissingPart]) -> NotFoundError:
     """The exception for an application of which there is no version of a moment."""
     if not known:
-        return NoVersionError(f"the store has nothing of application {id}")
+        return _unknown(id)
     kept = next((part.why for part in missing if part.why.was_kept), None)
-    return absence.error(kept, f"version of application {id} at that moment")
+    return absence.error(kept, _("version of application {id} at that moment").format(id=id))
+
+
+def _unknown(id: str) -> NoVersionError:
+    return NoVersionError(_("the store has nothing of application {id}").format(id=id))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, time
 
 from django.conf import settings
+from django.utils.translation import gettext as _
 
 from history.archive import index
 from history.timeline import paging, rows
@@ -40,7 +41,7 @@ def page(query: Query) -> Page:
     """
     url = settings.ANNALS.archive_url
     if not url:
-        raise BadParameterError("archive", "this installation has no archive")
+        raise BadParameterError("archive", _("this installation has no archive"))
     both: dict[Key, VersionRow] = {}
 
     def read(after: Place | None, size: int, _: Sequence[VersionRow]) -> Slice:
@@ -50,9 +51,8 @@ def page(query: Query) -> Page:
 
     found = paging.find(query, read)
     if not both:
-        raise NoVersionError(
-            f"neither store nor archive has a version of {query.entity.name} {query.id}"
-        )
+        text = _("neither store nor archive has a version of {kind} {id}")
+        raise NoVersionError(text.format(kind=query.entity.name, id=query.id))
     shown = paging.page(query, found)
     oldest = index.oldest_day(query.entity)
     return replace(shown, versions=tuple(_settle(each, oldest) for each in shown.versions))
@@ -108,7 +108,7 @@ def _slice(query: Query, both: dict[Key, VersionRow], after: Place | None, size:
     if backwards:
         order.reverse()
     pairs = []
-    for _, key in order[:size]:
+    for _place, key in order[:size]:
         lower = keys.previous(key)
         pairs.append(Pair(query.entity, both[key], both[lower] if lower else None, keys.trusted))
     return Slice(pairs, pairs[-1].place if len(order) > size else None)

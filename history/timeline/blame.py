@@ -14,7 +14,7 @@ from history.timeline import compose
 from history.timeline.chain import chain
 from history.timeline.neighbours import Pair
 from history.timeline.origin import Origin, origins
-from history.timeline.query import NoVersionError
+from history.timeline.query import unknown
 from history.timeline.versions import Version, parse
 
 
@@ -47,7 +47,7 @@ def blame(entity: Entity, id: str) -> Blamed:
     pairs = chain(entity, id)
     first = pair = next(pairs, None)
     if first is None or pair is None:
-        raise NoVersionError(f"the store has no version of {entity.name} {id}")
+        raise unknown(entity.name, id)
     data = parse(first.row.data)
     blamed: dict[str, Pair] = {}
     identity = compose.identity(entity)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.utils.translation import gettext as _
+
 from history import labels
 from history.diff import MISSING, Maybe, differs, find
 from history.entities import Entity
@@ -13,7 +15,7 @@ from history.timeline import compose, paging, token
 from history.timeline.chain import chain
 from history.timeline.neighbours import Pair
 from history.timeline.origin import Origin, origins
-from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, NoVersionError
+from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, unknown
 from history.timeline.rows import Key
 from history.timeline.versions import parse
 
@@ -42,11 +44,11 @@ def field(
     entity: Entity, id: str, path: str, size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
 ) -> FieldHistory:
     """The values that the field at a pointer or key path had, since when and by whom, in the
-    order of version numbers. Raises BadParameterError, NoVersionError."""
+    order of version numbers. Raises BadParameterError, unknown."""
     paging.check_size(size)
     paging.check_path([entity], path)
     if "*" in path.split("/"):
-        raise BadParameterError("path", "must name one field; * would name many")
+        raise BadParameterError("path", _("must name one field; * would name many"))
     binding = ("values", entity.name, id, path)
     start, until = None, None
     if page_token is not None:
@@ -69,7 +71,7 @@ def field(
             until = pair.row.updated_at
         scanned += 1
     if not scanned and page_token is None:
-        raise NoVersionError(f"the store has no version of {entity.name} {id}")
+        raise unknown(entity.name, id)
     set_by = origins([pair for pair, _, _ in found])
     return FieldHistory(
         label=labels.catalogue().find(entity.name, path),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from django.utils.translation import gettext as _
+
 from history.entities import Entity
 from history.timeline import archived, kept_days, neighbours, paging, rows
 from history.timeline.neighbours import Place
@@ -11,11 +13,11 @@ from history.timeline.paging import Slice
 from history.timeline.query import (
     NO_FILTERS,
     Filters,
-    NoVersionError,
     OlderThanRetentionError,
     Order,
     Query,
     Sort,
+    unknown,
 )
 from history.timeline.rows import FIRST, LAST, Key, VersionRow
 from history.timeline.versions import Page, Version
@@ -40,7 +42,7 @@ def page(query: Query) -> Page:
     if not found.pairs and query.page_token is None:
         filtered = query.filters != NO_FILTERS
         if not filtered or not rows.exists(query.entity, query.id):
-            raise NoVersionError(f"the store has no version of {query.entity.name} {query.id}")
+            raise unknown(query.entity.name, query.id)
         check_retention(query.filters)
     return paging.page(query, found)
 
@@ -55,7 +57,8 @@ def check_retention(filters: Filters) -> None:
     """Raise OlderThanRetentionError where only days before retention are asked for."""
     start = kept_days.start()
     if filters.until is not None and filters.until <= start:
-        raise OlderThanRetentionError(f"versions before {start:%Y-%m-%d} are not kept")
+        text = _("versions before {day} are not kept")
+        raise OlderThanRetentionError(text.format(day=f"{start:%Y-%m-%d}"))
 
 
 def read_slice(query: Query, after: Place | None, size: int, carry: Sequence[VersionRow]) -> Slice:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
 from history import masking
-from history.diff import BadPath, parse, touches
+from history.diff import BadPath, PathFault, parse, touches
 from history.entities import Entity
 from history.record import ID_LENGTH
 from history.timeline import compose, token
@@ -57,6 +60,13 @@ class Paged(Protocol):
     def binding(self) -> tuple[object, ...]: ...
 
 
+_PATH_FAULTS = {
+    PathFault.SLASH: gettext_lazy("must begin with a slash: {part}"),
+    PathFault.TILDE: gettext_lazy("has a ~ that no digit from 0 to 4 follows: {part}"),
+    PathFault.ITEM: gettext_lazy("has a list item that is not written [field=value]: {part}"),
+}
+
+
 def find(query: Paged, read: Reader) -> Slice:
     """The slice that the query asks for. Raises BadParameterError, and NoVersionError for an id
     that no entity can have."""
@@ -83,7 +93,8 @@ def storable(id: str) -> bool:
 def check_size(size: int) -> None:
     """Raises BadParameterError if a page cannot have this size."""
     if not 1 <= size <= MAX_PAGE_SIZE:
-        raise BadParameterError("pageSize", f"must be from 1 to {MAX_PAGE_SIZE}")
+        text = _("must be a whole number from {low} to {high}")
+        raise BadParameterError("pageSize", text.format(low=1, high=MAX_PAGE_SIZE))
 
 
 def check_path(kinds: Iterable[Entity], path: str) -> None:
@@ -92,20 +103,21 @@ def check_path(kinds: Iterable[Entity], path: str) -> None:
     try:
         parse(path)
     except BadPath as error:
-        raise BadParameterError("path", str(error)) from None
+        text = _PATH_FAULTS[error.fault].format(part=repr(error.part))
+        raise BadParameterError("path", text) from None
     if masking.leads_into_mark(kinds, path):
-        raise BadParameterError("path", "leads into a masked field; ask for the field itself")
+        raise BadParameterError("path", _("leads into a masked field; ask for the field itself"))
 
 
 def _check(query: Paged) -> None:
     check_size(query.page_size)
     since, until = query.filters.since, query.filters.until
     if since and until and since > until:
-        raise BadParameterError("from", "must not be later than to")
+        raise BadParameterError("from", _("must not be later than to"))
     if query.filters.path is not None:
         check_path(query.kinds, query.filters.path)
     if not storable(query.id):
-        raise NoVersionError("an id has 1 to 32 characters")
+        raise NoVersionError(_("an id has 1 to {n} characters").format(n=ID_LENGTH))
 
 
 def _matching(read: Reader, path: str, after: Place | None, size: int) -> Slice:

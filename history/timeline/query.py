@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
+from django.utils.translation import gettext as _
+
 from history.entities import ENTITIES, Entity
 from history.record import ChangeType
 
@@ -72,6 +74,11 @@ class NotFoundError(LookupError):
 
 class NoVersionError(NotFoundError):
     """The store has no such version, or no version of this entity at all."""
+
+
+def unknown(kind: str, id: str) -> NoVersionError:
+    """The error for an entity of which the store has nothing."""
+    return NoVersionError(_("the store has no version of {kind} {id}").format(kind=kind, id=id))
 
 
 class OlderThanRetentionError(NotFoundError):

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.utils.translation import gettext as _
+
 from history.entities import ENTITIES, SEARCH_VALUE_LENGTH, Entity
 from history.exactjson import Json
 from history.record import ChangeType
@@ -56,7 +58,8 @@ def search(text: str, size: int = DEFAULT_PAGE_SIZE, page_token: str | None = No
     """
     paging.check_size(size)
     if not searchable(text):
-        raise BadParameterError("q", f"must have 1 to {SEARCH_VALUE_LENGTH} characters")
+        text = _("must have 1 to {n} characters")
+        raise BadParameterError("q", text.format(n=SEARCH_VALUE_LENGTH))
     binding = ("search", text, "shown")
     found = hits.find([text])[text]
     before = shown.nothing(found.hits)

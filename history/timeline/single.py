@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.utils.translation import gettext as _
+
 from history import labels
 from history.diff import Operation
 from history.entities import Entity
@@ -16,8 +18,8 @@ from history.timeline.query import (
     Absence,
     Include,
     NotFoundError,
-    NoVersionError,
     OlderThanRetentionError,
+    unknown,
 )
 from history.timeline.rows import LAST, Key, VersionRow
 from history.timeline.versions import LabelledChange, Version, parse
@@ -80,7 +82,7 @@ def compare(
     pair = [_key(entity, id, number, made, keys) for number, made in wanted]
     found = neighbours.fetch(entity, [(id, key) for key in pair], {id: keys})
     if len(found) < len(pair):
-        raise OlderThanRetentionError("retention has just removed one of the versions")
+        raise OlderThanRetentionError(_("retention has just removed one of the versions"))
     both = Pair(entity, found[1].row, found[0].row)
     everything = compose.diff(both, compose.Snapshots(), EVERYTHING)
     shown = compose.versions(found, frozenset())
@@ -92,7 +94,7 @@ def all_keys(entity: Entity, id: str) -> Keys:
     """Raises NoVersionError where the store has nothing of this entity."""
     keys = neighbours.all_keys(entity, [id]).get(id) if storable(id) else None
     if keys is None:
-        raise NoVersionError(f"the store has no version of {entity.name} {id}")
+        raise unknown(entity.name, id)
     return keys
 
 
@@ -102,7 +104,8 @@ def _key(entity: Entity, id: str, number: int, made: datetime | None, keys: Keys
         raise _no_version(entity, id, number, keys)
     key = Key(number, made) if made else there[-1]
     if key not in there:
-        name = f"version {number} of {entity.name} {id} made at {made}"
+        text = _("version {n} of {kind} {id} made at {moment}")
+        name = text.format(n=number, kind=entity.name, id=id, moment=made)
         raise absence.error(Absence.UNKNOWN, name, number)
     return key
 
@@ -110,13 +113,13 @@ def _key(entity: Entity, id: str, number: int, made: datetime | None, keys: Keys
 def _show(entity: Entity, id: str, key: Key, keys: Keys, include: frozenset[Include]) -> Version:
     pairs = neighbours.fetch(entity, [(id, key)], {id: keys})
     if not pairs:
-        raise OlderThanRetentionError("retention has just removed it")
+        raise OlderThanRetentionError(_("retention has just removed it"))
     return compose.versions(pairs, include)[0]
 
 
 def _no_version(entity: Entity, id: str, number: int, keys: Keys) -> NotFoundError:
     """The exception for a number that the store does not have, though it has others."""
-    name = f"version {number} of {entity.name} {id}"
+    name = _("version {n} of {kind} {id}").format(n=number, kind=entity.name, id=id)
     lower = keys.previous(Key(number, LAST.updated_at))
     if lower is None:
         row = _lowest(entity, id, keys)
@@ -132,7 +135,8 @@ def _not_yet(entity: Entity, id: str, moment: datetime, keys: Keys) -> NotFoundE
     why: Absence | None = REMOVED
     if row is not None:
         why = absence.before(entity, row, parse(row.data), moment, trusted=keys.trusted)
-    return absence.error(why, f"{entity.name} {id} at that moment")
+    text = _("{kind} {id} at that moment")
+    return absence.error(why, text.format(kind=entity.name, id=id))
 
 
 def _lowest(entity: Entity, id: str, keys: Keys) -> VersionRow | None:

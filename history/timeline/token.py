@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from django.core import signing
+from django.utils.translation import gettext as _
 
 from history.timeline.query import BadParameterError
 
@@ -32,7 +33,8 @@ def read(binding: tuple[object, ...], token: str) -> list[Any]:
         values = None
     if values is None or not token.startswith(PREFIX):
         raise BadParameterError(
-            "pageToken", "is not a token of this call with these parameters; start again without it"
+            "pageToken",
+            _("is not a token of this call with these parameters; start again without it"),
         )
     return [_from_json(value) for value in values]
 

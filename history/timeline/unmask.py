@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.utils.translation import gettext as _
+
 from history import masking
 from history.diff.leaves import leaves
 from history.diff.path import split
@@ -50,7 +52,8 @@ def unmask(
     data = single.version(entity, id, number, frozenset(), made).data
     hidden = next((each for each in masked_values(entity, data) if each.path == path), None)
     if hidden is None:
-        raise NoVersionError(f"version {number} of {entity.name} {id} has no masked value there")
+        text = _("version {n} of {kind} {id} has no masked value there")
+        raise NoVersionError(text.format(n=number, kind=entity.name, id=id))
     record(path)
     with masking.in_clear():
         clear = single.version(entity, id, number, frozenset(), made).data

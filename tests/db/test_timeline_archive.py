@@ -146,7 +146,7 @@ def test_only_the_archive_has_it(archived: list[list[Version]]) -> None:
         page(Query(entity=ROOT, id="A0"))
     (only,) = page(Query(entity=ROOT, id="A0", archive=True)).versions
     assert (only.version, only.older) == (0, None)
-    with pytest.raises(NoVersionError, match="neither"):
+    with pytest.raises(NoVersionError, match="архиве"):
         page(Query(entity=ROOT, id="nobody", archive=True))
     with pytest.raises(NoVersionError):
         page(Query(entity=BY_NAME["product-car"], id="A1", archive=True))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from django.conf import settings
+from django.utils.translation import gettext
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed, PermissionDenied, Throttled
 from rest_framework.request import Request
@@ -63,7 +64,7 @@ class BearerToken(BaseAuthentication):
 
     def authenticate(self, request: Request) -> tuple[Service, tokens.Bearer] | None:
         given = request.headers.get("Authorization", "")
-        scheme, _, token = given.partition(" ")
+        scheme, _space, token = given.partition(" ")
         if scheme.lower() != "bearer":
             return None
         address = network(address_of(request._request))
@@ -75,14 +76,14 @@ class BearerToken(BaseAuthentication):
             log.warning("Bearer token refused: %s", error)
             REFUSED.take(address, REFUSED_A_MINUTE)
             setattr(request._request, _ERROR, str(error))
-            raise AuthenticationFailed(str(error)) from None
+            raise AuthenticationFailed(gettext(str(error))) from None
         except tokens.ScopeError as error:
             log.warning("Bearer token refused: %s", error)
             REFUSED.take(address, REFUSED_A_MINUTE)
             raise _insufficient(str(error)) from None
         except ProviderDownError as error:
             log.warning("Bearer tokens cannot be checked: %s", error)
-            raise UnavailableError("the issuer of the token cannot be reached") from None
+            raise UnavailableError(gettext("the issuer of the token cannot be reached")) from None
         return Service(found.issuer, found.client, found.sensitive), found
 
     def authenticate_header(self, request: Request) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import jwt
+from django.utils.translation import gettext_noop as _
 
 from annals.access.oidc.discovery import Discovery
 
@@ -24,7 +25,8 @@ LOGOUT_EVENT: Final = "http://schemas.openid.net/event/backchannel-logout"
 
 
 class TokenError(Exception):
-    """The token is refused. The message names no value of it and may be shown to its bearer."""
+    """The token is refused. The message names no value of it and may be shown to its bearer; it is
+    in English, for logs and headers, and has translations."""
 
 
 class ScopeError(Exception):
@@ -46,15 +48,15 @@ class Bearer:
 def issuer_of(token: str) -> tuple[Mapping[str, Any], str]:
     """The header of a token, and the issuer that it names. Nothing is checked yet."""
     if len(token) > LONGEST_TOKEN or not token.isascii():
-        raise TokenError("The token is too long or is not a JWT.")
+        raise TokenError(_("The token is too long or is not a JWT."))
     try:
         header = jwt.get_unverified_header(token)
         claims = jwt.decode(token, options={"verify_signature": False})
     except (jwt.PyJWTError, ValueError, RecursionError):
-        raise TokenError("The token is not a JWT.") from None
+        raise TokenError(_("The token is not a JWT.")) from None
     issuer = claims.get("iss")
     if not isinstance(issuer, str):
-        raise TokenError("The token names no issuer.")
+        raise TokenError(_("The token names no issuer."))
     return header, issuer
 
 
@@ -66,19 +68,19 @@ def bearer(token: str, discoveries: Mapping[str, Discovery]) -> Bearer:
     header, issuer = issuer_of(token)
     discovery = discoveries.get(issuer)
     if discovery is None or not discovery.provider.api:
-        raise TokenError("The token's issuer is not accepted.")
+        raise TokenError(_("The token's issuer is not accepted."))
     provider = discovery.provider
     if _kind(header) not in BEARER_TYPES:
-        raise TokenError("The token is not an access token.")
+        raise TokenError(_("The token is not an access token."))
     claims = _verified(token, header, discovery, provider.api_audiences, ("sub",))
     if "at_hash" in claims or claims.get("typ") in ("ID", "Refresh"):
-        raise TokenError("The token is not an access token.")
+        raise TokenError(_("The token is not an access token."))
     scopes = _scopes(claims)
     if provider.scope not in scopes:
         raise ScopeError(f"The token lacks the scope {provider.scope}.")
     client = claims.get("client_id") or claims.get("azp") or claims["sub"]
     if not _is_text(client):
-        raise TokenError("The token's client id is not text.")
+        raise TokenError(_("The token's client id is not text."))
     sensitive = provider.sensitive_scope in scopes
     return Bearer(issuer, client, claims["sub"], int(claims["exp"]), sensitive)
 
@@ -89,16 +91,16 @@ def identity(token: str, discovery: Discovery, nonce: str) -> Mapping[str, Any]:
     header, issuer = issuer_of(token)
     client = discovery.provider.client_id
     if issuer != discovery.provider.issuer:
-        raise TokenError("The token is of another issuer.")
+        raise TokenError(_("The token is of another issuer."))
     if _kind(header) not in ID_TYPES:
-        raise TokenError("The token is not an ID token.")
+        raise TokenError(_("The token is not an ID token."))
     claims = _verified(token, header, discovery, (client,), ("sub",), trusted=True)
     if not nonce or claims.get("nonce") != nonce:
-        raise TokenError("The token is not of this login (nonce).")
+        raise TokenError(_("The token is not of this login (nonce)."))
     audience = claims["aud"]
     several = not isinstance(audience, str) and len(audience) > 1
     if (several or "azp" in claims) and claims.get("azp") != client:
-        raise TokenError("The token is for another client (azp).")
+        raise TokenError(_("The token is for another client (azp)."))
     return claims
 
 
@@ -107,18 +109,18 @@ def logout(token: str, discovery: Discovery) -> tuple[str | None, str | None]:
     TokenError and ProviderDownError."""
     header, issuer = issuer_of(token)
     if issuer != discovery.provider.issuer:
-        raise TokenError("The token is of another issuer.")
+        raise TokenError(_("The token is of another issuer."))
     if _kind(header) not in (None, "JWT", "logout+jwt", "application/logout+jwt"):
-        raise TokenError("The token is not a logout token.")
+        raise TokenError(_("The token is not a logout token."))
     claims = _verified(token, header, discovery, (discovery.provider.client_id,), ("jti", "events"))
     events = claims["events"]
     if "nonce" in claims or not isinstance(events, dict) or LOGOUT_EVENT not in events:
-        raise TokenError("The token is not a logout token.")
+        raise TokenError(_("The token is not a logout token."))
     subject, session = claims.get("sub"), claims.get("sid")
     if not all(each is None or _is_text(each) for each in (subject, session)):
-        raise TokenError("The token's subject or session is not text.")
+        raise TokenError(_("The token's subject or session is not text."))
     if subject is None and session is None:
-        raise TokenError("The token names neither a subject nor a session.")
+        raise TokenError(_("The token names neither a subject nor a session."))
     return subject, session
 
 
@@ -134,14 +136,14 @@ def _verified(
     gave us the token."""
     provider, algorithm, key_id = discovery.provider, header.get("alg"), header.get("kid")
     if algorithm not in provider.algorithms:
-        raise TokenError("The token's algorithm is not accepted.")
+        raise TokenError(_("The token's algorithm is not accepted."))
     if "crit" in header:
-        raise TokenError("The token needs an extension that is not known here.")
+        raise TokenError(_("The token needs an extension that is not known here."))
     if not isinstance(key_id, str | None):
-        raise TokenError("The token's key id is not text.")
+        raise TokenError(_("The token's key id is not text."))
     keys = [key for key in discovery.keys(key_id, trusted) if algorithm in key.algorithms]
     if not keys or (key_id is None and len(keys) > 1):
-        raise TokenError("The token is signed with a key that its issuer does not have.")
+        raise TokenError(_("The token is signed with a key that its issuer does not have."))
     claims: dict[str, Any] | None = None
     for key in keys:
         try:
@@ -160,30 +162,30 @@ def _verified(
         except jwt.PyJWTError as error:
             raise TokenError(_sentence(error)) from None
         except (ValueError, TypeError, OverflowError, RecursionError):
-            raise TokenError("The token's claims have the wrong form.") from None
+            raise TokenError(_("The token's claims have the wrong form.")) from None
     if claims is None:
-        raise TokenError("The token's signature is wrong.")
+        raise TokenError(_("The token's signature is wrong."))
     oldest = time.time() - provider.max_age_seconds - provider.leeway_seconds
     if int(claims["iat"]) < oldest:  # not as a float: there are integers beyond it
-        raise TokenError("The token is too old.")
+        raise TokenError(_("The token is too old."))
     if not _is_text(claims.get("sub", "-")):
-        raise TokenError("The token's subject is not text.")
+        raise TokenError(_("The token's subject is not text."))
     return claims
 
 
 _SENTENCES: Final = (
-    (jwt.ExpiredSignatureError, "The token has expired."),
-    (jwt.ImmatureSignatureError, "The token is not valid yet."),
-    (jwt.InvalidAudienceError, "The token is for another audience."),
-    (jwt.InvalidIssuerError, "The token's issuer is not accepted."),
-    (jwt.MissingRequiredClaimError, "The token lacks a claim that it must have."),
+    (jwt.ExpiredSignatureError, _("The token has expired.")),
+    (jwt.ImmatureSignatureError, _("The token is not valid yet.")),
+    (jwt.InvalidAudienceError, _("The token is for another audience.")),
+    (jwt.InvalidIssuerError, _("The token's issuer is not accepted.")),
+    (jwt.MissingRequiredClaimError, _("The token lacks a claim that it must have.")),
 )
 
 
 def _sentence(error: jwt.PyJWTError) -> str:
     return next(
         (text for kind, text in _SENTENCES if isinstance(error, kind)),
-        "The token's claims have the wrong form.",
+        _("The token's claims have the wrong form."),
     )
 
 

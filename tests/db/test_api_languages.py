@@ -1,0 +1,190 @@
+"""Every error of the API in the language that is asked for: no Russian in an English answer, and no
+English in a Russian one but for names. Code, parameter and status are the same in both."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from django.contrib.auth.models import User
+from django.core.signals import request_finished
+from django.db import OperationalError, close_old_connections
+from django.test import Client
+
+from annals.access.journal import middleware
+from annals.access.journal.write import JournalError
+from annals.access.oidc.discovery import discoveries
+from annals.access.oidc.providers import Provider
+from history import timeline
+from history.api.access import ALLOWANCES
+from history.api.errors import _KINDS
+from history.entities import BY_NAME
+from tests.access.issuer import CLIENT, Issuer
+from tests.access.masked_answers import mark
+from tests.db.store import Store
+
+BASE = "/api/v1/history/product-instance/A1"
+WHOLE = "/api/v1/applications/A1"
+# Words of the API, which are the same in every language.
+NAMES = re.compile(
+    r"API|UTC|base64|GET|HEAD|OPTIONS|Retry-After|/api/docs/|JWT|NUL|UTF|IANA|Europe/Moscow|true|false"
+    r"|ISO 8601|2025-07-03T11|updatedAt|version|desc|asc|CREATE|UPDATE|DELETE|entity|diff|changes"
+    r"|requestId|id|A1\w*|\[field=value\]|'.*'|\bto\b|product-instance|" + "|".join(BY_NAME)
+)
+BAD = [
+    *("nonsense=1", "tz=x&tz=y", "tz=", f"author={'a' * 65}", "author=%00", "author=%FF", "tz=x"),
+    *("pageSize=0", "pageSize=501", "pageSize=x", "sort=x", "order=x", "type=x", "include=x"),
+    *("from=x", "to=x", "from=0001-01-01T00:00&tz=Europe/Moscow", "from=2026-02-01&to=2026-01-01"),
+    *("path=x", "path=/~x", "path=/[x", "path=/secret/x", "pageToken=x", "archive=x"),
+    "archive=true",
+]
+REFUSED = [
+    *(f"{BASE}?{query}" for query in BAD),
+    *(f"{BASE}/compare", f"{BASE}/compare?from=x&to=1", f"{BASE}/compare?from=0&to=9"),
+    *(f"{BASE}/at", f"{BASE}/at?time=x", f"{BASE}/at?time=2000-01-01"),
+    *(f"{BASE}/fields", f"{BASE}/fields?path=/*", f"{BASE}/fields?path=x"),
+    *(f"{BASE}/versions/x", f"{BASE}/versions/9", f"{BASE}/versions/1"),
+    *(f"{BASE}%00", f"{BASE}?to=2000-01-01", f"{BASE}{'a' * 40}/blame"),
+    *(f"{BASE}none{call}" for call in ("", "/blame", "/fields?path=/rate", "/versions/1")),
+    *(f"{WHOLE}/at", f"{WHOLE}/at?time=2000-01-01", f"{WHOLE}/history?sort=version"),
+    *(f"{WHOLE}none/history", f"{WHOLE}none/at?time=2026-01-01"),
+    *("/api/v1/history/x/A1", "/api/v1/nothing", "/api", f"/api/v1/search?q={'a' * 301}"),
+    *("/api/v1/search", f"{BASE}?{'a=1&' * 1001}"),
+]
+
+
+@pytest.fixture
+def auditor(client: Client, store: Store) -> Iterator[Client]:
+    store.add("A1", 0, {"rate": "1", "secret": {"x": 1}}, 0)
+    store.add("A1", 2, {"rate": "2", "secret": {"x": 1}}, 1)
+    mark("/secret")
+    client.force_login(User.objects.get(username="auditor"))
+    client.raise_request_exception = False
+    ALLOWANCES.clear()
+    yield client
+    ALLOWANCES.clear()
+    mark()
+
+
+def both(ask: Callable[[dict[str, str]], Any], code: str | None = None) -> dict[str, Any]:
+    """What an error says in English, once it is sure that it says the same in Russian."""
+    found = {}
+    for language in ("en", "ru"):
+        answer = ask({"Accept-Language": language})
+        error = json.loads(answer.content)["error"]
+        assert answer.headers["Content-Language"] == language
+        assert {"Accept-Language", "Cookie"} <= set(answer.headers["Vary"].split(", "))
+        found[language] = (answer.status_code, error["code"], error.get("parameter"))
+        text = error["message"].removeprefix(f"{error.get('parameter')}: ")
+        if language == "en":
+            assert text.isascii(), text
+            said = error
+        else:
+            assert re.search("[а-яё]{2}", text), text
+            assert not re.search("[A-Za-z]", NAMES.sub("", text)), text
+    assert found["en"] == found["ru"]
+    assert said["code"] == (code or said["code"])
+    return dict(said)
+
+
+@pytest.mark.parametrize("address", REFUSED, ids=lambda address: address[:60])
+def test_a_wrong_question(auditor: Client, address: str) -> None:
+    both(lambda headers: auditor.get(address, headers=headers))
+
+
+def test_all_codes_are_tried(
+    auditor: Client, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every code that an answer can have, and the errors that no view sees."""
+    anonymous = Client()
+    basic = {"Authorization": "Basic x"}
+    seen = {json.loads(auditor.get(each).content)["error"]["code"] for each in REFUSED}
+    ops = Client()
+    ops.force_login(User.objects.get(username="ops"))
+    for code, ask in {
+        "not_authenticated": lambda h: anonymous.get(BASE, headers=h),
+        "no_permission": lambda h: ops.get(BASE, headers=h),
+        "method_not_allowed": lambda h: auditor.post(BASE, headers=h),
+        "bad_request": lambda h: auditor.get(BASE, headers={**h, "Host": "evil.example"}),
+    }.items():
+        both(ask, code)
+        seen.add(code)
+    both(lambda h: anonymous.get(BASE, headers={**h, **basic}), "not_authenticated")
+
+    def fails(error: Exception, code: str) -> None:
+        def fail(*_: object) -> None:
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(timeline, "page", fail)
+            both(lambda h: auditor.get(BASE, headers=h), code)
+        seen.add(code)
+
+    fails(RuntimeError("x"), "internal_error")
+    fails(OperationalError("x"), "unavailable")
+    fails(timeline.ArchiveUnavailableError("x"), "archive_unavailable")
+
+    def no_journal(*_: object) -> None:
+        # The answer that may not be shown is closed within the request, and with it the test's
+        # connection; Django's test client prevents that only at the end of a request.
+        request_finished.disconnect(close_old_connections)
+        raise JournalError("down")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(middleware, "write", no_journal)
+        both(lambda h: auditor.get(BASE, headers=h), "journal_unavailable")
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, api_rate=1)
+    auditor.get(BASE)
+    both(lambda h: auditor.get(BASE, headers=h), "too_many_requests")
+    seen |= {"journal_unavailable", "too_many_requests", "internal_error"}
+    assert seen == {code for _, _, code in _KINDS} | {"internal_error"}
+
+
+def test_with_https_a_strange_host_is_refused_in_the_language_too(
+    auditor: Client, settings: Any
+) -> None:
+    """Before the middleware that sets the language."""
+    settings.SECURE_SSL_REDIRECT = True
+    both(lambda h: auditor.get(BASE, headers={**h, "Host": "evil.example"}), "bad_request")
+
+
+def test_a_token_is_refused_in_the_language(auditor: Client, settings: Any) -> None:
+    """The header for programs stays in English, as RFC 6750 wants it in ASCII."""
+    with Issuer() as issuer:
+        bank = Provider(name="bank", title="Bank", issuer=issuer.url, client_id=CLIENT)
+        settings.OIDC_PROVIDERS = (bank,)
+        discoveries.cache_clear()
+        for token in ("x", issuer.token(exp=1), issuer.token(aud="x"), issuer.token(typ="ID")):
+            headers = {"Authorization": f"Bearer {token}"}
+            both(lambda h, own=headers: Client().get(BASE, headers={**h, **own}))
+            answer = Client().get(BASE, headers={**headers, "Accept-Language": "ru"})
+            assert answer.headers["WWW-Authenticate"].isascii()
+        issuer.down = True
+        discoveries.cache_clear()
+        headers = {"Authorization": f"Bearer {issuer.token()}"}
+        said = both(lambda h: Client().get(BASE, headers={**h, **headers}), "unavailable")
+        assert "issuer" in said["message"]
+    discoveries.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "accept, language",
+    [("", "ru"), ("en-GB,ru;q=0.5", "en"), ("de,ru;q=0.9,en;q=0.8", "ru"), ("de", "ru")],
+)
+def test_which_language(auditor: Client, accept: str, language: str) -> None:
+    headers = {"Accept-Language": accept} if accept else {}
+    for address in (BASE, f"{BASE}?tz=x", "/api/nothing"):
+        assert auditor.get(address, headers=headers).headers["Content-Language"] == language
+
+
+def test_the_description_is_in_english(client: Client, db: None) -> None:
+    texts = set()
+    for language in ("ru", "en"):
+        answer = client.get("/api/schema/", headers={"Accept-Language": language})
+        assert answer.headers["Content-Language"] == "en"
+        texts.add(answer.content)
+    assert len(texts) == 1
