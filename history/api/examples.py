@@ -160,14 +160,30 @@ ERRORS: dict[int, list[tuple[str, str]]] = {
         ("bad_request", "the request is malformed: its host, its size or its parameters"),
     ],
     401: [("not_authenticated", "Authentication credentials were not provided.")],
-    403: [("no_permission", "this login has no permission to read this")],
+    403: [
+        ("no_permission", "this login has no permission to read this"),
+        (
+            "need_to_know",
+            "this application is open only to those who work on it; the attempt is recorded",
+        ),
+    ],
     404: [
         ("not_found", f"the store has no version of product-instance {ID}"),
         ("older_than_retention", "versions before 2025-04-04 are not kept"),
         ("unknown_entity", "there is no kind of entity of this name; there are product-instance"),
     ],
-    405: [("method_not_allowed", 'Method "POST" not allowed.')],
-    429: [("too_many_requests", "Request was throttled. Expected available in 3 seconds.")],
+    405: [("method_not_allowed", "this address takes GET, HEAD and OPTIONS only")],
+    429: [
+        (
+            "too_many_requests",
+            "too many requests; the header Retry-After says how long to wait",
+        ),
+        (
+            "too_many_applications",
+            "this login may open 200 different applications an hour, those in lists of search"
+            " results included; the next one in 61 seconds",
+        ),
+    ],
     503: [
         ("unavailable", "the database cannot be reached; try again in a moment"),
         (

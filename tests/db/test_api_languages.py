@@ -23,6 +23,7 @@ from history import timeline
 from history.api.access import ALLOWANCES
 from history.api.errors import _KINDS
 from history.entities import BY_NAME
+from history.need_to_know import NeedToKnowError, QuotaError
 from tests.access.issuer import CLIENT, Issuer
 from tests.access.masked_answers import mark
 from tests.db.store import Store
@@ -115,18 +116,20 @@ def test_all_codes_are_tried(
         seen.add(code)
     both(lambda h: anonymous.get(BASE, headers={**h, **basic}), "not_authenticated")
 
-    def fails(error: Exception, code: str) -> None:
+    def fails(error: Callable[[], Exception], code: str) -> None:
         def fail(*_: object) -> None:
-            raise error
+            raise error()
 
         with monkeypatch.context() as patch:
             patch.setattr(timeline, "page", fail)
             both(lambda h: auditor.get(BASE, headers=h), code)
         seen.add(code)
 
-    fails(RuntimeError("x"), "internal_error")
-    fails(OperationalError("x"), "unavailable")
-    fails(timeline.ArchiveUnavailableError("x"), "archive_unavailable")
+    fails(RuntimeError, "internal_error")
+    fails(OperationalError, "unavailable")
+    fails(timeline.ArchiveUnavailableError, "archive_unavailable")
+    fails(NeedToKnowError, "need_to_know")
+    fails(lambda: QuotaError(200, 61), "too_many_applications")
 
     def no_journal(*_: object) -> None:
         # The answer that may not be shown is closed within the request, and with it the test's
