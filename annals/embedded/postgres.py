@@ -24,7 +24,24 @@ DATABASE = "annals"
 Settings = Mapping[str, str | int]
 Mode = Literal["smart", "fast", "immediate"]
 
+# Keep rows and parameters out of the server's log (docs/decisions/0009-logs.md). Without an error's
+# message the rest is only needed for what a session or a library turns on.
+QUIET_LOG: Settings = {
+    "log_min_messages": "log",
+    "log_min_error_statement": "panic",
+    "log_error_verbosity": "terse",
+    "log_statement": "none",
+    "log_min_duration_statement": -1,
+    "log_min_duration_sample": -1,
+    "log_transaction_sample_rate": 0,
+    "log_parameter_max_length": 0,
+    "log_parameter_max_length_on_error": 0,
+    "session_preload_libraries": "",
+    "shared_preload_libraries": "",
+}
+
 SETTINGS: Settings = {
+    **QUIET_LOG,
     "listen_addresses": process.HOST,
     "unix_socket_directories": "",
     "password_encryption": "scram-sha-256",

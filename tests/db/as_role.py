@@ -1,0 +1,81 @@
+"""Acting with the rights of the web or of the consumer, and what PostgreSQL refuses then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.db import connection
+from msgspec.structs import replace
+from psycopg import errors
+from psycopg.conninfo import make_conninfo
+
+from ingest.store.connect import connect
+
+Plain = psycopg.Connection[tuple[object, ...]]
+PASSWORD = "secret"
+
+
+@contextmanager
+def acting_as(role: str) -> Iterator[Plain]:
+    """A connection of the owner that has only the rights of the role."""
+    with connect("test-grants") as found:
+        found.execute(f"SET ROLE {role}")
+        yield found
+
+
+def refused(plain: Plain, statement: str) -> bool:
+    """Whether PostgreSQL refuses it for want of a right."""
+    try:
+        plain.execute(statement)
+    except errors.InsufficientPrivilege:
+        return True
+    return False
+
+
+@contextmanager
+def member(role: str) -> Iterator[str]:
+    """The name of a login that is a member of the role, as in production; its password is
+    PASSWORD."""
+    login = f"{role}_login"
+    with connect("test-owner") as owner:
+        owner.execute(f"CREATE ROLE {login} LOGIN PASSWORD '{PASSWORD}' IN ROLE {role}")
+    try:
+        yield login
+    finally:
+        with connect("test-owner") as owner:
+            owner.execute(f"DROP ROLE {login}")
+
+
+def url_of(login: str) -> str:
+    return make_conninfo(
+        settings.ANNALS.database_url or "",
+        dbname=connection.settings_dict["NAME"],
+        user=login,
+        password=PASSWORD,
+    )
+
+
+@contextmanager
+def logged_in(role: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Django and the commands of this process log in with a member of the role. Gives its name."""
+    given = connection.settings_dict
+    with member(role) as login:
+        url = url_of(login)
+        _disconnect()
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(settings, "ANNALS", replace(settings.ANNALS, database_url=url))
+                patch.setitem(given, "USER", login)
+                patch.setitem(given, "PASSWORD", PASSWORD)
+                yield login
+        finally:
+            _disconnect()
+
+
+def _disconnect() -> None:
+    connection.close()
+    connection.close_pool()  # type: ignore[attr-defined]  # of psycopg's backend

@@ -1,0 +1,160 @@
+"""PostgreSQL's own log has no document, whatever error a login causes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+import yaml
+from django.core.management import call_command
+from django.db import connection
+
+from annals.access.grants import CONSUMER, WEB
+from annals.embedded.postgres import QUIET_LOG
+from ingest.store.connect import connect
+from tests.db.ingested import Ingested
+from tests.messages import NOW, value
+from tests.postgres import HOME
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif(
+        "ANNALS_TEST_DATABASE_URL" in os.environ, reason="the log of that server is not ours"
+    ),
+]
+
+Plain = psycopg.Connection[tuple[object, ...]]
+MARKER = "Canary-4711"
+COLUMNS = "id, version, data, updated_at, client_id, type"
+
+
+def copy(plain: Plain, line: str) -> None:
+    """COPY a line into the versions, as the consumer does."""
+    with plain.cursor().copy(f"COPY product_instance_aud ({COLUMNS}) FROM STDIN") as rows:
+        rows.write(line)
+
+
+def line(version: object, data: str) -> str:
+    return f"a\t{version}\t{data}\t{NOW.isoformat()}\tclient\t1\n"
+
+
+def twice(plain: Plain) -> None:
+    """Two rows of one primary key, whose id is the marker."""
+    row = "(%s, 1, '{}', %s, 'client', 1)"
+    plain.execute(
+        f"INSERT INTO product_instance_aud ({COLUMNS}) VALUES {row}, {row}",
+        [MARKER, NOW, MARKER, NOW],
+    )
+
+
+def deadline(plain: Plain) -> None:
+    plain.execute("SET statement_timeout = '50ms'")
+    plain.execute("SELECT pg_sleep(5), %s", [MARKER])
+
+
+# What a login tries. If it may not even do that, its error must say nothing either.
+FAULTS: dict[str, Callable[[Plain], object]] = {
+    "a line of COPY": lambda plain: copy(plain, line(MARKER, "{}")),
+    "a document of COPY": lambda plain: copy(plain, line(1, f'{{"name": {MARKER}')),
+    "a document that jsonb cannot hold": lambda plain: copy(
+        plain, line(1, f'{{"name": "{MARKER}\\\\u0000"}}')
+    ),
+    "a row without a day": lambda plain: plain.execute(
+        f"INSERT INTO product_instance_aud ({COLUMNS})"
+        " VALUES (%s, 1, '{}', '1999-01-01', 'client', 1)",
+        [MARKER],
+    ),
+    "a primary key twice": twice,
+    "a parameter of another type": lambda plain: plain.execute(
+        "SELECT %s::text::integer", [MARKER]
+    ),
+    "a constant of another type": lambda plain: plain.execute(f"SELECT '{MARKER}'::integer"),
+    "a date": lambda plain: plain.execute(f"SELECT '{MARKER}'::date"),
+    "the syntax": lambda plain: plain.execute(f"SELECT '{MARKER}' FROM WHERE"),
+    "a missing right": lambda plain: plain.execute(
+        "UPDATE product_instance_aud SET author = %s", [MARKER]
+    ),
+    "an error of a function": lambda plain: plain.execute(
+        f"DO $$ BEGIN RAISE EXCEPTION '{MARKER}'; END $$"
+    ),
+    "a warning of a function": lambda plain: plain.execute(
+        f"DO $$ BEGIN RAISE WARNING '{MARKER}'; PERFORM 1 / 0; END $$"
+    ),
+    "a deadline": deadline,
+}
+
+
+@pytest.fixture
+def log(ingested: Ingested) -> Callable[[], str]:
+    """What the server has written to its log since now. Today has its day."""
+    ingested.write(value(id="other"))
+    call_command("grants", apply=True)
+    path = HOME / "postgres" / "server.log"
+    began = path.stat().st_size
+
+    def written() -> str:
+        return path.read_bytes()[began:].decode()
+
+    return written
+
+
+@pytest.mark.parametrize("role", [None, WEB, CONSUMER], ids=["owner", "web", "consumer"])
+def test_no_error_of_a_login_leaves_a_value(role: str | None, log: Callable[[], str]) -> None:
+    for fault in FAULTS.values():
+        with connect("test-log") as plain:
+            if role is not None:
+                plain.execute(f"SET ROLE {role}")
+            if role is None and fault is FAULTS["a missing right"]:
+                continue
+            with pytest.raises(psycopg.Error) as caught:
+                fault(plain)
+            del caught
+    assert MARKER not in log()
+
+
+def test_the_log_still_says_what_ends_a_session(log: Callable[[], str]) -> None:
+    with connect("test-log") as plain:
+        plain.execute("SET idle_in_transaction_session_timeout = '10ms'")
+        plain.execute("BEGIN")
+        plain.execute("SELECT %s", [MARKER])
+        time.sleep(0.5)
+        with pytest.raises(psycopg.Error):
+            plain.execute("SELECT 1")
+    assert "terminating connection due to idle-in-transaction timeout" in log()
+    assert MARKER not in log()
+
+
+def test_the_errors_would_leave_it_otherwise(log: Callable[[], str]) -> None:
+    """The marker is where it would be found: in the errors' own texts."""
+    found = []
+    for name in ("a line of COPY", "a primary key twice", "a constant of another type"):
+        with connect("test-log") as plain, pytest.raises(psycopg.Error) as caught:
+            FAULTS[name](plain)
+        said = caught.value.diag
+        found.append(MARKER in f"{said.message_primary} {said.message_detail} {said.context}")
+    assert found == [True, True, True]
+    with connect("test-log") as plain:
+        plain.execute("SET log_min_messages = 'error'")
+        with pytest.raises(psycopg.Error):
+            FAULTS["a constant of another type"](plain)
+    assert MARKER in log()
+
+
+def test_compose_sets_the_same() -> None:
+    compose = yaml.safe_load((Path(__file__).parents[2] / "docker/compose.yaml").read_text())
+    words = compose["services"]["postgres"]["command"].split()
+    given = dict(word.split("=", 1) for word in words if "=" in word)
+    assert {name: given.get(name) for name in QUIET_LOG} == {
+        name: str(value) for name, value in QUIET_LOG.items()
+    }
+
+
+def test_the_server_of_the_tests_has_these_settings(db: None) -> None:
+    with connection.cursor() as cursor:
+        for name, wanted in QUIET_LOG.items():
+            cursor.execute("SELECT current_setting(%s)", [name])
+            assert cursor.fetchone() == (str(wanted),)
