@@ -12,6 +12,7 @@ class AnnalsConfig(AppConfig):
         from annals.access import roles
         from annals.access.journal import days
 
-        # auth is installed after our apps, so their permissions exist when its signal arrives.
-        post_migrate.connect(roles.receive, sender=apps.get_app_config("auth"))
+        # contenttypes is installed after our apps and after auth, so the permissions of all of
+        # them exist when its signal arrives.
+        post_migrate.connect(roles.receive, sender=apps.get_app_config("contenttypes"))
         post_migrate.connect(days.create, sender=apps.get_app_config("access"))

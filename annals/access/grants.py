@@ -1,12 +1,14 @@
 """Least privilege in the database: the rights of the web and of the consumer.
 
-Two group roles without login; the logins of the processes become members of them. The owner of
-the tables runs the migrations and maintains the partitions, and needs no grants.
+Two group roles without login; the logins of the processes become members of them
+(annals.access.logins). The owner of the tables runs the migrations and maintains the partitions,
+and needs no grants.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from django.apps import apps
 from django.db import connection
@@ -15,33 +17,54 @@ from psycopg import sql
 
 from annals.access.models import JournalEntry, LogoutToken, Opened
 from history.models import VERSION_MODELS
+from ingest.models import Ledger, Quarantined
 
-WEB = "annals_web"
-CONSUMER = "annals_consumer"
+WEB: Final = "annals_web"
+CONSUMER: Final = "annals_consumer"
 
-# Tables that people change in the admin, and those that Django writes at log-in. The web only
-# reads the history.
-WEB_WRITES = (
-    "history_person",
-    "history_fieldlabel",
-    "auth_user",
-    "auth_user_groups",
-    "auth_user_user_permissions",
-    "auth_group",
-    "auth_group_permissions",
-    "django_session",
-    "django_admin_log",
-    "access_identity",
-    "access_providersession",
-    "access_breakglass",
-    "access_attempts",
-)
+# What the web may do besides reading: with the small tables that people change on the screens, and
+# with those that a login or a session needs. Roles (auth_group) and break-glass logins are not
+# among them. An entry of the admin's log can be added, never changed.
+WEB_WRITES: Final[Mapping[str, str]] = {
+    "history_person": "INSERT, UPDATE (full_name, kind), DELETE",
+    "history_fieldlabel": "INSERT, DELETE,"
+    " UPDATE (entity, path, russian, english, kind, words, sensitive)",
+    # No password and no is_superuser: see _logins.
+    "auth_user": "INSERT,"
+    " UPDATE (username, first_name, last_name, is_staff, is_active, last_login)",
+    "auth_user_groups": "INSERT, DELETE",
+    "auth_user_user_permissions": "INSERT, DELETE",
+    "django_admin_log": "INSERT",
+    "django_session": "INSERT, UPDATE (session_data, expire_date), DELETE",
+    "access_identity": "INSERT, UPDATE (login)",
+    "access_providersession": "INSERT, UPDATE (identity_id, provider_session, began), DELETE",
+    "access_attempts": "INSERT, UPDATE (failures, last), DELETE",
+}
 # The web adds to the access journal, and to what the quota and logout count; nothing that it runs
 # can change or remove a row, or give one another time than the database's.
-WEB_INSERTS = (JournalEntry, Opened, LogoutToken)
-CONSUMER_READS = ("sealed_day", "ingest_retired_topic")
-CONSUMER_INSERTS = ("ingest_gap", "late_row")
-CONSUMER_UPDATES = ("ingest_ledger", "ingest_quarantine", "search_key")
+WEB_INSERTS: Final = (JournalEntry, Opened, LogoutToken)
+# What the web reads in part only: the columns of these tables but for the named ones.
+HIDDEN_FROM_WEB: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
+    (Quarantined, frozenset({"key", "value", "headers"})),
+)
+CONSUMER_READS: Final = ("sealed_day", "ingest_retired_topic")
+CONSUMER_INSERTS: Final = ("ingest_gap", "late_row")
+# What the consumer changes, but for the named columns.
+CONSUMER_UPDATES: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
+    (
+        Ledger,
+        frozenset(
+            {"topic", "topic_id", "partition", "first_offset"}
+            | {"lost_acknowledged", "quarantine_removed"}
+        ),
+    ),
+    (
+        Quarantined,
+        frozenset(
+            {"id", "topic", "topic_id", "partition", "offset"} | {"timestamp", "day", "first_seen"}
+        ),
+    ),
+)
 
 
 def statements() -> Iterator[sql.Composed]:
@@ -51,15 +74,53 @@ def statements() -> Iterator[sql.Composed]:
         yield _create(role)
         yield sql.SQL("REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {}").format(_name(role))
         yield sql.SQL("GRANT USAGE ON SCHEMA public TO {}").format(_name(role))
-    versions = sorted(model._meta.db_table for model in VERSION_MODELS.values())
-    yield _grant("SELECT", sorted(_tables()), WEB)
-    yield _grant("INSERT, UPDATE, DELETE", WEB_WRITES, WEB)
+    yield from _web()
+    yield from _consumer()
+
+
+def _web() -> Iterator[sql.Composed]:
+    in_part = {model._meta.db_table for model, _ in HIDDEN_FROM_WEB}
+    yield _grant("SELECT", sorted(_tables() - in_part), WEB)
+    for model, hidden in HIDDEN_FROM_WEB:
+        yield _grant(f"SELECT {_columns(model, hidden)}", [model._meta.db_table], WEB)
+    for table, rights in WEB_WRITES.items():
+        yield _grant(rights, [table], WEB)
     for model in WEB_INSERTS:
-        yield _grant(f"INSERT ({', '.join(_given(model))})", (model._meta.db_table,), WEB)
+        filled = {str(each.column) for each in _fields(model) if each.has_db_default()}
+        yield _grant(f"INSERT {_columns(model, filled)}", [model._meta.db_table], WEB)
+    yield from _logins()
+
+
+def _logins() -> Iterator[sql.Composed]:
+    """A right to insert has to include each column that Django names. A policy says which values:
+    the web makes no superuser and no login with a password."""
+    table = sql.Identifier("auth_user")
+    yield sql.SQL("ALTER TABLE {} ENABLE ROW LEVEL SECURITY").format(table)
+    for name, policy in (
+        ("annals_read", sql.SQL("FOR SELECT USING (true)")),
+        ("annals_change", sql.SQL("FOR UPDATE TO {} USING (true)")),
+        (
+            "annals_add",
+            sql.SQL(
+                "FOR INSERT TO {} WITH CHECK (NOT is_superuser AND starts_with(password, '!'))"
+            ),
+        ),
+    ):
+        named = sql.Identifier(name)
+        yield sql.SQL("DROP POLICY IF EXISTS {} ON {}").format(named, table)
+        created = sql.SQL("CREATE POLICY {} ON {} ").format(named, table)
+        yield created + policy.format(_name(WEB))
+
+
+def _consumer() -> Iterator[sql.Composed]:
+    versions = sorted(model._meta.db_table for model in VERSION_MODELS.values())
     yield _grant("SELECT", CONSUMER_READS, CONSUMER)
     # The consumer reads the versions to recognise repeated messages.
     yield _grant("SELECT, INSERT", (*versions, *CONSUMER_INSERTS), CONSUMER)
-    yield _grant("SELECT, INSERT, UPDATE", CONSUMER_UPDATES, CONSUMER)
+    for model, kept in CONSUMER_UPDATES:
+        rights = f"SELECT, INSERT, UPDATE {_columns(model, kept)}"
+        yield _grant(rights, [model._meta.db_table], CONSUMER)
+    yield _grant("SELECT, INSERT, UPDATE (day)", ["search_key"], CONSUMER)
     # Repeats are compared in a temporary table; many databases take this right from PUBLIC.
     yield sql.SQL("GRANT TEMPORARY ON DATABASE {} TO {}").format(
         sql.Identifier(connection.settings_dict["NAME"]), _name(CONSUMER)
@@ -71,10 +132,14 @@ def _tables() -> set[str]:
     return {model._meta.db_table for model in managed} | {"django_migrations"}
 
 
-def _given(model: type[Model]) -> list[str]:
-    """The columns that the database does not fill in itself."""
-    fields = model._meta.local_concrete_fields
-    return [str(each.column) for each in fields if not each.has_db_default()]
+def _fields(model: type[Model]) -> list[Any]:
+    return [each for each in model._meta.local_concrete_fields if each.column]
+
+
+def _columns(model: type[Model], without: frozenset[str] | set[str]) -> str:
+    """The columns of a table in brackets, but for some."""
+    names = [str(each.column) for each in _fields(model)]
+    return "({})".format(", ".join(f'"{name}"' for name in names if name not in without))
 
 
 def _create(role: str) -> sql.Composed:
@@ -84,7 +149,7 @@ def _create(role: str) -> sql.Composed:
     ).format(text=sql.Literal(role), role=_name(role))
 
 
-def _grant(rights: str, tables: tuple[str, ...] | list[str], role: str) -> sql.Composed:
+def _grant(rights: str, tables: Sequence[str], role: str) -> sql.Composed:
     names = sql.SQL(", ").join(map(sql.Identifier, tables))
     return sql.SQL("GRANT {} ON {} TO {}").format(sql.SQL(rights), names, _name(role))
 

@@ -24,12 +24,24 @@ OPERATE = (
     "ingest.view_quarantined",
 )
 JOURNAL = "access.view_journal"
+# The people and labels of the screens; who may log in, and who gets a permission for itself. The
+# roles are this module's: nobody changes them on a screen.
+ADMINISTER = (
+    *(
+        f"history.{action}_{model}"
+        for model in ("person", "fieldlabel")
+        for action in ("view", "add", "change", "delete")
+    ),
+    "auth.view_user",
+    "auth.change_user",
+)
 
 # Marked fields are masked for everybody else, an administrator included: see history.masking.
 SENSITIVE = "history.view_sensitive"
 UNMASK = "history.unmask"
 
-# Each role is a Django group of the same name. An administrator is also a superuser.
+# Each role is a Django group of the same name. None of them is a superuser: only the break-glass
+# login is, and only the owner of the tables can make one.
 ROLES: Mapping[str, tuple[str, ...]] = {
     "support": READ,
     "auditor": READ,
@@ -38,9 +50,8 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "underwriter": (*READ, SENSITIVE),
     # Sees one value at a time, with a reason; reads who looked at what.
     "privacy": (*READ, UNMASK, JOURNAL),
-    "admin": (*READ, *OPERATE),
+    "admin": (*READ, *OPERATE, *ADMINISTER),
 }
-SUPERUSER = "admin"
 
 
 def receive(using: str = "default", **_: Any) -> None:
@@ -86,8 +97,6 @@ def create_demo_logins() -> None:
 
     present = set(User.objects.filter(username__in=ROLES).values_list("username", flat=True))
     for name in ROLES.keys() - present:
-        user = User.objects.create_user(
-            name, password=name, is_staff=True, is_superuser=name == SUPERUSER
-        )
+        user = User.objects.create_user(name, password=name, is_staff=True)
         user.groups.add(Group.objects.get(name=name))
         log.info("demo login created: %s", name)

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from history.diff import parse
 from history.entities import ENTITIES, Entity
-from history.masking.documents import mask_of, stored_mask
-from history.masking.reader import VIEW, Caller, holds
+from history.masking.documents import mask_of
 
 
 def searchable_keys() -> list[str]:
@@ -25,12 +24,6 @@ def leads_into_mark(kinds: Iterable[Entity], path: str) -> bool:
     """Whether this path leads into a part that the present reader gets as one token. path: a
     pointer or key path. The answer does not depend on any document."""
     return any(mask is not None and mask.marks.cover(parse(path)) for mask in map(mask_of, kinds))
-
-
-def hides_values(user: Caller | None) -> bool:
-    """Whether anything at all is masked for this user: then what cannot be masked part by part,
-    such as a message that is not JSON, is hidden as a whole."""
-    return any(map(stored_mask, ENTITIES)) and not holds(user, VIEW)
 
 
 def _marked(entity: Entity, place: str) -> bool:

@@ -118,7 +118,7 @@ NO_LOOKS = {
     *("api/schema/", "api/docs/"),
 }
 NO_LOOKS_UNDER = (
-    *("admin/login/", "admin/logout/", "admin/language/", "admin/password_change/", "oidc/"),
+    *("admin/login/", "admin/logout/", "admin/language/", "oidc/"),
     *("admin/history/person/", "admin/history/fieldlabel/", "admin/auth/", "admin/r/"),
     *("admin/autocomplete/", "admin/^(?P<app_label>", "admin/(?P<url>"),
 )

@@ -190,6 +190,7 @@ def test_the_journal_as_a_file(privacy: Client) -> None:
 
 
 def test_a_superuser_needs_the_role_too(client: Client, db: None) -> None:
+    User.objects.filter(username="admin").update(is_superuser=True)
     admin = User.objects.get(username="admin")
     client.force_login(admin)
     assert client.get(JOURNAL).status_code == 403

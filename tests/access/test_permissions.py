@@ -30,8 +30,6 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
     "admin/": ("admin/", LOGINS),
     "admin/login/": ("admin/login/", frozenset({None})),
     "admin/jsi18n/": ("admin/jsi18n/", LOGINS),
-    "admin/password_change/": ("admin/password_change/", LOGINS),
-    "admin/password_change/done/": ("admin/password_change/done/", LOGINS),
     "admin/history/": ("admin/history/?q=none-such", READERS),
     "admin/history/<entity:entity>/<id:id>/": (f"admin/{ENTITY}/", READERS),
     "admin/history/<entity:entity>/<id:id>/compare/": (f"admin/{ENTITY}/compare/", READERS),
@@ -64,7 +62,7 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
     ),
     **{
         f"admin/{model}/{pattern}": (f"admin/{model}/{address}", ADMINS)
-        for model in ("history/person", "history/fieldlabel", "auth/group", "auth/user")
+        for model in ("history/person", "history/fieldlabel")
         for pattern, address in (
             ("", ""),
             ("add/", "add/"),
@@ -73,7 +71,17 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
             ("<path:object_id>/history/", "{pk}/history/"),
         )
     },
-    "admin/auth/user/<id>/password/": ("admin/auth/user/{pk}/password/", ADMINS),
+    # Providers make logins; nobody makes or deletes one here.
+    **{
+        f"admin/auth/user/{pattern}": (f"admin/auth/user/{address}", who)
+        for pattern, address, who in (
+            ("", "", ADMINS),
+            ("add/", "add/", NOBODY),
+            ("<path:object_id>/change/", "{pk}/change/", ADMINS),
+            ("<path:object_id>/delete/", "{pk}/delete/", NOBODY),
+            ("<path:object_id>/history/", "{pk}/history/", ADMINS),
+        )
+    },
     "api/schema/": ("api/schema/", EVERYBODY),
     "api/docs/": ("api/docs/", EVERYBODY),
     "api/v1/completeness": ("api/v1/completeness", COMPLETENESS),
@@ -110,7 +118,7 @@ ELSEWHERE = {
     *(
         f"admin/{model}/<path:object_id>/"
         for model in (
-            *("history/person", "history/fieldlabel", "auth/group", "auth/user"),
+            *("history/person", "history/fieldlabel", "auth/user"),
             "ingest/quarantined",
         )
     ),
@@ -162,7 +170,6 @@ def filled(store: Store) -> dict[str, object]:
     return {
         "history/person": "m.ivanov",
         "history/fieldlabel": label.pk,
-        "auth/group": support.groups.get().pk,
         "auth/user": support.pk,
     }
 

@@ -69,10 +69,13 @@ def test_operators_see_why_but_not_the_message(kept: Quarantined, client: Client
     assert "secret" not in page
 
 
-def test_who_may_read_documents_sees_the_message(kept: Quarantined, client: Client) -> None:
-    admin = login(client, "admin")
-    page = admin.get(f"/admin/ingest/quarantined/{kept.pk}/change/").content.decode()
-    assert "{&quot;secret&quot;: &quot;\\xff\\x00&lt;script&gt;&quot;}" in page
+def test_nobody_sees_the_message_and_the_page_says_who_does(
+    kept: Quarantined, client: Client
+) -> None:
+    User.objects.filter(username="admin").update(is_superuser=True)
+    page = text(login(client, "admin").get(f"/admin/ingest/quarantined/{kept.pk}/change/"))
+    assert "secret" not in page
+    assert f"manage.py quarantine show {kept.pk}" in page
 
 
 def test_nobody_changes_anything_here(kept: Quarantined, client: Client) -> None:

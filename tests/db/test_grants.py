@@ -10,12 +10,9 @@ from io import StringIO
 
 import psycopg
 import pytest
-from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
-from msgspec.structs import replace
 from psycopg import errors, sql
-from psycopg.conninfo import make_conninfo
 
 from annals import start
 from annals.access.grants import CONSUMER, WEB
@@ -26,6 +23,7 @@ from ingest.quarantine.retry import retry
 from ingest.store import ledger
 from ingest.store.connect import connect
 from ingest.store.transaction import Writer
+from tests.db.as_role import acting_as, logged_in, member, refused, url_of
 from tests.db.ingested import Ingested, quarantined
 from tests.messages import NOW, SOURCE, WINDOW, value
 
@@ -40,21 +38,6 @@ def granted() -> None:
     call_command("grants", apply=True)
 
 
-@contextmanager
-def acting_as(role: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
-    with connect("test-grants") as found:
-        found.execute(f"SET ROLE {role}")
-        yield found
-
-
-def refused(plain: psycopg.Connection[tuple[object, ...]], statement: str) -> bool:
-    try:
-        plain.execute(statement)
-    except errors.InsufficientPrivilege:
-        return True
-    return False
-
-
 # One test a role, not one a statement: emptying the database after each takes far longer.
 @pytest.mark.parametrize("role", [WEB, CONSUMER])
 def test_nobody_changes_history(role: str) -> None:
@@ -65,9 +48,106 @@ def test_nobody_changes_history(role: str) -> None:
 
 def test_the_web_reads_what_it_cannot_add_to() -> None:
     with acting_as(WEB) as plain:
-        for table in (*VERSIONS, "ingest_ledger", "ingest_quarantine", "search_key"):
+        for table in (*VERSIONS, "ingest_ledger", "search_key", "day_seal", "auth_group"):
             plain.execute(f"SELECT * FROM {table} LIMIT 1")
             assert refused(plain, f"INSERT INTO {table} DEFAULT VALUES")
+
+
+# By role: what PostgreSQL refuses.
+REFUSED = {
+    WEB: (
+        *(f"SELECT {column} FROM ingest_quarantine" for column in ("key", "value", "headers", "*")),
+        "SELECT count(*) FROM ingest_quarantine WHERE value = 'x'",
+        "COPY ingest_quarantine TO STDOUT",
+        *(f"UPDATE {table} SET {column} = {column}" for table, column in (
+            ("ingest_quarantine", "status"),
+            ("ingest_ledger", "stored"),
+            ("auth_user", "is_superuser"),
+            ("auth_user", "password"),
+            ("auth_group", "name"),
+            ("auth_permission", "codename"),
+            ("access_breakglass", "made"),
+            ("access_identity", "subject"),
+            ("access_identity", "user_id"),
+            ("access_journal", "login"),
+            ("django_admin_log", "user_id"),
+            ("django_migrations", "name"),
+            ("day_seal", "seal"),
+        )),
+        *(f"{change} {table}" for change in ("DELETE FROM", "TRUNCATE") for table in (
+            *("ingest_ledger", "ingest_quarantine", "search_key", "day_seal", "archived_day"),
+            *("auth_user", "auth_group", "access_identity", "access_breakglass"),
+            *("access_journal", "django_admin_log"),
+        )),
+        "INSERT INTO access_journal (at) VALUES (now())",
+        "INSERT INTO access_breakglass (user_id, made) SELECT id, now() FROM auth_user",
+        "INSERT INTO auth_group_permissions (group_id, permission_id) VALUES (1, 1)",
+        "DROP POLICY annals_add ON auth_user",
+        "ALTER TABLE auth_user DISABLE ROW LEVEL SECURITY",
+        "SET SESSION AUTHORIZATION annals_consumer",
+    ),
+    CONSUMER: (
+        *(f"SELECT * FROM {table}" for table in (
+            *("auth_user", "django_session", "history_person", "access_journal"),
+            *("django_admin_log", "access_identity"),
+        )),
+        *(f"UPDATE {table} SET {column} = {column}" for table, column in (
+            ("ingest_ledger", "first_offset"),
+            ("ingest_ledger", "lost_acknowledged"),
+            ("ingest_ledger", "topic"),
+            ("ingest_quarantine", '"offset"'),
+            ("ingest_gap", "lost"),
+            ("late_row", "row_hash"),
+            ("search_key", "value"),
+        )),
+        *(f"{change} {table}" for change in ("DELETE FROM", "TRUNCATE") for table in (
+            *("ingest_ledger", "ingest_quarantine", "ingest_gap", "search_key", "late_row"),
+        )),
+        "INSERT INTO access_journal DEFAULT VALUES",
+        "INSERT INTO ingest_retired_topic VALUES ('t', 'why', now())",
+        "INSERT INTO sealed_day VALUES ('t', now(), NULL)",
+    ),
+}  # fmt: skip
+BOTH = (
+    "CREATE TABLE own (a integer)",
+    "CREATE TABLE own PARTITION OF product_instance_aud FOR VALUES FROM ('1999-01-01') TO"
+    " ('1999-01-02')",
+    "CREATE FUNCTION own() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
+    "CREATE SCHEMA own",
+    "CREATE ROLE own",
+    "ALTER TABLE product_instance_aud ADD COLUMN own integer",
+    "ALTER TABLE product_instance_aud DISABLE TRIGGER ALL",
+    "CREATE TRIGGER own BEFORE INSERT ON product_instance_aud EXECUTE FUNCTION now()",
+    "CREATE INDEX own ON product_instance_aud (id)",
+    "SET log_min_messages = 'debug1'",
+    "SET session_replication_role = 'replica'",
+    "SELECT pg_read_file('postgresql.conf')",
+    "COPY (SELECT 1) TO PROGRAM 'true'",
+    "SELECT pg_reload_conf()",
+    "ALTER SYSTEM SET log_statement = 'all'",
+)
+
+
+@pytest.mark.parametrize("role", [WEB, CONSUMER])
+def test_what_postgresql_refuses(role: str) -> None:
+    with member(role) as login, psycopg.connect(url_of(login), autocommit=True) as plain:
+        tried = (*REFUSED[role], *BOTH)
+        assert [each for each in tried if not refused(plain, each)] == []
+
+
+def test_the_web_makes_no_superuser_and_no_password() -> None:
+    columns = (
+        "username, password, is_superuser, is_staff, is_active, first_name, last_name, email,"
+        " date_joined"
+    )
+    added = f"INSERT INTO auth_user ({columns}) VALUES (%s, %s, %s, true, true, '', '', '', now())"
+    with member(WEB) as login, psycopg.connect(url_of(login), autocommit=True) as plain:
+        for values in (("root", "!", True), ("local", "pbkdf2_sha256$1$a$b", False)):
+            with pytest.raises(errors.InsufficientPrivilege, match="row-level security"):
+                plain.execute(added, values)
+        plain.execute(added, ("of-a-provider", "!x", False))
+        row = "WITH own AS (SELECT 1) UPDATE auth_user SET is_staff = false WHERE username = %s"
+        assert plain.execute(row, ("of-a-provider",)).rowcount == 1
 
 
 def test_the_consumer_sees_no_logins() -> None:
@@ -126,31 +206,6 @@ def test_repeats_are_recognised_where_public_may_create_no_temporary_table(
         ingested.writer = Writer(lambda: plain)
         written = ingested.write(value(id="a"))
     assert sum(written.repeated.values()) == 1
-
-
-@contextmanager
-def logged_in(role: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Commands of this process log in with a member of the role, as in production."""
-    login, given = f"{role}_login", connection.settings_dict
-    with connect("test-owner") as owner:
-        owner.execute(f"CREATE ROLE {login} LOGIN PASSWORD 'secret' IN ROLE {role}")
-    url = make_conninfo(settings.ANNALS.database_url or "", user=login, password="secret")
-    _disconnect()
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(settings, "ANNALS", replace(settings.ANNALS, database_url=url))
-            patch.setitem(given, "USER", login)
-            patch.setitem(given, "PASSWORD", "secret")
-            yield
-    finally:
-        _disconnect()
-        with connect("test-owner") as owner:
-            owner.execute(f"DROP ROLE {login}")
-
-
-def _disconnect() -> None:
-    connection.close()
-    connection.close_pool()  # type: ignore[attr-defined]  # of psycopg's backend
 
 
 def outcome(*words: str) -> int | str:

@@ -28,7 +28,8 @@ def test_the_demo_logins(login: str, reads: bool, quarantine: bool) -> None:
     assert user.has_perm(HISTORY) is reads
     assert user.has_perm("ingest.view_quarantined") is quarantine
     assert user.has_perm(COMPLETENESS)
-    assert user.is_superuser is (login == "admin")
+    assert not user.is_superuser
+    assert user.has_perm("auth.change_user") is (login == "admin")
 
 
 def test_a_permission_given_manually_goes_and_one_taken_comes_back() -> None:

@@ -41,7 +41,7 @@ _NO_LOOKS: Final = (
     *(
         f"admin/{each}"
         for each in (
-            *("login/", "logout/", "language/", "jsi18n/", "password_change/", "completeness/"),
+            *("login/", "logout/", "language/", "jsi18n/", "completeness/"),
             *("history/person/", "history/fieldlabel/", "auth/", "r/", "autocomplete/"),
             *("^(?P<app_label>", "(?P<url>"),
         )

@@ -1,7 +1,8 @@
 """Makes a login of Annals from a person's claims: name, roles, and a row of the people table.
 
 The provider decides: a role that is gone from the claims is gone here at the next login, and so is
-every permission that somebody gave to the login manually.
+every permission that somebody gave to the login manually. No claim makes a superuser: the web's
+database login cannot.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from django.db import transaction
 
 from annals.access.models import Identity
 from annals.access.oidc.providers import Provider
-from annals.access.roles import SUPERUSER
 from history.people import remember
 
 log = logging.getLogger(__name__)
@@ -63,19 +63,25 @@ def _brought_up_to_date(provider: Provider, claims: Mapping[str, Any]) -> User |
     roles = roles_of(provider, claims)
     identity = (
         Identity.objects.select_related("user")
-        .select_for_update()
+        .select_for_update(of=("self",))
         .filter(issuer=provider.issuer, subject=claims["sub"])
         .first()
     )
     if identity is None and not roles:
         return None
+    if identity is not None and identity.user.is_superuser:
+        # The web cannot take this away, and a person of a provider must not have it.
+        log.error("login of %r refused: it is a superuser in auth_user", identity.login)
+        return None
     user = User() if identity is None else identity.user
     user.username = _free(f"{login}@{provider.name}", user)
     user.last_name, user.first_name = name[:150], ""
-    user.is_staff, user.is_superuser = bool(roles), SUPERUSER in roles
+    user.is_staff = bool(roles)
     if identity is None:
         user.set_unusable_password()
-    user.save()
+        user.save()
+    else:
+        user.save(update_fields=["username", "last_name", "first_name", "is_staff"])
     user.groups.set(Group.objects.filter(name__in=roles))
     user.user_permissions.clear()
     if identity is None:

@@ -1,35 +1,97 @@
-"""`manage.py grants`: the database rights of the web and of the consumer, printed or applied."""
+"""`manage.py grants`: the database rights, limits and logins of the web and of the consumer."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand
-from django.db import connection, transaction
+from django.core.management.base import BaseCommand, CommandError
+from django.db import ProgrammingError, connection, transaction
+from psycopg import errors, sql
 
+from annals.access import logins
 from annals.access.grants import CONSUMER, WEB, statements
+
+ROLES = {"web": WEB, "consumer": CONSUMER}
 
 
 class Command(BaseCommand):
-    help = "Print or apply the SQL that gives the web and the consumer their database rights."
+    help = (
+        "Print or apply the SQL that gives the web and the consumer their database rights, and the "
+        "logins their limits."
+    )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
             "--apply", action="store_true", help="run the SQL, as the owner of the tables"
         )
+        parser.add_argument(
+            "--login",
+            nargs=3,
+            action="append",
+            default=[],
+            metavar=("ROLE", "NAME", "FILE"),
+            help="with --apply: create the login NAME of the role `web` or `consumer`, or change "
+            "its password; FILE has the password. Can be repeated. Needs CREATEROLE",
+        )
 
     def handle(self, **options: Any) -> None:
-        with transaction.atomic(), connection.cursor() as cursor:
-            for statement in statements():
-                text = statement.as_string(connection.connection)
-                if options["apply"]:
-                    cursor.execute(text)
-                else:
-                    self.stdout.write(f"{text};")
-        if options["apply"]:
-            self.stdout.write(
-                f"Roles {WEB} and {CONSUMER} have their rights. Make the logins of the processes "
-                f"members of them: GRANT {WEB} TO web_login; GRANT {CONSUMER} TO consumer_login;"
+        if not options["apply"]:
+            if options["login"]:
+                raise CommandError("--login needs --apply: a password is not printed.")
+            for statement in (*statements(), *logins.limits()):
+                self.stdout.write(f"{_text(statement)};")
+            return
+        asked = list(_asked(options["login"]))
+        with transaction.atomic():
+            _run(statements())
+            for role, name, password in asked:
+                _run(logins.make(role, name, password))
+        left = [statement for statement in list(logins.limits()) if not _allowed(statement)]
+        self.stdout.write(f"The roles {WEB} and {CONSUMER} have their rights.")
+        if left:
+            text = "".join(f"\n{_text(statement)};" for statement in left)
+            raise CommandError(
+                "The rights are applied, but not all limits: this login may not change those. Let "
+                f"an administrator of PostgreSQL run:{text}"
             )
+
+
+def _asked(given: Iterable[list[str]]) -> Iterator[tuple[str, str, str]]:
+    """Role, login and password of each --login."""
+    for role, name, file in given:
+        if role not in ROLES:
+            raise CommandError(f"--login {role}: the role must be web or consumer.")
+        try:
+            password = Path(file).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise CommandError(f"{file} cannot be read: {error}") from None
+        if not password:
+            raise CommandError(f"{file} is empty: it must have the password of {name}.")
+        yield ROLES[role], name, password
+
+
+def _run(given: Iterable[sql.Composed]) -> None:
+    with connection.cursor() as cursor:
+        for statement in given:
+            cursor.execute(_text(statement))
+
+
+def _allowed(statement: sql.Composed) -> bool:
+    """Run a statement; False if the login may not."""
+    try:
+        with transaction.atomic():
+            _run([statement])
+    except ProgrammingError as error:
+        if isinstance(error.__cause__, errors.InsufficientPrivilege):
+            return False
+        raise
+    return True
+
+
+def _text(statement: sql.Composed) -> str:
+    connection.ensure_connection()
+    return statement.as_string(connection.connection)

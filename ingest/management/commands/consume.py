@@ -19,6 +19,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from prometheus_client import start_http_server
 
+from history import privileges
 from history.entities import BY_TOPIC
 from ingest.consumer.background import Probe
 from ingest.consumer.beats import Beats
@@ -63,6 +64,8 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         if options["metrics_port"] is not None:
             start_http_server(options["metrics_port"])
+        if not settings.ANNALS.demo:
+            privileges.warn_in_background(partial(connect, "annals-check"))
         consumer = build(options["topics"], options["group"], options["until_idle"])
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
         gc.freeze()  # what exists now stays: no collection needs to examine it

@@ -1,0 +1,56 @@
+"""The logins on the screens: an administrator sees them, gives and takes permissions, and switches
+a login off. Providers make logins, and `manage.py` those with a password."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.db.models import Model
+from django.forms import ModelForm
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+
+if TYPE_CHECKING:
+    Users = admin.ModelAdmin[User]
+else:  # Django's class takes no parameters where it runs
+    Users = admin.ModelAdmin
+
+CHANGED = ("is_active",)
+
+
+class UserAdmin(Users):
+    """Saves only what the web's database login may change: see annals.access.grants."""
+
+    list_display = ("username", "last_name", "is_active", "is_superuser", "last_login")
+    list_filter = ("is_active", "is_superuser", "groups")
+    search_fields = ("username", "last_name")
+    ordering = ("username",)
+    filter_horizontal = ("groups", "user_permissions")
+    fieldsets = (
+        (None, {"fields": ("username", "last_name", "is_active")}),
+        (_("Permissions"), {"fields": ("groups", "user_permissions", "is_staff", "is_superuser")}),
+        (_("Important dates"), {"fields": ("last_login", "date_joined")}),
+    )
+    readonly_fields = (
+        *("username", "last_name", "is_staff", "is_superuser"),
+        *("last_login", "date_joined"),
+    )
+
+    def _never(self, *_request: object, **_object: object) -> bool:
+        return False
+
+    has_add_permission = has_delete_permission = _never
+
+    def save_model(
+        self,
+        request: HttpRequest,  # noqa: ARG002
+        obj: Model,
+        form: ModelForm[User],
+        change: bool,  # noqa: ARG002
+    ) -> None:
+        """Write the changed columns; groups and permissions have tables of their own."""
+        changed = [name for name in CHANGED if name in form.changed_data]
+        if changed:
+            obj.save(update_fields=changed)

@@ -1,0 +1,159 @@
+"""The limits that `manage.py grants` gives the logins, and the logins that it makes."""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import ExitStack
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from psycopg import errors
+
+from annals.access import logins
+from annals.access.grants import CONSUMER, WEB
+from history import privileges
+from history.entities import ROOT
+from ingest.store.connect import connect
+from tests.consuming import until
+from tests.db.as_role import PASSWORD, member, url_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def granted() -> None:
+    call_command("grants", apply=True, stdout=StringIO())
+
+
+def configured(login: str) -> tuple[int, list[str]]:
+    """The connection limit and the settings of a login."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT rolconnlimit, rolconfig FROM pg_roles WHERE rolname = %s", [login])
+        found: tuple[int, list[str] | None] = cursor.fetchone()
+    return found[0], sorted(found[1] or [])
+
+
+def alter(login: str, what: str) -> None:
+    with connect("test-owner") as owner:
+        owner.execute(f"ALTER ROLE {login} {what}")
+
+
+@pytest.mark.parametrize("role", [WEB, CONSUMER])
+def test_each_login_has_limits(role: str) -> None:
+    with member(role) as login:
+        call_command("grants", apply=True, stdout=StringIO())
+        wanted = logins.LIMITS[role]
+        settings = sorted(f"{name}={value}" for name, value in wanted.settings.items())
+        assert configured(login) == (wanted.connections, settings)
+
+
+def test_what_an_administrator_set_stays() -> None:
+    with member(WEB) as login:
+        alter(login, "SET statement_timeout = '3s'")
+        alter(login, "CONNECTION LIMIT 200")
+        call_command("grants", apply=True, stdout=StringIO())
+        connections, settings = configured(login)
+        assert connections == 200
+        assert settings == [
+            "idle_in_transaction_session_timeout=1min", "lock_timeout=10s", "statement_timeout=3s"
+        ]  # fmt: skip
+        out = StringIO()
+        call_command("grants", stdout=out)
+        assert "ALTER ROLE" not in out.getvalue()
+
+
+def test_postgresql_ends_what_lasts_longer() -> None:
+    with member(WEB) as login:
+        for name in ("statement_timeout", "idle_in_transaction_session_timeout", "lock_timeout"):
+            alter(login, f"SET {name} = '100ms'")
+        with psycopg.connect(url_of(login), autocommit=True) as plain:
+            with pytest.raises(errors.QueryCanceled):
+                plain.execute("SELECT pg_sleep(60)")
+            with connect("test-owner") as owner, owner.transaction():
+                owner.execute("LOCK TABLE history_person")
+                with pytest.raises((errors.LockNotAvailable, errors.QueryCanceled)):
+                    plain.execute("SELECT FROM history_person")
+            plain.execute("BEGIN")
+            time.sleep(0.5)
+            with pytest.raises(errors.IdleInTransactionSessionTimeout):
+                plain.execute("SELECT 1")
+
+
+def test_postgresql_refuses_one_connection_too_many() -> None:
+    with member(CONSUMER) as login, ExitStack() as held:
+        alter(login, "CONNECTION LIMIT 2")
+        for _ in range(2):
+            held.enter_context(psycopg.connect(url_of(login)))
+        with pytest.raises(psycopg.OperationalError, match="too many connections for role"):
+            psycopg.connect(url_of(login))
+
+
+def test_all_limits_together_leave_room_for_an_administrator() -> None:
+    assert sum(each.connections for each in logins.LIMITS.values()) <= 97
+
+
+def test_the_command_makes_logins_and_changes_their_passwords(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    try:
+        for password in ("first", "second"):
+            file.write_text(f"{password}\n")
+            words = ("web", "made_login", str(file))
+            call_command("grants", apply=True, login=[words], stdout=StringIO())
+            url = url_of("made_login").replace(PASSWORD, password)
+            with psycopg.connect(url) as plain:
+                row = plain.execute("SELECT pg_has_role('annals_web', 'USAGE')").fetchone()
+                assert row == (True,)
+        assert configured("made_login")[0] == logins.LIMITS[WEB].connections
+    finally:
+        with connect("test-owner") as owner:
+            owner.execute("DROP ROLE IF EXISTS made_login")
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"login": [("web", "x", "FILE")]}, "--login needs --apply"),
+        ({"apply": True, "login": [("owner", "x", "FILE")]}, "the role must be web or consumer"),
+        ({"apply": True, "login": [("web", "x", "none")]}, "none cannot be read"),
+        ({"apply": True, "login": [("web", "x", "FILE")]}, "is empty"),
+    ],
+)
+def test_a_login_that_cannot_be_made(options: dict[str, Any], said: str, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("\n")
+    options["login"] = [
+        tuple(str(file) if word == "FILE" else word for word in words) for words in options["login"]
+    ]
+    with pytest.raises(CommandError, match=said):
+        call_command("grants", **options, stdout=StringIO())
+
+
+@pytest.mark.parametrize("role", [WEB, CONSUMER])
+def test_a_login_of_a_process_is_no_owner(role: str) -> None:
+    with member(role) as login, psycopg.connect(url_of(login)) as plain:
+        assert privileges.complaint(plain) is None
+
+
+def test_a_superuser_and_an_owner_are_complained_about() -> None:
+    with connect("test-owner") as plain:
+        found = privileges.complaint(plain) or ""
+        assert re.match(r"The database login '\w+' of this process is a superuser", found)
+        with plain.transaction(force_rollback=True):
+            plain.execute("CREATE ROLE made_owner")
+            plain.execute("GRANT CREATE ON SCHEMA public TO made_owner")
+            plain.execute(f"ALTER TABLE {ROOT.table} OWNER TO made_owner")
+            plain.execute("SET LOCAL ROLE made_owner")
+            found = privileges.complaint(plain) or ""
+    assert "'made_owner' of this process owns the tables" in found
+
+
+def test_a_complaint_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    privileges.warn_in_background(partial(connect, "test-check"))
+    until(lambda: "manage.py grants" in caplog.text, "nothing is logged")

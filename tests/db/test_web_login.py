@@ -1,0 +1,147 @@
+"""The rights of the web's login are enough for the screens and the API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.core.management import call_command
+from django.db import connection
+from django.test import Client
+
+from annals.access.grants import WEB
+from annals.access.journal import days as journal
+from annals.access.models import Attempts
+from history import labels
+from history.models import FieldLabel, Person
+from ingest.models import Quarantined
+from tests.db.as_role import logged_in
+from tests.db.ingested import Ingested
+from tests.messages import value
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def web(ingested: Ingested, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Django works as a login of the web. A1 is an application, and a message is in quarantine."""
+    ingested.write(
+        value(id="A1", version=0), value(id="A1", version=1, data={"rate": "9.75"}), b"bad"
+    )
+    journal.create()
+    call_command("grants", apply=True, stdout=StringIO())
+    with logged_in(WEB, monkeypatch) as login:
+        yield login
+
+
+def person(name: str) -> Client:
+    """A browser in which this demo login has filled in the form."""
+    client = Client()
+    form = {"username": name, "password": name}
+    assert client.post("/admin/login/?next=/admin/", form).status_code == 302
+    return client
+
+
+def test_the_history_is_shown(web: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_user")
+        assert cursor.fetchone() == (web,)
+    support = person("support")
+    for address in (
+        "/admin/applications/A1/",
+        "/admin/history/product-instance/A1/",
+        "/admin/history/product-instance/A1/versions/1/",
+        "/admin/history/product-instance/A1/compare/?from=0&to=1",
+        "/admin/completeness/",
+        *(f"/api/v1/history/product-instance/A1{call}" for call in (
+            "", "/blame", "/fields?path=/rate", "/versions/0", "/compare?from=0&to=1",
+            "/at?time=2099-01-01",
+        )),
+        "/api/v1/applications/A1/history",
+        "/api/v1/applications/A1/at?time=2099-01-01",
+        "/api/v1/search?q=A1",
+        "/api/v1/completeness",
+        "/metrics",
+    ):  # fmt: skip
+        answer = support.get(address)
+        assert answer.status_code == 200, (address, answer.content[:300])
+    assert support.get("/readyz").json()["checks"]["migrations"] == "ok"
+    support.post("/admin/logout/")
+    assert support.get("/admin/").status_code == 302
+
+
+def test_people_and_labels_are_edited(web: str) -> None:
+    admin = person("admin")
+    given = {"login": "i.ivanov", "full_name": "Ivanov", "kind": "person"}
+    assert admin.post("/admin/history/person/add/", given).status_code == 302
+    page = "/admin/history/person/i.ivanov"
+    changed = given | {"full_name": "Ivanov I."}
+    assert admin.post(f"{page}/change/", changed).status_code == 302
+    assert Person.objects.get(login="i.ivanov").full_name == "Ivanov I."
+    assert admin.get(f"{page}/history/").status_code == 200
+    assert admin.post(f"{page}/delete/", {"post": "yes"}).status_code == 302
+    assert not Person.objects.filter(login="i.ivanov").exists()
+    label = {"path": "/own", "russian": "Свой", "kind": "text", "words": "{}"}
+    assert admin.post("/admin/history/fieldlabel/add/", label).status_code == 302
+    made = FieldLabel.objects.get(path="/own")
+    page = f"/admin/history/fieldlabel/{made.pk}"
+    assert admin.post(f"{page}/change/", label | {"sensitive": "on"}).status_code == 302
+    made.refresh_from_db()
+    assert made.sensitive
+    assert admin.post(f"{page}/delete/", {"post": "yes"}).status_code == 302
+
+
+def test_a_login_is_switched_off_and_given_a_permission(web: str) -> None:
+    admin, support = person("admin"), person("support")
+    user = User.objects.get(username="support")
+    page = f"/admin/auth/user/{user.pk}/change/"
+    form = {
+        "is_active": "on",
+        "groups": [group.pk for group in user.groups.all()],
+        "user_permissions": [Permission.objects.get(codename="view_sensitive").pk],
+        # Not fields of the form: they stay.
+        "is_superuser": "on",
+        "is_staff": "",
+        "password": "x",
+    }
+    assert admin.post(page, form).status_code == 302
+    user = User.objects.get(username="support")
+    assert (user.is_superuser, user.is_staff, user.is_active) == (False, True, True)
+    assert user.has_perm("history.view_sensitive")
+    assert support.get("/admin/").status_code == 200
+    del form["is_active"], form["user_permissions"]
+    assert admin.post(page, form).status_code == 302
+    assert support.get("/admin/").status_code == 302
+    assert admin.get(f"/admin/auth/user/{user.pk}/history/").status_code == 200
+    assert admin.get("/admin/auth/user/?is_active__exact=0&q=supp").status_code == 200
+
+
+def test_the_quarantine_is_shown_without_contents(web: str) -> None:
+    ops = person("ops")
+    [held] = Quarantined.objects.values_list("id", flat=True)
+    for address in ("", "?status=new&reason=not_json", "?q=1", f"{held}/change/"):
+        assert ops.get(f"/admin/ingest/quarantined/{address}").status_code == 200, address
+
+
+def test_a_wrong_password_is_counted_and_no_new_hash_is_stored(web: str, settings: Any) -> None:
+    wrong = {"username": "support", "password": "wrong"}
+    assert Client().post("/admin/login/", wrong).status_code == 200
+    assert Attempts.objects.exists()
+    # A new release of Django may hash with more iterations, and stores that at the next login.
+    better = "django.contrib.auth.hashers.PBKDF2PasswordHasher"
+    settings.PASSWORD_HASHERS = [better, *settings.PASSWORD_HASHERS]
+    person("support")
+    assert User.objects.get(username="support").password.startswith("md5")
+
+
+def test_the_privacy_officer_unmasks_and_reads_the_journal(web: str) -> None:
+    FieldLabel.objects.create(path="/rate", russian="Ставка", sensitive=True)
+    labels.forget()
+    privacy = person("privacy")
+    page = "/admin/history/product-instance/A1/versions/1/unmask/"
+    shown = privacy.post(page, {"path": "/rate", "reason": "asked by the client"})
+    assert (shown.status_code, b"9.75" in shown.content) == (200, True)
+    assert "asked by the client" in privacy.get("/admin/journal/").content.decode()
