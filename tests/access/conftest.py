@@ -1,6 +1,6 @@
 """Fixtures of the tests about who may do what."""
 
-from tests.db.conftest import own_labels, store
+from tests.db.conftest import own_labels, own_minute, store
 from tests.processes import server
 
-__all__ = ["own_labels", "server", "store"]
+__all__ = ["own_labels", "own_minute", "server", "store"]

@@ -16,6 +16,7 @@ from prometheus_client import Counter
 
 from annals.access.journal.actions import action_of
 from annals.access.journal.entry import entries
+from annals.access.journal.floods import bounded
 from annals.access.journal.write import JournalError, write
 from history import looks
 from history.api import errors
@@ -50,7 +51,8 @@ class Journal:
             if action is None or _shows_nothing(request, response):
                 return response
             try:
-                write(list(entries(request, response, action, look)))
+                if rows := bounded(list(entries(request, response, action, look))):
+                    write(rows)
             except (JournalError, Error, psycopg.Error) as error:
                 return _without_journal(request, response, error, look)
         return response
