@@ -152,6 +152,34 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "0 = no limit.",
         ),
     ] = 30_000
+    request_seconds: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=600,
+            description="Seconds after which the web stops the work for a request, in PostgreSQL "
+            "too, and answers 503.",
+        ),
+    ] = 30
+    client_seconds: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=600,
+            description="Seconds that a client may take to send a request, or to read an answer. "
+            "One that sends or reads 10 KB a second may take longer.",
+        ),
+    ] = 20
+    dear_requests: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=5,
+            description="How many questions about whole histories (blame, the history of a field, "
+            "applications, changes of a path, the archive) one web process answers at a time. "
+            "Twice as many more wait for 2 seconds, others get 503. A process has 16 threads.",
+        ),
+    ] = 4
     session_hours: Annotated[
         int,
         Meta(ge=1, le=168, description="Hours after which a login on the screens ends."),

@@ -1,7 +1,8 @@
 """Configuration of gunicorn: `gunicorn --config python:annals.server annals.wsgi`.
 
 Threads, not asyncio: every request waits for PostgreSQL, and Django's database layer is
-synchronous. Options on gunicorn's command line override these.
+synchronous. Options on gunicorn's command line override these. Without `--bind` it listens on the
+loopback address: a proxy has to be in front of it (docs/operations.md).
 """
 
 import os
@@ -14,13 +15,12 @@ from annals import env
 from annals.observe import logs
 from annals.start import checked_settings, refuse_open_demo
 
-worker_class = "gthread"
+bind = "127.0.0.1:8000"
+worker_class = "annals.serving.worker.Worker"
 workers = 2
-threads = 8
+threads = 16  # each may need a connection to PostgreSQL: the pool in annals.settings has as many
 timeout = 60
 graceful_timeout = 10
-keepalive = 5
-limit_request_line = 8190  # the most that gunicorn takes: the path of a field can be long
 control_socket_disable = True
 _settings = checked_settings()
 logconfig_dict = logs.configuration(_settings.log_level, _settings.log_format)

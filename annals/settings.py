@@ -51,6 +51,7 @@ MIDDLEWARE = [
     "annals.observe.requests.RequestLog",
     "csp.middleware.CSPMiddleware",
     "annals.access.journal.middleware.Journal",
+    "annals.serving.deadlines.Deadlines",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "history.language.chosen_language",
     "django.middleware.common.CommonMiddleware",

@@ -13,11 +13,17 @@ _django = get_wsgi_application()
 from functools import partial  # noqa: E402 - all of them need Django's settings
 
 from django.conf import settings  # noqa: E402
+from django.db import connections  # noqa: E402
 
 from history import privileges  # noqa: E402
 from history.addresses import keeping_raw_path  # noqa: E402
 from ingest.store.connect import connect  # noqa: E402
 
+# annals.serving.watch cancels statements at the deadline of their request; this counts where its
+# cancellation cannot reach the server. Only the web has a limit: commands may take long.
+_options = connections["default"].settings_dict["OPTIONS"]
+_limit_ms = (settings.ANNALS.request_seconds + 1) * 1000
+_options["options"] += f" -c statement_timeout={_limit_ms}"
 if not settings.ANNALS.demo:
     privileges.warn_in_background(partial(connect, "annals-check"))
 application = keeping_raw_path(_django)

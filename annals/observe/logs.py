@@ -3,7 +3,9 @@
 A line is text with `key=value` pairs, or one JSON object (ANNALS_LOG_FORMAT).
 """
 
+import json
 import logging
+import re
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +20,10 @@ request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
     "message", "asctime", "taskName", "request", "server_time", "status_code",
 }  # fmt: skip
+
+
+# In a value: what could end it.
+QUOTED = re.compile(r'[\s="]')
 
 
 class _Formatter(logging.Formatter):
@@ -47,10 +53,13 @@ class ConsoleFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created).astimezone()
         head = f"{moment:%Y-%m-%d %H:%M:%S}.{record.msecs:03.0f} {record.levelname:<7}"
-        extra = "".join(f" {key}={value}" for key, value in self.extra_fields(record).items())
+        extra = "".join(
+            f" {key}={_word(value)}" for key, value in self.extra_fields(record).items()
+        )
         trace = self.trace(record)
         line = one_line(f"{head} {record.name}: {self.text(record)}{extra}")
-        return line + (trace and f"\n{trace}")
+        # Indented, so that no line of it can be taken for a line of the log.
+        return line + "".join(f"\n  {one_line(each)}" for each in trace.splitlines())
 
 
 class JsonFormatter(_Formatter):
@@ -67,7 +76,20 @@ class JsonFormatter(_Formatter):
         trace = self.trace(record)
         if trace:
             line["trace"] = trace
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        try:
+            text = msgspec.json.encode(line, enc_hook=str).decode()
+        except UnicodeEncodeError:  # half of a surrogate pair
+            text = json.dumps(line, default=str)
+        if text.isprintable():
+            return text
+        # JSON need not escape U+2028, C1 controls and the like, but who shows the line obeys them.
+        return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+def _word(value: object) -> str:
+    """The value of a field; in quotes if it could be taken for the beginning of another field."""
+    text = str(value)
+    return json.dumps(text, ensure_ascii=False) if QUOTED.search(text) else text
 
 
 def one_line(text: str) -> str:
@@ -96,5 +118,8 @@ def configuration(level: str, style: str) -> dict[str, Any]:
             # Off: its lines have the query string; those of annals.observe.requests do not.
             "django.server": {"handlers": [], "level": "ERROR", "propagate": True},
             "gunicorn.error": {"handlers": [], "level": "INFO", "propagate": True},
+            # Off: a line for each request that waits for a thread, and for each client that leaves.
+            "waitress": {"level": "WARNING"},
+            "waitress.queue": {"level": "ERROR"},
         },
     }

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable
 
 from django.http import HttpRequest, HttpResponse
+from django.utils.encoding import escape_uri_path
 from django.utils.functional import empty
 
 from annals.observe import metrics
@@ -51,7 +52,7 @@ def _write(request: HttpRequest, response: HttpResponse, seconds: float) -> None
         level,
         "%s %s",
         request.method,
-        request.path,
+        escape_uri_path(request.path),  # a space in it could begin a field of the line
         extra={
             "status": response.status_code,
             "ms": round(seconds * 1000, 1),

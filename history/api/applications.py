@@ -27,6 +27,8 @@ from history.timeline import ApplicationQuery, BadParameterError, Sort
 class ApplicationTimeline(Call):
     """GET applications/{productInstanceId}/history"""
 
+    dear = True
+
     def answer(self, question: Question) -> Answer:
         if question.parameters.choice("sort", Sort, Sort.UPDATED_AT) is not Sort.UPDATED_AT:
             raise BadParameterError("sort", _("entities share no numbers; only updatedAt"))
@@ -45,6 +47,8 @@ class ApplicationTimeline(Call):
 )
 class ApplicationAt(Call):
     """GET applications/{productInstanceId}/at"""
+
+    dear = True
 
     def answer(self, question: Question) -> Answer:
         output = question.output

@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from history import complete_to, need_to_know
+from history import complete_to, need_to_know, shares
 from history.addresses import RAW_PATH
 from history.api import access, answers
 from history.api.allowance import Left
@@ -119,6 +119,7 @@ class Call(Options):
     permission: ClassVar[str] = access.READ_HISTORY
     accepts: ClassVar[frozenset[str]] = frozenset()
     with_completeness: ClassVar[bool] = True
+    dear: ClassVar[bool] = False  # reads many versions for one answer: see history.shares
     left: Left | None = None
 
     def check_permissions(self, request: Request) -> None:
@@ -146,16 +147,21 @@ class Call(Options):
             language=language_of(request),
         )
         question = Question(parameters, output, address)
-        # Before the data: what is read in between may be in the answer, but is not promised.
-        state = complete_to.read(question.kinds) if self.with_completeness else None
-        with need_to_know.read_by(request.user):
-            data = self.answer(question)
+        with shares.dear(self.is_dear(question)):
+            # Before the data: what is read in between may be in the answer, but is not promised.
+            state = complete_to.read(question.kinds) if self.with_completeness else None
+            with need_to_know.read_by(request.user):
+                data = self.answer(question)
         if state is not None:
             data["completeness"] = answers.completeness(state, output, data.get("history"))
         response = Response({"status": "success", "data": data})
         response.headers["Content-Language"] = output.language
         patch_vary_headers(response, VARY)
         return response
+
+    def is_dear(self, question: Question) -> bool:  # noqa: ARG002 - some calls ask it
+        """Whether this question is dear."""
+        return self.dear
 
     def answer(self, question: Question) -> Answer:
         """The `data` of the envelope, without the completeness block."""

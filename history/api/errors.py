@@ -9,7 +9,8 @@
 | 405 | method_not_allowed |
 | 429 | too_many_requests, too_many_applications, with Retry-After |
 | 500 | internal_error |
-| 503 | unavailable, archive_unavailable, journal_unavailable, with Retry-After |
+| 499 | client_left, which only the log and the metrics see |
+| 503 | unavailable, archive_unavailable, journal_unavailable, busy, with Retry-After; too_long |
 
 DRF calls `answer` for an exception in a view. Django calls what `handler` returns for all others.
 """
@@ -31,9 +32,12 @@ from django.utils.translation import gettext_lazy as _
 from psycopg_pool import PoolTimeout
 from rest_framework import exceptions
 
+from history import deadline
+from history.deadline import ClientLeftError, StoppedError, TooLongError
 from history.exactjson import dumps
 from history.language import language_of
 from history.need_to_know import NeedToKnowError, QuotaError
+from history.shares import BusyError
 from history.timeline import (
     ArchiveUnavailableError,
     BadParameterError,
@@ -42,6 +46,8 @@ from history.timeline import (
 )
 
 RETRY_SECONDS = 5
+# Not in any RFC; nginx writes the same number into its log.
+CLIENT_LEFT = 499
 REQUEST_ID = "HTTP_X_REQUEST_ID"
 VARY = ["Accept-Language", "Authorization", "Cookie"]
 
@@ -66,6 +72,9 @@ class UnavailableError(exceptions.APIException):
 
 # The first match counts. Where _MESSAGES has nothing of a code, the exception has the message.
 _KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ...] = (
+    (TooLongError, 503, "too_long"),
+    (ClientLeftError, CLIENT_LEFT, "client_left"),
+    (BusyError, 503, "busy"),
     (BadParameterError, 400, "bad_parameter"),
     ((SuspiciousOperation, BadRequest), 400, "bad_request"),
     (OlderThanRetentionError, 404, "older_than_retention"),
@@ -93,6 +102,11 @@ _MESSAGES: Mapping[str, Promise | str] = {
     "journal_unavailable": _(
         "who looks at what cannot be written down now, so nothing is shown; try again in a moment"
     ),
+    "too_long": _(
+        "the answer takes longer than a request may; ask for less: a smaller pageSize, a shorter"
+        " period (from, to), one entity instead of the application"
+    ),
+    "busy": _("too many questions about long histories at once; try again in a moment"),
     "unavailable": _("the database cannot be reached; try again in a moment"),
     "internal_error": _("an unexpected error; the log has its cause under this requestId"),
 }
@@ -100,8 +114,9 @@ _MESSAGES: Mapping[str, Promise | str] = {
 
 def answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
     """The answer for an exception in a view; the EXCEPTION_HANDLER of DRF."""
+    error = deadline.reason() or error  # it came of the end, for example a cancelled statement
     status, code = _kind(error)
-    if status >= 500:
+    if status >= 500 and not isinstance(error, StoppedError | BusyError):
         log.error("API: %s", code, exc_info=error)
     more = {"parameter": error.name} if isinstance(error, BadParameterError) else {}
     own = code not in _MESSAGES or isinstance(error, UnavailableError)
@@ -114,7 +129,7 @@ def answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
             response.headers["Retry-After"] = str(int(getattr(error, "wait", None) or 1))
     if isinstance(error, QuotaError):
         response.headers["Retry-After"] = str(error.wait)
-    if status == 503:
+    if status == 503 and not isinstance(error, TooLongError):
         response.headers["Retry-After"] = str(RETRY_SECONDS)
     return response
 

@@ -29,6 +29,10 @@ from history.timeline import Include, Query, Sort
 class Timeline(Call):
     """GET history/{entity}/{id}"""
 
+    def is_dear(self, question: Question) -> bool:
+        parameters = question.parameters
+        return parameters.flag("archive") or parameters.text("path", length=None) is not None
+
     def answer(self, question: Question) -> Answer:
         query = Query(
             entity=question.entity,
@@ -138,6 +142,8 @@ class At(Call):
 class Field(Call):
     """GET history/{entity}/{id}/fields"""
 
+    dear = True
+
     def answer(self, question: Question) -> Answer:
         path = question.parameters.required("path", length=None)
         size, token = question.page_size(), question.page_token()
@@ -157,6 +163,8 @@ class Field(Call):
 )
 class Blame(Call):
     """GET history/{entity}/{id}/blame"""
+
+    dear = True
 
     def answer(self, question: Question) -> Answer:
         found = timeline.blame(question.entity, question.id)

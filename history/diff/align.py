@@ -3,6 +3,7 @@
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
+from history import deadline
 from history.diff import own_keys
 from history.diff.equal import fingerprint, identical
 from history.diff.path import name_item
@@ -53,6 +54,7 @@ def _segment(key: str, names: list[str] | None, index: int) -> str:
 def align(old: Items, new: Items, keys: tuple[str, ...], similarity: Similarity) -> Alignment:
     """Matches the items by the first key that all have, else each by its own key, else by
     content."""
+    deadline.check()
     for key in keys:
         old_names = _names(old, key)
         if old_names is None:

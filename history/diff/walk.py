@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from history import deadline
 from history.diff.align import Alignment, align
 from history.diff.change import MISSING, Change, Diff, Maybe, Operation
 from history.diff.changed_keys import ChangedKey, changed_keys, with_removed
@@ -76,6 +77,7 @@ class _Walk:
             self.replaced(old, new, place[0], place[2])
 
     def objects(self, old: dict[str, Json], new: dict[str, Json], place: Place, depth: int) -> None:
+        deadline.check()
         path, was, named = place
         changed, all_found = changed_keys(old, new, depth < _DEEP)
         renamed: set[str] = set()
@@ -149,6 +151,7 @@ class _Walk:
     ) -> None:
         """An item that was added, was moved, or may have changed."""
         path, was, named = place
+        deadline.check()
         origin, after = places.source[index], new[index]
         there = f"{path}/{index}"
         if places.names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from history import labels
+from history import deadline, labels
 from history.diff.blame import Blame
 from history.diff.leaves import leaves
 from history.entities import Entity
@@ -53,6 +53,7 @@ def blame(entity: Entity, id: str) -> Blamed:
     identity = compose.identity(entity)
     walk: Blame[Pair] = Blame(data, identity, blamed.__setitem__)
     while pair.before is not None and not walk.done:
+        deadline.check()
         walk.step(parse(pair.before.data), pair)
         pair = next(pairs, Pair(entity, pair.before, None))
     walk.finish(pair)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 
+from history import deadline, labels
 from history import diff as differ
-from history import labels
 from history.diff import Change, Diff, Identity, Operation
 from history.entities import Entity
 from history.exactjson import Json
@@ -48,6 +48,7 @@ def versions(pairs: Sequence[Pair], include: frozenset[Include]) -> list[Version
     snapshots = Snapshots()
     found = []
     for pair in pairs:
+        deadline.check()
         difference = diff(pair, snapshots, include)
         changed = labelled(pair.entity, difference.changes, catalogue)
         patch = difference.patch if pair.before and Include.DIFF in include else None

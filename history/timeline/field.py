@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.utils.translation import gettext as _
 
-from history import labels
+from history import deadline, labels
 from history.diff import MISSING, Maybe, differs, find
 from history.entities import Entity
 from history.labels import Label
@@ -59,6 +59,7 @@ def field(
     before: Maybe = MISSING
     scanned = 0
     for pair in chain(entity, id, start):
+        deadline.check()
         data = parse(pair.row.data) if before is MISSING else before
         before = parse(pair.before.data) if pair.before else MISSING
         changed = differs(path, before, data, compose.identity(entity))

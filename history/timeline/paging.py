@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from history import masking
+from history import deadline, masking
 from history.diff import BadPath, PathFault, parse, touches
 from history.entities import Entity
 from history.record import ID_LENGTH
@@ -129,6 +129,7 @@ def _matching(read: Reader, path: str, after: Place | None, size: int) -> Slice:
         batch = read(after, BATCH, carry)
         snapshots = compose.Snapshots()
         for pair in batch.pairs:
+            deadline.check()
             if not _touches(path, pair, snapshots):
                 continue
             if len(matched) == size:

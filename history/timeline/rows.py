@@ -19,7 +19,7 @@ from psycopg.pq import Format
 from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int4
 
-from history import looks, masking, need_to_know
+from history import deadline, looks, masking, need_to_know
 from history.entities import ENTITIES, ROOT, Entity
 from history.exactjson import Json
 from history.nul_text import from_store
@@ -81,6 +81,7 @@ def cursor() -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
 
     Errors come out as Django's, so that Django drops a broken connection.
     """
+    deadline.check()
     connection.ensure_connection()
     # Not connection.cursor(): Django's cursor puts the parameters into the text, so that nothing
     # is ever prepared.

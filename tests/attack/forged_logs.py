@@ -24,7 +24,7 @@ FORGED = [
 
 def run(site: Site, *, fast: bool) -> Iterator[Figure]:
     """Control characters that reach the log as they are, in either format."""
-    for style in ("console", "json"):
+    for style in ("console",) if fast else ("console", "json"):
         with site.serve(ANNALS_LOG_FORMAT=style) as web:
             for text in FORGED:
                 _send(web, text)
@@ -56,5 +56,8 @@ def _send(web: Web, text: str) -> None:
 def _begins_well(line: str, style: str) -> bool:
     """Whether the line has the form of the log and says from whom the mark is."""
     if style == "json":
-        return isinstance(json.loads(line), dict)
+        try:
+            return isinstance(json.loads(line), dict)
+        except ValueError:
+            return False
     return line[:2] == "20" and f"annals.access: {MARK}" not in line[:60]

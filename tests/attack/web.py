@@ -112,15 +112,19 @@ def request(path: str, *headers: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
+# Limits that an attack need not wait long for. Attacks set them too where they count.
+ALL = {"ANNALS_REQUEST_SECONDS": "3", "ANNALS_CLIENT_SECONDS": "3"}
+
+
 class Site:
-    """A temporary PostgreSQL with the tables of the product, their days and some documents."""
+    """A database with the tables of the product, their days and some documents; temporary files
+    are in `folder`."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.postgres = Postgres(folder / "postgres", {"fsync": "off"})
-        self.url = ""
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder, self.url = folder, url
+        self._web: Web | None = None
 
-    def environment(self, **settings: str) -> dict[str, str]:
+    def environment(self, settings: Mapping[str, str]) -> dict[str, str]:
         """settings: those that this version of Annals does not have are left out."""
         known = {env.variable(field) for field in env.Settings.__struct_fields__}
         own = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
@@ -135,13 +139,11 @@ class Site:
     def manage(self, *arguments: str) -> None:
         subprocess.run(
             [sys.executable, "manage.py", *arguments],
-            cwd=ROOT, env=self.environment(), check=True, stdout=subprocess.DEVNULL,
+            cwd=ROOT, env=self.environment({}), check=True, stdout=subprocess.DEVNULL,
         )  # fmt: skip
 
     def prepare(self) -> None:
-        """Start the server, create the tables, the days and the documents."""
-        self.postgres.start()
-        self.url = self.postgres.url()
+        """Create the tables, the logins and the days."""
         self.manage("migrate", "--verbosity", "0")
         self.manage("partitions", "maintain")
 
@@ -163,14 +165,29 @@ class Site:
 
     @contextmanager
     def serve(self, **settings: str) -> Iterator[Web]:
-        """The web server with these settings, ready."""
+        """The web server with these settings, ready; in the block of `one_server`, that one."""
+        if self._web is not None:
+            yield self._web
+            return
+        with self._serving(settings) as web:
+            yield web
+
+    @contextmanager
+    def one_server(self) -> Iterator[None]:
+        """All attacks in the block attack the same server, with the settings of ALL."""
+        with self._serving(ALL) as self._web:
+            yield
+        self._web = None
+
+    @contextmanager
+    def _serving(self, settings: Mapping[str, str]) -> Iterator[Web]:
         (port,) = process.free_ports([None])
         log = self.folder / f"web-{secrets.token_hex(4)}.log"
         with log.open("w") as file:
             server = subprocess.Popen(
                 [*(sys.executable, "-m", "gunicorn", "--config", "python:annals.server"),
                  *("--bind", f"127.0.0.1:{port}", "annals.wsgi")],
-                cwd=ROOT, env=self.environment(**settings), stdout=file, stderr=file,
+                cwd=ROOT, env=self.environment(settings), stdout=file, stderr=file,
             )  # fmt: skip
         web = Web(port, log, self.url, server.pid)
         try:
@@ -194,12 +211,14 @@ class Site:
 def site() -> Iterator[Site]:
     """A site of its own, removed afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="annals-attack-"))
-    made = Site(folder)
+    postgres = Postgres(folder / "postgres", {"fsync": "off"})
     try:
+        postgres.start()
+        made = Site(folder, postgres.url())
         made.prepare()
         yield made
     finally:
-        made.postgres.stop("immediate")
+        postgres.stop("immediate")
         shutil.rmtree(folder, ignore_errors=True)
 
 

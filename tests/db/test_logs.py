@@ -117,3 +117,48 @@ def copy(row: str) -> None:
     execute("CREATE TEMP TABLE document (data jsonb)", [])
     with connection.connection.cursor() as cursor, cursor.copy("COPY document FROM STDIN") as out:
         out.write(row)
+
+
+FORGED = (
+    "x\n2026-11-22 00:00:00.000 INFO    annals.access: forged",
+    "x\r\nforged",
+    "x\x1b[2J\x1b]0;forged\x07",
+    "x\u2028forged\u2029",
+    "x\x85forged\x9b31m",
+    "x\u202eforged",
+    "x\ud800forged",
+)
+
+
+@pytest.mark.parametrize("formatter", FORMATS, ids=["console", "json"])
+@pytest.mark.parametrize("text", FORGED, ids=ascii)
+def test_a_line_is_one_line_whatever_is_logged(formatter: logging.Formatter, text: str) -> None:
+    """Names, paths, headers and Kafka keys come here as arguments, as fields or in errors."""
+    for found in (
+        line(formatter, text),
+        line(formatter, "key %s", text),
+        line(formatter, "bad %s", ValueError(text)),
+        line(formatter, "GET", user=text),
+    ):
+        assert found.isprintable()
+        assert "forged" in found
+
+
+@pytest.mark.parametrize("formatter", FORMATS, ids=["console", "json"])
+@pytest.mark.parametrize("text", FORGED, ids=ascii)
+def test_an_error_writes_no_line_of_its_own(formatter: logging.Formatter, text: str) -> None:
+    error = LookupError(text)
+    found = line(formatter, "failed", exc_info=(LookupError, error, None))
+    first, *rest = found.split("\n")
+    assert all(each.isprintable() and each.startswith("  ") for each in rest)
+    assert first.isprintable()
+
+
+def test_a_value_cannot_begin_another_field() -> None:
+    found = line(ConsoleFormatter(), "GET /x", user="a status=200", status=401)
+    assert found.endswith('GET /x user="a status=200" status=401')
+
+
+def test_a_json_line_still_says_exactly_what_was_given() -> None:
+    for text in FORGED[:-1]:
+        assert json.loads(line(JsonFormatter(), "%s", text))["message"] == text

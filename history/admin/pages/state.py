@@ -20,6 +20,7 @@ from history.admin.parts.values import Value, readable
 from history.admin.site.access import may_view_history
 from history.entities import Entity
 from history.exactjson import Json
+from history.shares import dear_view
 from history.timeline import Leaf, Origin
 
 AFTER = "after"
@@ -43,6 +44,7 @@ class LeafLine:
 
 
 @may_view_history
+@dear_view
 def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
     """Technical fields are folded at the end. ?after= is how many fields the pages before had.
     404 with a reason."""

@@ -19,6 +19,7 @@ from history.admin.parts.page_links import PAGE, pages
 from history.admin.parts.subject import Children, children, subject
 from history.admin.site.access import may_view_history
 from history.entities import ENTITIES, ROOT, Entity
+from history.shares import dear_view
 from history.timeline import ApplicationQuery, Filters, Include, Page, Query, Version
 
 PAGE_SIZE = 50
@@ -55,6 +56,7 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
 
 
 @may_view_history
+@dear_view
 def application(request: HttpRequest, id: str) -> HttpResponse:
     """The versions of an application and of its children in one order."""
 

@@ -1,0 +1,76 @@
+"""Every request has a deadline, and ends when its client leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from django.conf import settings
+from django.db import connections
+from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+from django.utils import translation
+from prometheus_client import Counter
+
+from annals.serving import watch
+from annals.serving.visit import VISIT, Visit
+from history import deadline
+from history.api import errors
+from history.deadline import ClientLeftError, Deadline, StoppedError
+from history.language import language_of
+from history.shares import BusyError
+
+STOPPED: Final = Counter(
+    "annals_requests_stopped_total",
+    "Requests that were ended: too_long, or client_left.",
+    ["why"],
+)
+TOO_LONG, LEFT = (STOPPED.labels(each) for each in ("too_long", "client_left"))
+# A client that leaves is no reason to leave a change half done.
+ONLY_READ: Final = ("GET", "HEAD")
+
+
+class Deadlines:
+    """Middleware. Its place is inside of the access journal, whose row is written in any case, and
+    outside of all else that asks the database."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        visit: Visit = request.META.get(VISIT) or Visit()
+        limit = Deadline(visit.arrived + settings.ANNALS.request_seconds)
+        guard = watch.Guard(limit, connections["default"])
+        with deadline.limited(limit), watch.over(guard):
+            if request.method in ONLY_READ:
+                visit.when_left(guard.client_left)
+            try:
+                # It may have waited for a thread until its time was over.
+                answer = None if limit.why else self.get_response(request)
+            finally:
+                visit.when_left(None)
+        why = limit.why
+        if why is None or (answer is not None and answer.status_code < errors.CLIENT_LEFT):
+            return answer  # type: ignore[return-value] # None only with a reason
+        if answer is not None:
+            answer.close()
+        (LEFT if why is ClientLeftError else TOO_LONG).inc()
+        return _page(request, why())
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        """Before Django logs the error of a view as a fault of Annals."""
+        found = deadline.reason() or error
+        return _page(request, found) if isinstance(found, StoppedError | BusyError) else None
+
+
+def _page(request: HttpRequest, why: StoppedError | BusyError) -> HttpResponse:
+    if f"{request.path_info}/".startswith("/api/"):
+        with translation.override(language_of(request)):
+            return errors.answer(why, {"request": request})
+    name = "busy" if isinstance(why, BusyError) else "too_long"
+    page = HttpResponse(render_to_string(f"history/{name}.html", request=None), status=503)
+    if isinstance(why, BusyError):
+        page.headers["Retry-After"] = str(errors.RETRY_SECONDS)
+    if isinstance(why, ClientLeftError):
+        page.status_code = errors.CLIENT_LEFT
+    return page

@@ -1,0 +1,138 @@
+"""A listening socket: takes connections, and gives complete requests to the threads."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from waitress.adjustments import Adjustments
+from waitress.server import TcpWSGIServer
+from waitress.task import ThreadedTaskDispatcher
+
+from annals.serving.channel import Channel
+
+Application = Callable[..., Iterable[bytes]]
+
+# Per process: each costs a file handle, of which a process has 1,024 where nobody raised that.
+CONNECTIONS: Final = 800
+HEADER_BYTES: Final = 32_768  # one page token has up to 6,000, the path of a field as many
+BODY_BYTES: Final = 10 << 20
+# What waits to be sent is in memory up to the first number, in a temporary file up to the second;
+# then the thread that writes waits.
+MEMORY_BYTES: Final = 1 << 20
+FILE_BYTES: Final = 64 << 20
+# Answered by a thread of its own: it shows that the process answers, however busy it is.
+PROBE: Final = "/healthz"
+
+
+def adjustments(sockets: list[socket.socket]) -> Adjustments:
+    return Adjustments(
+        sockets=sockets,
+        ident=None,
+        connection_limit=2 * CONNECTIONS,  # never reached: Listener makes room before
+        channel_request_lookahead=1,  # else a client that leaves would go unnoticed
+        clear_untrusted_proxy_headers=False,  # annals.access.address decides whom to trust
+        max_request_header_size=HEADER_BYTES,
+        max_request_body_size=BODY_BYTES,
+        outbuf_overflow=MEMORY_BYTES,
+        inbuf_overflow=MEMORY_BYTES,
+        outbuf_high_watermark=FILE_BYTES,
+        cleanup_interval=1,
+        log_socket_errors=False,
+        asyncore_use_poll=True,
+    )
+
+
+class Threads:
+    """The threads that answer requests, and one for the probe."""
+
+    def __init__(self, count: int) -> None:
+        self.usual, self.probe = ThreadedTaskDispatcher(), ThreadedTaskDispatcher()
+        self.usual.set_thread_count(count)
+        self.probe.set_thread_count(1)
+
+    def add_task(self, channel: Channel) -> None:
+        lane = self.probe if channel.requests[0].path == PROBE else self.usual
+        lane.add_task(channel)
+
+    def shutdown(self, timeout: float) -> None:
+        for each in (self.probe, self.usual):
+            each.shutdown(timeout=timeout)
+
+
+class Listener(TcpWSGIServer):
+    """One listening socket. seconds: how long a client may take to send a request or to read an
+    answer, if it is slower than MIN_BYTES_A_SECOND."""
+
+    channel_class = Channel
+
+    def __init__(
+        self,
+        application: Application,
+        connections: dict[int, Any],
+        threads: Threads,
+        socket: socket.socket,
+        seconds: float,
+    ) -> None:
+        self.seconds = seconds
+        self._stopped = False
+        super().__init__(
+            without_body_for_head(application),
+            connections,
+            True,
+            socket,
+            dispatcher=threads,
+            adj=adjustments([socket]),
+            bind_socket=False,
+            sockinfo=(socket.family, socket.type, socket.proto, socket.getsockname()),
+        )
+
+    def add_task(self, channel: Channel) -> None:
+        channel.arrived()
+        super().add_task(channel)
+
+    def handle_accept(self) -> None:
+        if len(self.active_channels) >= CONNECTIONS:
+            self._make_room()
+        super().handle_accept()
+
+    def _make_room(self) -> None:
+        """Close the connection that has waited longest for (the rest of) a request."""
+        found = list(self.active_channels.values())
+        waiting = [channel for channel in found if channel.waits] or found
+        min(waiting, key=lambda channel: channel.since).handle_close()
+
+    def maintenance(self, now: float) -> None:  # noqa: ARG002 - waitress' signature
+        for channel in list(self.active_channels.values()):
+            channel.expire(self.seconds)
+
+    def stop(self) -> None:
+        """Take no more connections. Those that wait for a request are closed."""
+        if not self._stopped:
+            self._stopped = True
+            self.del_channel()
+            self.socket.close()
+        for channel in list(self.active_channels.values()):
+            if channel.waits:
+                channel.handle_close()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being answered, or an answer sent."""
+        return bool(self.active_channels)
+
+
+def without_body_for_head(application: Application) -> Application:
+    """The same application, which may leave the body in the answer to HEAD, as Django does."""
+
+    def answering(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        found = application(environ, start_response)
+        if environ["REQUEST_METHOD"] != "HEAD":
+            return found
+        close = getattr(found, "close", None)
+        if close is not None:
+            close()
+        return ()
+
+    return answering

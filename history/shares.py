@@ -1,0 +1,87 @@
+"""The share of a web process that dear questions may take, so that cheap ones are always answered.
+
+Dear is what reads many versions for one answer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Final, ParamSpec, TypeVar
+
+from django.conf import settings
+from prometheus_client import Counter
+
+WAIT_S: Final = 2.0
+
+BUSY: Final = Counter(
+    "annals_dear_questions_refused_total",
+    "Dear questions that were refused because a web process was answering others.",
+)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class BusyError(RuntimeError):
+    """Other dear questions are being answered."""
+
+    def __init__(self) -> None:
+        super().__init__("too many dear questions at once")
+
+
+class Share:
+    """At most `size` at a time; twice as many more wait, for WAIT_S at most."""
+
+    def __init__(self, size: int) -> None:
+        self._running = threading.Semaphore(size)
+        self._inside = threading.Semaphore(3 * size)
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """The block is one of those that run. Raises BusyError."""
+        if not self._inside.acquire(blocking=False):
+            raise BusyError
+        try:
+            if not self._running.acquire(timeout=WAIT_S):
+                raise BusyError
+            try:
+                yield
+            finally:
+                self._running.release()
+        finally:
+            self._inside.release()
+
+
+_share: Final = Share(settings.ANNALS.dear_requests)
+
+
+@contextmanager
+def dear(really: bool = True) -> Iterator[None]:
+    """The block answers a dear question, really or not. Raises BusyError, after WAIT_S at most."""
+    if not really:
+        yield
+        return
+    with _counted(), _share.taken():
+        yield
+
+
+def dear_view(view: Callable[P, R]) -> Callable[P, R]:
+    """A view that answers dear questions."""
+
+    @wraps(view)
+    def shared(*args: P.args, **kwargs: P.kwargs) -> R:
+        with dear():
+            return view(*args, **kwargs)
+
+    return shared
+
+
+@contextmanager
+def _counted() -> Iterator[None]:
+    try:
+        yield
+    except BusyError:
+        BUSY.inc()
+        raise

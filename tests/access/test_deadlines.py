@@ -1,0 +1,181 @@
+"""Every request has a deadline, ends when its client leaves, and has a share if it is dear."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.http import HttpRequest, HttpResponse
+from django.test import Client, RequestFactory
+
+from annals.serving.deadlines import Deadlines
+from annals.serving.visit import VISIT, Visit
+from history import deadline, shares
+from history.shares import BusyError, Share
+from tests.consuming import until
+from tests.db.store import Store
+
+PATH = "/api/v1/history/product-instance/A1"
+
+View = Callable[[HttpRequest], HttpResponse]
+
+
+def sleeping(_: HttpRequest) -> HttpResponse:
+    """A view whose statement takes a minute."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_sleep(60)")
+    return HttpResponse("slept")
+
+
+def computing(_: HttpRequest) -> HttpResponse:
+    """A view that computes until it is stopped."""
+    while True:
+        deadline.check()
+
+
+def asked(view: View, method: str = "GET", visit: Visit | None = None) -> HttpResponse:
+    """The answer of a view behind the middleware. What a view raises is answered as Django does."""
+
+    def respond(request: HttpRequest) -> HttpResponse:
+        try:
+            return view(request)
+        except Exception as error:
+            return middleware.process_exception(request, error) or HttpResponse(status=500)
+
+    middleware = Deadlines(respond)
+    request = RequestFactory().generic(method, PATH)
+    request.META[VISIT] = visit or Visit()
+    return middleware(request)
+
+
+@pytest.fixture
+def short(settings: Any) -> Iterator[None]:
+    """The deadline is a second."""
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, request_seconds=1)
+    yield
+    connection.close()
+
+
+def code(answer: HttpResponse) -> str:
+    return str(msgspec.json.decode(answer.content)["error"]["code"])
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("view", [sleeping, computing])
+@pytest.mark.usefixtures("short")
+def test_at_the_deadline_the_work_ends(view: View) -> None:
+    answer = asked(view)
+    assert answer.status_code == 503
+    assert code(answer) == "too_long"
+    assert "Retry-After" not in answer.headers
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("short")
+def test_time_in_the_queue_counts() -> None:
+    visit = Visit()
+    visit.arrived -= 2
+    answer = asked(lambda _: HttpResponse("never asked"), visit=visit)
+    assert (answer.status_code, code(answer)) == (503, "too_long")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("view", [sleeping, computing])
+def test_when_the_client_leaves_the_work_ends(view: View) -> None:
+    visit = Visit()
+    timer = threading.Timer(0.5, visit.leave)
+    timer.start()
+    answer = asked(view, visit=visit)
+    timer.join()
+    assert (answer.status_code, code(answer)) == (499, "client_left")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_change_is_finished_for_a_client_that_left() -> None:
+    visit = Visit()
+    visit.leave()
+
+    def change(_: HttpRequest) -> HttpResponse:
+        deadline.check()
+        return HttpResponse("changed")
+
+    assert asked(change, "POST", visit).content == b"changed"
+    assert asked(change, "GET", visit).status_code == 499
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_connection_works_after_a_cancelled_statement() -> None:
+    visit = Visit()
+    visit.leave()
+    assert asked(sleeping, visit=visit).status_code == 499
+
+    def small(_: HttpRequest) -> HttpResponse:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(0.3)")
+        return HttpResponse("slept")
+
+    for _ in range(3):
+        assert asked(small).content == b"slept"
+
+
+def test_a_share_runs_some_and_lets_some_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "WAIT_S", 30.0)
+    share, go, done = Share(2), threading.Event(), []
+    inside = 0
+
+    def work() -> None:
+        nonlocal inside
+        with share.taken():
+            inside += 1
+            go.wait(30)
+            done.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    until(lambda: inside == 2 and not share._inside.acquire(blocking=False), "two run, four wait")
+    with pytest.raises(BusyError), share.taken():
+        pass
+    go.set()
+    for thread in threads:
+        thread.join()
+    assert len(done) == 6
+    with share.taken():
+        pass
+
+
+def test_who_waits_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "WAIT_S", 0.1)
+    share = Share(1)
+    with share.taken(), pytest.raises(BusyError), share.taken():
+        pass
+    with share.taken():
+        pass
+
+
+@pytest.mark.django_db
+def test_dear_questions_are_refused_while_others_are_answered(
+    store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.add("A1", 0, {"n": 1}, 0)
+    monkeypatch.setattr(shares, "WAIT_S", 0.0)
+    full = Share(1)
+    monkeypatch.setattr(shares, "_share", full)
+    basic = {"authorization": "Basic c3VwcG9ydDpzdXBwb3J0"}
+    with full.taken():
+        for dear in ("/blame", "/fields?path=/n", "?path=/n", "?archive=true"):
+            answer = client.get(PATH + dear, headers=basic)
+            assert (answer.status_code, code(answer)) == (503, "busy")
+            assert answer.headers["Retry-After"] == "5"
+        assert client.get(PATH, headers=basic).status_code == 200
+        client.force_login(User.objects.get(username="support"))
+        page = client.get("/admin/history/product-instance/A1/state/")
+        assert page.status_code == 503
+        assert "Сейчас слишком много запросов" in page.content.decode()
+        assert client.get("/admin/history/product-instance/A1/").status_code == 200
+    assert client.get(f"{PATH}/blame", headers=basic).status_code == 200
