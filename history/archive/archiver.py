@@ -6,10 +6,8 @@ from collections.abc import Callable
 from datetime import date
 from functools import partial
 
-import msgspec
-
 from history import days
-from history.archive import manifest
+from history.archive import manifest, origin
 from history.archive.manifest import Manifest
 from history.archive.reseal import before, follow
 from history.archive.store import ArchiveError, Store, folder
@@ -38,6 +36,7 @@ class Archiver:
     def archive(self, connection: Connection, table: str, day: date) -> None:
         """Archive a day. Raises ArchiveError or OSError if that is not possible."""
         self._check_known(table, day)
+        origin.check(connection, self._store, BY_TABLE[table], day)
         place = days.locate(connection, table, day)
         progress = partial(self._progress, table, day)
         self._rows[table, day] = count(connection, place.child)
@@ -45,18 +44,7 @@ class Archiver:
         done = archive(connection, self._store, BY_TABLE[table], day, place.child, progress)
         follow(connection, self._store, BY_TABLE[table], earlier, done)
         self.archived[table, day] = done
-        ArchivedDay.objects.update_or_create(
-            table=table,
-            day=day,
-            defaults={
-                "rows": done.rows,
-                "table_bytes": done.table_bytes,
-                "file_bytes": done.file_bytes,
-                "digest": done.digest,
-                "files": msgspec.to_builtins(done.files),
-                "archived_at": done.archived_at,
-            },
-        )
+        origin.note(done)
         manifest.tidy(self._store, table, day, done.files)
 
     def confirm(self, connection: Connection, table: str, day: date) -> None:

@@ -7,7 +7,7 @@ from datetime import date, datetime
 import msgspec
 
 from history import clock
-from history.archive import manifest
+from history.archive import manifest, record
 from history.archive.store import ArchiveError, Store, folder
 from history.models import ArchivedDay
 
@@ -30,12 +30,12 @@ def forget(store: Store, table: str, day: date, why: str) -> int:
     """
     found = manifest.load(store, table, day)
     known = ArchivedDay.objects.filter(table=table, day=day)
-    record = f"{folder(table, day)}/forgotten.json"
-    left = [name for name in store.names(folder(table, day)) if name != record]
+    reasons, adopted = (f"{folder(table, day)}/{name}.json" for name in ("forgotten", "adopted"))
+    left = set(store.names(folder(table, day))) - {reasons, adopted}
     if not left and not known.exists():
         raise ArchiveError(f"{table} {day} is not in the archive")
     rows, digest = (found.rows, found.digest) if found else (None, None)
-    _add(store, record, Forgotten(rows, digest, why, clock.now()))
+    _add(store, reasons, Forgotten(rows, digest, why, clock.now()))
     manifest.delete(store, table, day)
     manifest.tidy(store, table, day, ())
     known.delete()
@@ -44,8 +44,7 @@ def forget(store: Store, table: str, day: date, why: str) -> int:
 
 def _add(store: Store, name: str, entry: Forgotten) -> None:
     """Add an entry to a list in a file, unless an interrupted call has done it."""
-    text = store.read(name)
-    entries = msgspec.json.decode(text, type=list[Forgotten]) if text else []
+    entries = record.read(store, name, Forgotten)
     last = entries[-1] if entries else None
     if last is None or last.why != entry.why or entry.digest not in (None, last.digest):
-        store.put(name, msgspec.json.format(msgspec.json.encode([*entries, entry]), indent=2))
+        record.add(store, name, Forgotten, entry)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from history import canonical
-from history.archive import manifest
+from history.archive import checked
 from history.archive.manifest import Manifest
 from history.archive.parquet import GROUP_ROWS, Row, row_hash
 from history.archive.store import ArchiveError, Store
@@ -37,7 +37,8 @@ class Rows:
     @contextmanager
     def ordered(self, after: Key | None = None) -> Iterator[Iterator[Row]]:
         """Each row once, in the order of the files, those after a key; streamed, so that no day is
-        in memory. Raises ArchiveError where a row of the table differs from the archived one."""
+        in memory. Raises ArchiveError where a row of the table differs from the archived one, and
+        at the end if the archived rows are not those of the manifest."""
         where = sql.SQL("true") if after is None else canonical.after(after)
         query = sql.SQL("COPY (SELECT {} FROM {} WHERE {} ORDER BY {}) TO STDOUT (FORMAT BINARY)")
         child = () if self.entity.root else ("text",)
@@ -50,7 +51,7 @@ class Rows:
             if self.archived is None:
                 yield copy.rows()
             else:
-                known = manifest.rows(self.store, self.archived)
+                known = checked.rows(self.store, self.archived)
                 later = known if after is None else (r for r in known if _sortable(r) > _key(after))
                 yield union(later, copy.rows())
 

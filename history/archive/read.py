@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from history.archive import manifest, parquet
+from history.archive import parquet
 from history.archive.manifest import File
 from history.archive.store import ArchiveError, Store
 from history.canonical import columns
@@ -44,33 +44,36 @@ def versions(
     Opens the files whose ids span the given one, and of those reads the row groups that may hold
     it. Raises OSError if the archive does not answer, ArchiveError if a file is broken.
     """
+    wanted = _listed(entity, since, until)
+    while True:
+        try:
+            return _read(store, entity, wanted, id_)
+        except FileNotFoundError:
+            # A merge may have replaced files since the database was asked for them.
+            before, wanted = wanted, _listed(entity, since, until)
+            if wanted == before:
+                raise
+
+
+def _listed(entity: Entity, since: date | None, until: date | None) -> list[list[File]]:
+    """The files of each archived day, as the database noted them; the manifests are not asked."""
     days = ArchivedDay.objects.filter(table=entity.table)
     if since is not None:
         days = days.filter(day__gte=since)
     if until is not None:
         days = days.filter(day__lte=until)
-    wanted = [
-        (day, msgspec.convert(files, list[File])) for day, files in days.values_list("day", "files")
-    ]
+    return [msgspec.convert(files, list[File]) for files in days.values_list("files", flat=True)]
+
+
+def _read(
+    store: Store, entity: Entity, wanted: Sequence[Sequence[File]], id_: str
+) -> list[ArchivedVersion]:
     with ThreadPoolExecutor(READERS) as pool:
-        found = pool.map(lambda each: _from_day(store, entity, each[0], each[1], id_), wanted)
+        found = pool.map(lambda files: _from_files(store, entity, files, id_), wanted)
         return sorted(
             (version for part in found for version in part),
             key=lambda version: (version.version, version.updated_at),
         )
-
-
-def _from_day(
-    store: Store, entity: Entity, day: date, files: Sequence[File], id_: str
-) -> list[ArchivedVersion]:
-    try:
-        return _from_files(store, entity, files, id_)
-    except FileNotFoundError:
-        # A merge has replaced the files since the database was asked for them.
-        known = manifest.load(store, entity.table, day)
-        if known is None:
-            raise
-        return _from_files(store, entity, known.files, id_)
 
 
 def _from_files(

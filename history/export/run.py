@@ -16,7 +16,7 @@ from django.db import Error as DatabaseError
 from django.db import connection
 from psycopg import sql
 
-from history.archive import checked, manifest
+from history.archive import checked, manifest, origin
 from history.archive.merge import Rows, union
 from history.archive.store import ArchiveError, Store
 from history.archive.write import count
@@ -130,6 +130,7 @@ def _write(export: Export, day: Day, output: Format, plain: Connection) -> int:
     known = manifest.load(export.store, export.entity.table, day.day)
     if known is None:
         raise ArchiveError(f"{day.name} is not in the archive, and the database says that it is")
+    origin.check(plain, export.store, export.entity, day.day)
     archived = checked.rows(export.store, known)
     if day.part is None:
         return _add(archived, output, export.tick)

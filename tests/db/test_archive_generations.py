@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import pytest
 from psycopg import sql
@@ -337,13 +337,20 @@ def test_damaged_files_keep_a_day_that_came_back(store: Store, back: int) -> Non
     assert NAME in names()
 
 
-def test_reading_goes_on_while_a_day_is_merged(store: Store) -> None:
+def test_reading_goes_on_while_a_day_is_merged(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The list of files was read before the merge, the files are opened after it."""
     with raw() as plain:
         fill(plain, *ids("b", 25))
         maintained(store)
-        stale: list[Any] = ArchivedDay.objects.get(table=TABLE, day=OLD).files
+        listed = read._listed
+        stale = listed(PRODUCT, None, None)
         fill(plain, *ids("a", 11))
         maintained(store)
-    ArchivedDay.objects.filter(table=TABLE, day=OLD).update(files=stale)
+    answers = [stale]
+    monkeypatch.setattr(
+        read, "_listed", lambda *given: answers.pop() if answers else listed(*given)
+    )
     assert [version.id for version in read.versions(store, PRODUCT, "b007")] == ["b007"]
+    assert not answers

@@ -22,11 +22,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from annals.access import upkeep
 from annals.access.journal import days as journal
+from annals.management import archiving
 from annals.management.verifying import add_arguments, verify_archive, verify_tables
 from history import clock
 from history.archive.archiver import Archiver
-from history.archive.forget import forget
-from history.archive.restore import release, restore
 from history.archive.store import ArchiveError, Store
 from history.canonical import Connection
 from history.day_rows import DayRows
@@ -104,9 +103,15 @@ class Command(BaseCommand):
         forgetting = actions.add_parser(
             "forget", help="remove a day from the archive; nothing else removes archived rows"
         )
-        forgetting.add_argument("--entity", choices=BY_NAME, required=True, help="kind of entity")
-        forgetting.add_argument("--why", required=True, help="the reason, kept in the archive")
-        for each in (restoring, releasing, forgetting, sealing):
+        adopting = actions.add_parser(
+            "adopt",
+            help="take over archived rows that the database does not know, for example because it "
+            "was restored from an earlier backup",
+        )
+        for each in (forgetting, adopting):
+            each.add_argument("--entity", choices=BY_NAME, required=True, help="kind of entity")
+            each.add_argument("--why", required=True, help="the reason, kept in the archive")
+        for each in (restoring, releasing, forgetting, adopting, sealing):
             each.add_argument("day", type=date.fromisoformat, help="YYYY-MM-DD, UTC")
         for each in (restoring, releasing):
             each.add_argument("--entity", choices=BY_NAME, help="one kind of entity, not all")
@@ -300,38 +305,23 @@ class Command(BaseCommand):
             )
 
     def _restore(self) -> int:
-        day, store = self.options["day"], _store()
-
-        def restore_one(plain: Connection, entity: Entity) -> str:
-            with _progress() as progress:
-                task = progress.add_task(f"restore {entity.table} {day}, rows", total=None)
-                done = restore(
-                    plain, store, entity, day, lambda rows: progress.update(task, completed=rows)
-                )
-            return f"Restored {entity.table} {day}: {done.rows:,} rows."
-
-        with run_lock():
-            return self._for_each(restore_one, self._entities())
+        with _progress() as progress:
+            return self._archived(archiving.restoring(_store(), self.options["day"], progress))
 
     def _release(self) -> int:
-        day = self.options["day"]
-
-        def release_one(plain: Connection, entity: Entity) -> str:
-            release(plain, entity.table, day)
-            return f"Released {entity.table} {day}."
-
-        with run_lock():
-            return self._for_each(release_one, self._entities())
+        return self._archived(archiving.releasing(self.options["day"]))
 
     def _forget(self) -> int:
-        day, store, why = self.options["day"], _store(), self.options["why"]
+        day, why = self.options["day"], self.options["why"]
+        return self._archived(archiving.forgetting(_store(), day, why))
 
-        def forget_one(_: Connection, entity: Entity) -> str:
-            rows = forget(store, entity.table, day, why)
-            return f"Removed {entity.table} {day} from the archive: {rows:,} rows."
+    def _adopt(self) -> int:
+        day, why = self.options["day"], self.options["why"]
+        return self._archived(archiving.adopting(_store(), day, why))
 
+    def _archived(self, act: Callable[[Connection, Entity], str]) -> int:
         with run_lock():
-            return self._for_each(forget_one, self._entities())
+            return self._for_each(act, self._entities())
 
     def _seal(self) -> int:
         day = self.options["day"]

@@ -1,0 +1,55 @@
+"""`partitions restore`, `release`, `forget` and `adopt`: one day of one table, and what is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+
+from rich.progress import Progress
+
+from history.archive import origin
+from history.archive.adopt import adopt
+from history.archive.forget import forget
+from history.archive.restore import release, restore
+from history.archive.store import Store
+from history.canonical import Connection
+from history.entities import Entity
+
+# Does it, and returns a sentence. Only with the lock of maintain's runs.
+Act = Callable[[Connection, Entity], str]
+
+
+def restoring(store: Store, day: date, progress: Progress) -> Act:
+    def act(plain: Connection, entity: Entity) -> str:
+        task = progress.add_task(f"restore {entity.table} {day}, rows", total=None)
+        origin.check(plain, store, entity, day)
+        done = restore(
+            plain, store, entity, day, lambda rows: progress.update(task, completed=rows)
+        )
+        return f"Restored {entity.table} {day}: {done.rows:,} rows."
+
+    return act
+
+
+def releasing(day: date) -> Act:
+    def act(plain: Connection, entity: Entity) -> str:
+        release(plain, entity.table, day)
+        return f"Released {entity.table} {day}."
+
+    return act
+
+
+def forgetting(store: Store, day: date, why: str) -> Act:
+    def act(_: Connection, entity: Entity) -> str:
+        rows = forget(store, entity.table, day, why)
+        return f"Removed {entity.table} {day} from the archive: {rows:,} rows."
+
+    return act
+
+
+def adopting(store: Store, day: date, why: str) -> Act:
+    def act(_: Connection, entity: Entity) -> str:
+        rows = adopt(store, entity.table, day, why)
+        return f"The archived rows of {entity.table} {day} count: {rows:,} rows."
+
+    return act

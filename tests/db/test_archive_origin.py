@@ -1,0 +1,261 @@
+"""What somebody else wrote into the archive does not get into the history without a decision."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+from msgspec.structs import replace
+
+from annals import env
+from history.archive import manifest, origin, read
+from history.archive.archiver import Archiver
+from history.archive.store import Store
+from history.archive.write import archive
+from history.models import ArchivedDay
+from history.partitions.maintain import maintain
+from tests.db.partitioned import TABLE, insert, names, policy, raw
+from tests.db.test_archive_generations import (
+    FOLDER,
+    NAME,
+    NOON,
+    OLD,
+    PRODUCT,
+    SOURCE,
+    archived,
+    fill,
+    ids,
+    maintained,
+)
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of the archive, which the commands use too."""
+    path = tmp_path / "archive"
+    given = env.read({"ANNALS_ARCHIVE_URL": str(path), "ANNALS_RETENTION_DAYS": "3"})
+    monkeypatch.setattr(settings, "ANNALS", given)
+    return path
+
+
+@pytest.fixture
+def store(place: Path) -> Store:
+    return Store(str(place))
+
+
+def plant(store: Store, *ids: str) -> None:
+    """Write a sound archived day, as somebody can who may write to the archive's files."""
+    with raw() as plain:
+        fill(plain, *ids)
+        archive(plain, store, PRODUCT, OLD, SOURCE)
+        plain.execute(f"DROP TABLE {NAME}")
+
+
+def everything(store: Store) -> dict[str, bytes | None]:
+    return {name: store.read(name) for name in store.names(FOLDER)}
+
+
+def refused(store: Store) -> str:
+    """What maintain says of the day. Nothing of table and archive changes."""
+    before = everything(store)
+    outcome = maintain(policy(), archiver=Archiver(store))
+    [(name, said)] = outcome.broken
+    assert name == NAME
+    assert NAME in names()
+    assert everything(store) == before
+    return str(said)
+
+
+def partitions(*arguments: str) -> tuple[int, str]:
+    """The exit code of `manage.py partitions`, and what it says."""
+    out = io.StringIO()
+    try:
+        call_command("partitions", *arguments, stdout=out, stderr=out)
+    except SystemExit as error:
+        return int(str(error.code)), out.getvalue()
+    return 0, out.getvalue()
+
+
+def decide(action: str, *more: str) -> tuple[int, str]:
+    return partitions(action, str(OLD), "--entity", "product-instance", *more)
+
+
+def rows_of(table: str = NAME) -> list[str]:
+    with raw() as plain:
+        return [id_ for (id_,) in plain.execute(f"SELECT id FROM {table} ORDER BY id")]
+
+
+def test_a_planted_manifest_is_not_merged(store: Store) -> None:
+    plant(store, "forged")
+    with raw() as plain:
+        fill(plain, *ids("b", 12))
+    said = refused(store)
+    assert "1 row" in said
+    assert "partitions adopt" in said
+    assert "partitions forget" in said
+    assert not ArchivedDay.objects.exists()
+
+
+def test_a_row_that_was_added_to_an_archived_day_is_not_merged(store: Store) -> None:
+    with raw() as plain:
+        fill(plain, *ids("b", 12))
+        maintained(store)
+    noted = ArchivedDay.objects.get()
+    plant(store, "forged")  # the archive merges it, the database does not know
+    with raw() as plain:
+        fill(plain, "late")
+    assert "1 row" in refused(store)
+    again = ArchivedDay.objects.get()
+    assert (again.rows, again.digest) == (noted.rows, noted.digest)
+
+
+def test_an_archived_day_that_was_replaced_keeps_its_rows(store: Store) -> None:
+    """By rows that are all in the table: nothing strange comes in, but archived rows would go."""
+    with raw() as plain:
+        fill(plain, "kept")
+        maintained(store)
+    for name in store.names(FOLDER):
+        store.delete(name)
+    plant(store, "late")
+    with raw() as plain:
+        fill(plain, "late", "later")
+    refused(store)
+
+
+def test_after_a_kill_before_the_note_the_rows_are_taken(store: Store) -> None:
+    with raw() as plain:
+        fill(plain, *ids("b", 12))
+        archive(plain, store, PRODUCT, OLD, SOURCE)
+        insert(plain, NOON + timedelta(hours=1), "late")
+    assert NAME in maintained(store)
+    assert archived(store) == [*ids("b", 12), "late"]
+    assert ArchivedDay.objects.get().rows == 13
+
+
+def test_an_older_database_takes_the_archived_rows_when_an_operator_decides(store: Store) -> None:
+    with raw() as plain:
+        fill(plain, *ids("b", 12))
+        maintained(store)
+        ArchivedDay.objects.all().delete()  # the database is restored from an earlier backup
+        fill(plain, *ids("b", 9), "late")
+    assert "3 rows" in refused(store)
+    code, said = decide("adopt", "--why", "backup of Monday")
+    assert (code, said) == (0, f"The archived rows of {TABLE} {OLD} count: 12 rows.\n")
+    [record] = json.loads((store.read(f"{FOLDER}/adopted.json") or b"").decode())
+    assert (record["rows"], record["why"], record["before"]) == (12, "backup of Monday", None)
+    assert [version.id for version in read.versions(store, PRODUCT, "b007")] == ["b007"]
+    assert NAME in maintained(store)
+    assert archived(store) == [*ids("b", 12), "late"]
+    assert store.read(f"{FOLDER}/adopted.json") is not None
+
+
+def test_the_operator_may_give_the_planted_rows_up(store: Store) -> None:
+    plant(store, "forged")
+    with raw() as plain:
+        fill(plain, *ids("b", 12))
+    refused(store)
+    assert decide("forget", "--why", "nobody knows them")[0] == 0
+    assert NAME in maintained(store)
+    assert archived(store) == ids("b", 12)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_other_rows_under_the_true_digest_do_not_replace_a_day(store: Store, known: bool) -> None:
+    """Who knows the rows can compute their digest. The day would be dropped as archived."""
+    with raw() as plain:
+        fill(plain, *ids("b", 12))
+        true = archive(plain, store, PRODUCT, OLD, SOURCE)
+        if known:
+            origin.note(true)
+        plain.execute(f"DROP TABLE {NAME}")
+        for name in store.names(FOLDER):
+            store.delete(name)
+        plant(store, *ids("f", 12))
+        forged = manifest.load(store, TABLE, OLD)
+        assert forged is not None
+        manifest.save(store, replace(forged, digest=true.digest))
+        fill(plain, *ids("b", 12))
+        for late in ((), ("late",)):
+            fill(plain, *late)
+            assert "are not as written" in refused(store)
+            assert rows_of() == [*ids("b", 12), *late]
+
+
+def damage(store: Store) -> None:
+    known = manifest.load(store, TABLE, OLD)
+    assert known is not None
+    store.put(known.files[0].name, b"damaged")
+
+
+@pytest.mark.parametrize(
+    "spoil, says",
+    [
+        (lambda store: manifest.delete(store, TABLE, OLD), "is not in the archive"),
+        (damage, "has changed in the archive"),
+    ],
+)
+def test_only_a_sound_day_is_adopted(
+    store: Store, spoil: Callable[[Store], None], says: str
+) -> None:
+    plant(store, *ids("b", 3))
+    spoil(store)
+    code, said = decide("adopt", "--why", "test")
+    assert code == 2
+    assert says in said
+    assert not ArchivedDay.objects.exists()
+
+
+def test_adopting_takes_no_archived_row_away(store: Store) -> None:
+    with raw() as plain:
+        fill(plain, *ids("b", 12))
+        maintained(store)
+    assert "knows these rows" in decide("adopt", "--why", "test")[1]
+    for name in store.names(FOLDER):
+        store.delete(name)
+    plant(store, *ids("b", 3))
+    code, said = decide("adopt", "--why", "test")
+    assert code == 2
+    assert "12" in said
+    assert ArchivedDay.objects.get().rows == 12
+
+
+def test_planted_rows_are_neither_restored_nor_exported(store: Store, tmp_path: Path) -> None:
+    with raw() as plain:
+        fill(plain, *ids("b", 3))
+        maintained(store)
+    plant(store, "forged")
+    code, said = decide("restore")
+    assert code == 2
+    assert "1 row" in said
+    assert NAME not in names()
+    with pytest.raises(SystemExit):
+        call_command(
+            *("export", "--entity", "product-instance", "--from", str(OLD), "--format", "jsonl"),
+            *("--to", str(OLD + timedelta(days=1)), "--output", str(tmp_path / "export")),
+            stderr=io.StringIO(),
+        )
+    assert not list((tmp_path / "export").glob("*.jsonl"))
+    with raw() as plain:
+        fill(plain, "late")
+    assert decide("restore")[0] == 2
+    assert rows_of() == ["late"]
+
+
+def test_a_reader_whose_files_were_replaced_does_not_ask_the_manifest(store: Store) -> None:
+    """What somebody wrote there is not read: the database says which files count."""
+    with raw() as plain:
+        fill(plain, *ids("b", 3))
+        maintained(store)
+    for name in store.names(FOLDER):
+        store.delete(name)
+    plant(store, "b001x", *ids("b", 3))
+    with pytest.raises(FileNotFoundError):
+        read.versions(store, PRODUCT, "b001")
