@@ -37,6 +37,12 @@ def maven() -> None:
         _missing("needs Maven to fetch Apache Kafka (Debian: maven)")
 
 
+def maven_program(what: str) -> None:
+    """Maven, to fetch something else."""
+    if shutil.which("mvn") is None:
+        _missing(f"needs Maven to fetch {what} (Debian: maven)")
+
+
 def chromium() -> str:
     """The Chromium program."""
     program = next(filter(None, map(shutil.which, CHROMIUM)), None)

@@ -12,7 +12,7 @@ class AccessConfig(AppConfig):
     def ready(self) -> None:
         from django.contrib import admin
 
-        from annals.access import attempts, quota
+        from annals.access import attempts, quota, sessions
         from annals.access.journal import operators
         from annals.access.passwords import LoginForm
         from history.need_to_know import rule
@@ -20,6 +20,7 @@ class AccessConfig(AppConfig):
         attempts.watch()
         operators.watch()
         quota.watch()
+        sessions.watch()
         try:
             rule.given()
         except rule.RuleError as error:

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib import auth
 from django.contrib.auth.models import AnonymousUser
+from django.contrib.auth.signals import user_logged_out
+from django.contrib.sessions.backends.db import SessionStore
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import NoReverseMatch, reverse
 
@@ -18,13 +20,17 @@ PROVIDER: Final = "annals_provider"
 BEGAN: Final = "annals_began"
 SEEN: Final = "annals_seen"
 CONFIRMED: Final = "annals_confirmed"
+# Why the login page is shown: a parameter of its address, for the sentence there.
+OVER: Final = "over"
+LEFT_BEHIND: Final = "annals_left_behind"
+IDLE, OLD, LEFT = "idle", "old", "provider"
 # Writing the session on each request would cost more than the request.
 NOTE_EVERY_SECONDS: Final = 60.0
 
 
 class SessionLimits:
     """Middleware, after authentication. A session that is over is logged out: the page then asks
-    for a log-in."""
+    for a login, and says why."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -36,10 +42,11 @@ class SessionLimits:
             began = session.setdefault(BEGAN, now)
             seen = session.get(SEEN, now)
             limits = settings.ANNALS
-            if now - began > limits.session_hours * 3600 or now - seen > (
-                limits.session_idle_minutes * 60
-            ):
+            old = now - began > limits.session_hours * 3600
+            if old or now - seen > limits.session_idle_minutes * 60:
                 auth.logout(request)
+                if _is_page(request):
+                    return to_login(OLD if old else IDLE, request.get_full_path())
             elif (renewal := self._renewal(request, now)) is not None:
                 return renewal
             elif now - seen > NOTE_EVERY_SECONDS or SEEN not in session:
@@ -59,8 +66,7 @@ class SessionLimits:
             return None
         interval = settings.ANNALS.session_renew_minutes * 60
         since = now - session.setdefault(CONFIRMED, now)
-        page = request.method == "GET" and request.path_info.startswith(reverse("admin:index"))
-        if since <= interval or not page:
+        if since <= interval or not _is_page(request):
             if since > 2 * interval:
                 request.user = AnonymousUser()
             return None
@@ -71,3 +77,37 @@ class SessionLimits:
             return None
         back = urlencode({"renew": "1", "next": request.get_full_path()})
         return HttpResponseRedirect(f"{address}?{back}")
+
+
+def watch() -> None:
+    """Remember for the page after a logout which provider the login was of."""
+    user_logged_out.connect(_on_logout, dispatch_uid="access.sessions")
+
+
+def _on_logout(request: HttpRequest, **_: Any) -> None:
+    setattr(request, LEFT_BEHIND, request.session.get(PROVIDER))
+
+
+def ask_again(session_key: str) -> None:
+    """This session counts as anonymous until its provider confirmed it. An open page notices
+    nothing if the provider does so."""
+    session = SessionStore(session_key)
+    if PROVIDER in session:
+        session[CONFIRMED] = 0.0
+        session.save()
+
+
+def to_login(over: str, following: str) -> HttpResponseRedirect:
+    """To the login page, which says why (OVER), and after the login to `following`."""
+    query = urlencode({"next": following, OVER: over})
+    return HttpResponseRedirect(f"{reverse('admin:login')}?{query}")
+
+
+def _is_page(request: HttpRequest) -> bool:
+    """Whether a person asks for a page of the screens: only then a redirect is seen."""
+    path = request.path_info
+    return (
+        request.method == "GET"
+        and path.startswith(reverse("admin:index"))
+        and path not in (reverse("admin:login"), reverse("admin:logout"))
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -10,11 +11,13 @@ import socket
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http.cookiejar import Cookie
 from pathlib import Path
-from typing import Self
+from typing import Any, Protocol, Self
 from urllib.parse import urljoin, urlsplit
 
 import requests
+from requests.cookies import RequestsCookieJar
 
 from tests import need
 
@@ -137,6 +140,11 @@ class RealProvider:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def fields(self, page: str, subject: str) -> dict[str, str]:
+        """What a person fills in on a page of the provider."""
+        prompt = re.search(r'name="prompt" value="(\w+)"', page)
+        return {"prompt": prompt[1] if prompt else "login", "login": subject, "password": "x"}
+
     def program_token(self, scope: str = SCOPE) -> str:
         """A Bearer token of a service account."""
         answer = requests.post(
@@ -154,25 +162,60 @@ class RealProvider:
         return str(answer.json()["access_token"])
 
 
+class Known(Protocol):
+    """A provider at which a person can log in."""
+
+    name: str
+
+    @property
+    def url(self) -> str: ...
+
+    def fields(self, page: str, subject: str) -> dict[str, str]:
+        """What a person fills in on a page of the provider."""
+
+
+class _Cookies(RequestsCookieJar):
+    """Sends Secure cookies to http://127.0.0.1 too, as browsers do and Keycloak relies on."""
+
+    def set_cookie(self, cookie: Cookie, *given: Any, **more: Any) -> Any:
+        cookie.secure = False
+        return super().set_cookie(cookie, *given, **more)
+
+
 class Person:
     """A browser without a screen: follows redirects, fills in the provider's forms."""
 
+    page: requests.Response  # where the last login ended
+
     def __init__(self) -> None:
         self.http = requests.Session()
+        self.http.cookies = _Cookies()
 
     def get(self, address: str) -> requests.Response:
         return self.http.get(address, timeout=20)
 
-    def log_in(self, web: str, provider: RealProvider, subject: str) -> requests.Response:
+    def log_in(self, web: str, provider: Known, subject: str) -> requests.Response:
         """All the way: the answer is the page where it ends."""
         answer = self.get(f"{web}/oidc/{provider.name}/login/?next=/admin/")
+        return self.go_on(answer, provider, subject)
+
+    def go_on(self, answer: requests.Response, provider: Known, subject: str) -> requests.Response:
+        """From a page of the provider all the way."""
         for _ in range(4):
             if urlsplit(answer.url).netloc != urlsplit(provider.url).netloc:
                 break
             form = re.search(r'<form[^>]*action="([^"]+)"', answer.text)
             if form is None:
                 break
-            prompt = re.search(r'name="prompt" value="(\w+)"', answer.text)
-            data = {"prompt": prompt[1] if prompt else "login", "login": subject, "password": "x"}
-            answer = self.http.post(urljoin(answer.url, form[1]), data=data, timeout=20)
+            address = urljoin(answer.url, html.unescape(form[1]))
+            data = provider.fields(answer.text, subject)
+            answer = self.http.post(address, data=data, timeout=20)
+        self.page = answer
         return answer
+
+    def log_out(self, web: str) -> requests.Response:
+        """Press the button for it on the screens."""
+        page = self.get(f"{web}/admin/").text
+        field = page.split('name="csrfmiddlewaretoken" value="')[1].split('"')[0]
+        data = {"csrfmiddlewaretoken": field}
+        return self.http.post(f"{web}/admin/logout/", data=data, timeout=20)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
+import html
+import re
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 import requests
 
 from annals.embedded.postgres import Postgres
-from tests.access.real_provider import Person, RealProvider, free_port
-from tests.consuming import Database, until
+from tests.access.real_provider import Person, RealProvider
+from tests.access.web import Web, age, inside
+from tests.consuming import until
 from tests.processes import own_database
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,76 +26,11 @@ ROLES = {"annals-support": "support", "annals-admins": "admin", "annals-ops": "o
 pytestmark = pytest.mark.system
 
 
-class Web:
-    """gunicorn outside the demo, with both providers."""
-
-    def __init__(self, database: Database, folder: Path, **more: str) -> None:
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.log = folder / "web.log"
-        self.folder = folder
-        self.database = database
-        self.more = more
-
-    def start(self, providers: list[dict[str, object]]) -> None:
-        file = self.folder / "providers.json"
-        file.write_text(json.dumps({"provider": providers}))
-        env = {n: v for n, v in os.environ.items() if not n.startswith("ANNALS_")}
-        self.env = env | {
-            "DATABASE_URL": self.database.url,
-            "ANNALS_HOME": str(self.folder / "home"),
-            "ANNALS_OIDC_FILE": str(file),
-            **self.more,
-        }
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "gunicorn", "--config", "python:annals.server"),
-                    *("--bind", f"127.0.0.1:{self.port}", "annals.wsgi"),
-                ],
-                cwd=ROOT,
-                env=self.env,
-                stderr=log,
-            )
-        until(self._alive, self.log.read_text)
-
-    def _alive(self) -> bool:
-        try:
-            return requests.get(f"{self.url}/healthz", timeout=5).status_code == 200
-        except requests.ConnectionError:
-            return False
-
-    def manage(self, *arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=ROOT,
-            env=self.env,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    def stop(self) -> None:
-        self.process.terminate()
-        self.process.wait(20)
-
-
 class Site:
     """Annals and its two providers."""
 
     def __init__(self, web: Web, bank: RealProvider, keycloak: RealProvider) -> None:
         self.web, self.bank, self.keycloak = web, bank, keycloak
-
-    def users(self) -> dict[str, tuple[bool, list[str]]]:
-        """By login: superuser or not, and roles."""
-        rows = self.web.database.query(
-            "SELECT username, is_superuser, coalesce(array_agg(g.name ORDER BY g.name)"
-            " FILTER (WHERE g.name IS NOT NULL), '{}') AS roles FROM auth_user u"
-            " LEFT JOIN auth_user_groups m ON m.user_id = u.id"
-            " LEFT JOIN auth_group g ON g.id = m.group_id GROUP BY u.id"
-        )
-        return {row["username"]: (row["is_superuser"], row["roles"]) for row in rows}
 
 
 @pytest.fixture(scope="module")
@@ -120,16 +55,8 @@ def site(running: Site) -> Site:
         )
         provider.account("2", preferred_username="boss", groups=["annals-admins"])
         provider.account("3", preferred_username="stranger", groups=["other"])
-    running.web.database.execute(
-        "TRUNCATE auth_user, history_person, django_session, access_attempts CASCADE"
-    )
+    running.web.forget()
     return running
-
-
-def inside(person: Person, web: Web) -> bool:
-    """Whether the person sees the screens."""
-    answer = person.http.get(f"{web.url}/admin/", timeout=20, allow_redirects=False)
-    return answer.status_code == 200
 
 
 def test_both_providers_log_in_the_same_name_as_two_people(site: Site) -> None:
@@ -138,7 +65,7 @@ def test_both_providers_log_in_the_same_name_as_two_people(site: Site) -> None:
         page = person.log_in(site.web.url, provider, "1")
         assert (page.status_code, page.url) == (200, f"{site.web.url}/admin/")
         assert "Петров Михаил" in page.text
-    assert site.users() == {
+    assert site.web.users() == {
         "m.petrov@bank": (False, ["support"]),
         "m.petrov@keycloak": (False, ["support"]),
     }
@@ -156,19 +83,19 @@ def test_the_login_page_offers_both(site: Site) -> None:
 def test_roles_come_and_go_with_the_claim(site: Site) -> None:
     person = Person()
     person.log_in(site.web.url, site.bank, "2")
-    assert site.users() == {"boss@bank": (True, ["admin"])}
+    assert site.web.users() == {"boss@bank": (True, ["admin"])}
     site.web.database.execute(
         "INSERT INTO auth_user_user_permissions (user_id, permission_id)"
         " SELECT u.id, p.id FROM auth_user u, auth_permission p LIMIT 3"
     )
     site.bank.account("2", preferred_username="boss", groups=["annals-ops"])
     Person().log_in(site.web.url, site.bank, "2")
-    assert site.users() == {"boss@bank": (False, ["ops"])}
+    assert site.web.users() == {"boss@bank": (False, ["ops"])}
     assert site.web.database.count("auth_user_user_permissions") == 0
     site.bank.account("2", preferred_username="boss", groups=[])
     page = Person().log_in(site.web.url, site.bank, "2")
     assert page.status_code == 403
-    assert site.users() == {"boss@bank": (False, [])}
+    assert site.web.users() == {"boss@bank": (False, [])}
     assert not inside(person, site.web)
 
 
@@ -177,7 +104,7 @@ def test_a_person_without_a_role_leaves_no_login(site: Site) -> None:
     page = person.log_in(site.web.url, site.bank, "3")
     assert page.status_code == 403
     assert "администратора" in page.text
-    assert site.users() == {}
+    assert site.web.users() == {}
     assert not inside(person, site.web)
 
 
@@ -192,7 +119,7 @@ def test_the_provider_ends_the_session(site: Site) -> None:
     person.http.post(
         f"{site.bank.url}/session/end/confirm", data={"xsrf": secret, "logout": "yes"}, timeout=20
     )
-    until(lambda: not inside(person, site.web), site.web.log.read_text, 10)
+    until(lambda: not inside(person, site.web), site.web.said, 10)
     assert inside(other, site.web)
 
 
@@ -225,6 +152,53 @@ def test_a_login_that_somebody_else_began(site: Site) -> None:
     state = asked.headers["Location"].split("state=")[1].split("&")[0]
     page = Person().get(f"{site.web.url}/oidc/bank/callback/?code=x&state={state}")
     assert page.status_code == 403
+
+
+@pytest.mark.parametrize("change", ["another", "none"])
+def test_an_answer_that_does_not_name_its_provider(change: str, site: Site) -> None:
+    """RFC 9207: the real provider's answer, with another issuer in it or with none."""
+    person = Person()
+    answer = person.log_in(site.web.url, site.bank, "1")
+    assert inside(person, site.web)
+    [callback] = [step.url for step in answer.history if "/callback/" in step.url]
+    assert f"iss={quote(site.bank.url, safe='')}" in callback
+    asked = person.http.get(
+        f"{site.web.url}/oidc/bank/login/?next=/admin/", allow_redirects=False, timeout=10
+    )
+    back = person.http.get(asked.headers["Location"], allow_redirects=False, timeout=10)
+    parts = urlsplit(back.headers["Location"])
+    query = {name: given for name, [given] in parse_qs(parts.query).items()}
+    assert query.pop("iss") == site.bank.url
+    other = {"iss": site.keycloak.url} if change == "another" else {}
+    page = person.http.get(
+        f"{site.web.url}{parts.path}", params=query | other, allow_redirects=False, timeout=10
+    )
+    assert page.status_code == 403
+    assert "names another issuer" in site.web.said()
+
+
+def test_two_logins_at_once_lead_each_to_its_own_page(site: Site) -> None:
+    person = Person()
+    first = person.get(f"{site.web.url}/oidc/bank/login/?next=/admin/completeness/")
+    person.log_in(site.web.url, site.keycloak, "1")
+    page = person.go_on(first, site.bank, "1")
+    assert page.url == f"{site.web.url}/admin/completeness/"
+
+
+def test_the_page_after_a_logout_says_where_the_person_is_still_logged_in(site: Site) -> None:
+    person = Person()
+    person.log_in(site.web.url, site.bank, "1")
+    page = person.log_out(site.web.url)
+    assert not inside(person, site.web)
+    assert "Provider bank" in page.text
+    assert f'href="{site.bank.url}/session/end?client_id=annals"' in page.text
+    ended = person.get(f"{site.bank.url}/session/end?client_id=annals")
+    secret = ended.text.split('name="xsrf" value="')[1].split('"')[0]
+    person.http.post(
+        f"{site.bank.url}/session/end/confirm", data={"xsrf": secret, "logout": "yes"}, timeout=20
+    )
+    again = person.get(f"{site.web.url}/oidc/bank/login/?next=/admin/")
+    assert again.url.startswith(site.bank.url)  # it asks for a password again
 
 
 @pytest.mark.parametrize(
@@ -260,13 +234,13 @@ def test_a_program_with_a_real_token(site: Site) -> None:
         # A key that the provider made a moment ago is known here after ten seconds.
         until(
             lambda: requests.get(address, headers=headers, timeout=10).status_code == 200,  # noqa: B023
-            site.web.log.read_text,
+            site.web.said,
             30,
         )
     headers = {"Authorization": f"Bearer {site.bank.program_token(scope='')}"}
     until(
         lambda: requests.get(address, headers=headers, timeout=10).status_code == 403,
-        site.web.log.read_text,
+        site.web.said,
         30,
     )
 
@@ -287,25 +261,25 @@ def test_local_passwords_are_for_the_break_glass_login_only(site: Site) -> None:
     assert inside(try_password("breakglass", password), site.web)
     assert not inside(try_password("root", "a long password"), site.web)
     assert not inside(try_password("breakglass", "wrong"), site.web)
-    said = site.web.log.read_text()
+    said = site.web.said()
     assert "BREAK GLASS: 'breakglass' logged in" in said
     assert "login failed for 'root' from 127.0.0.1" in said
     for _ in range(8):
         try_password("breakglass", "wrong")
     assert not inside(try_password("breakglass", password), site.web)
-    assert "login failed for 'breakglass' from 127.0.0.1: wait" in site.web.log.read_text()
+    assert "login failed for 'breakglass' from 127.0.0.1: wait" in site.web.said()
 
 
 def test_a_session_is_confirmed_by_the_provider(site: Site) -> None:
     """The time since the provider was asked is set back in the stored session."""
     person = Person()
     person.log_in(site.web.url, site.bank, "1")
-    age(site, 120)
+    age(site.web, 120)
     page = person.get(f"{site.web.url}/admin/")  # past the provider and back, unseen
     assert (page.status_code, page.url) == (200, f"{site.web.url}/admin/")
     assert any("/oidc/bank/callback/" in step.url for step in page.history)
     site.bank.account("1", preferred_username="m.petrov", groups=[])
-    age(site, 120)
+    age(site.web, 120)
     assert person.get(f"{site.web.url}/admin/").status_code == 403
     assert not inside(person, site.web)
 
@@ -316,32 +290,44 @@ def test_the_api_too_waits_for_the_provider_to_confirm_a_session(site: Site) -> 
     person.log_in(site.web.url, site.bank, "1")
     search = f"{site.web.url}/api/v1/search?q=A1"
     assert person.get(search).status_code == 200
-    age(site, 90)
+    age(site.web, 90)
     assert person.get(search).status_code == 200
-    age(site, 60)
+    age(site.web, 60)
     assert person.get(search).status_code == 401
     person.get(f"{site.web.url}/admin/")
     assert person.get(search).status_code == 200
 
 
 def test_a_session_ends_when_it_is_idle_or_old(site: Site) -> None:
-    for name, seconds in (("annals_seen", 3_601), ("annals_began", 36_001)):
+    """The page says why, and the login leads back to where the person was."""
+    for name, seconds, why in (
+        ("annals_seen", 3_601, "60 минут здесь ничего не делали"),
+        ("annals_began", 36_001, "он действует 10 часов"),
+    ):
         person = Person()
         person.log_in(site.web.url, site.bank, "1")
-        assert inside(person, site.web)
-        age(site, seconds, name)
-        assert not inside(person, site.web)
+        age(site.web, seconds, name)
+        page = person.get(f"{site.web.url}/admin/completeness/")
+        assert urlsplit(page.url).path == "/admin/login/"
+        assert why in page.text
+        [way] = re.findall(r'href="(/oidc/bank/login/[^"]*)"', page.text)
+        back = person.get(f"{site.web.url}{html.unescape(way)}")
+        assert back.url == f"{site.web.url}/admin/completeness/"
 
 
-def age(site: Site, seconds: int, name: str = "annals_confirmed") -> None:
-    """Set a time in every stored session back."""
-    code = (
-        "from django.contrib.sessions.models import Session\n"
-        "from django.contrib.sessions.backends.db import SessionStore\n"
-        "for each in Session.objects.all():\n"
-        "    store = SessionStore(each.session_key)\n"
-        f"    if '{name}' in store:\n"
-        f"        store['{name}'] -= {seconds}\n"
-        "        store.save()\n"
-    )
-    site.web.manage("shell", "-c", code)
+def test_the_provider_has_forgotten_the_person_when_it_is_asked_again(site: Site) -> None:
+    person = Person()
+    person.log_in(site.web.url, site.bank, "1")
+    site.bank.stop()
+    site.bank.start()  # its sessions are in memory
+    age(site.web, 120)
+    page = person.get(f"{site.web.url}/admin/completeness/")
+    assert urlsplit(page.url).path == "/admin/login/"
+    assert "завершил ваш сеанс" in page.text
+    assert "next=%2Fadmin%2Fcompleteness%2F" in page.text
+
+
+@pytest.mark.parametrize("over", ["x", "<b>", "Idle"])
+def test_the_login_page_repeats_nothing_of_its_address(over: str, site: Site) -> None:
+    text = requests.get(f"{site.web.url}/admin/login/", params={"over": over}, timeout=10).text
+    assert 'class="over"' not in text

@@ -72,6 +72,17 @@ class Discovery:
             raise ProviderDownError(f"{self.provider.issuer} names no usable {name}")
         return address
 
+    def may_answer_as(self, issuer: str | None) -> bool:
+        """Whether the answer to a login, which names this issuer, can be this provider's (RFC
+        9207). A provider that promises to name itself must. Raises ProviderDownError."""
+        if issuer is not None:
+            return issuer == self.provider.issuer
+        with self._lock:
+            promised = self._current_metadata().get(
+                "authorization_response_iss_parameter_supported"
+            )
+        return promised is not True
+
     def check(self) -> None:
         """Ask the provider now. Raises ProviderDownError: better on a page of ours than as an
         error of the browser. Returns at once while another thread asks: whoever opens the log-in

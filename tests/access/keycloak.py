@@ -1,0 +1,232 @@
+"""Keycloak as a process, with its database in memory and the realm of docs/access.md."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+import requests
+
+from annals.embedded import process
+from tests import need
+from tests.access.real_provider import SCOPE, SECRET, free_port
+from tests.consuming import until
+
+VERSION: Final = "26.4.7"
+ARTIFACT: Final = f"org.keycloak:keycloak-quarkus-dist:{VERSION}:zip"
+SHA256: Final = "dd9834c023460be856f731423d86228c23b5d002194a2064642bec0cc6573eaa"
+COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
+ADMIN: Final = "admin"
+PASSWORD: Final = "a password of the tests"
+AUDIENCE: Final = "urn:annals:api"
+JAVA: Final = {
+    "JAVA_OPTS_KC_HEAP": "-Xms256m -Xmx512m",
+    # Half of its start would be spent on the second compiler.
+    "JAVA_OPTS_APPEND": "-XX:TieredStopAtLevel=1",
+    "KC_BOOTSTRAP_ADMIN_USERNAME": ADMIN,
+    "KC_BOOTSTRAP_ADMIN_PASSWORD": PASSWORD,
+}
+
+
+def folder() -> Path:
+    """Where it is kept, next to the jars of Apache Kafka."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "annals" / f"keycloak-{VERSION}"
+
+
+def installed() -> Path:
+    """The folder with the server: fetched once with Maven, checked and built."""
+    need.java()
+    home = folder()
+    if not home.exists():
+        need.maven_program("Keycloak")
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with process.exclusive(home.with_name("keycloak.lock")):
+        if not home.exists():
+            _install(home)
+    return home
+
+
+def _install(home: Path) -> None:
+    draft = home.with_name(home.name + ".new")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir()
+    given = [f"-Dartifact={ARTIFACT}", f"-DoutputDirectory={draft}"]
+    _run("mvn", "--batch-mode", "--quiet", COPY, *given)
+    [packed] = draft.glob("*.zip")
+    assert hashlib.sha256(packed.read_bytes()).hexdigest() == SHA256, f"{packed} is another file"
+    with zipfile.ZipFile(packed) as file:
+        file.extractall(draft)
+    packed.unlink()
+    made = draft / f"keycloak-{VERSION}"
+    _run("sh", str(made / "bin" / "kc.sh"), "build", "--db=dev-mem")
+    made.rename(home)
+    shutil.rmtree(draft)
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@dataclass
+class Keycloak:
+    """Runs while it is used as a context. web: the address of Annals."""
+
+    home: Path
+    web: str
+    name: str = "keycloak"
+    port: int = field(default_factory=free_port)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def issuer(self) -> str:
+        return f"{self.url}/realms/staff"
+
+    def declaration(self, roles: Mapping[str, str]) -> dict[str, object]:
+        """What ANNALS_OIDC_FILE says of it."""
+        secret = self.home / f"{self.name}.secret"
+        secret.write_text(SECRET)
+        return {
+            "name": self.name,
+            "title": "Keycloak",
+            "issuer": self.issuer,
+            "client_id": "annals",
+            "client_secret_file": str(secret),
+            "audiences": [AUDIENCE],
+            "roles": dict(roles),
+        }
+
+    def __enter__(self) -> Self:
+        log = self.home / "keycloak.log"
+        program = installed() / "bin" / "kc.sh"
+        options = [f"--http-port={self.port}", "--http-host=127.0.0.1", "--http-enabled=true"]
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [
+                    "sh",
+                    program,
+                    "start",
+                    "--optimized",
+                    "--hostname-strict=false",
+                    *options,
+                    "--cache=local",
+                ],
+                env=os.environ | JAVA,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        until(lambda: "Listening on:" in log.read_text(), log.read_text, 120)
+        self._realm()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.signal(signal.SIGKILL)
+        self._process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it to Keycloak; SIGSTOP makes it hang, SIGCONT go on."""
+        os.killpg(self._process.pid, number)
+
+    def _realm(self) -> None:
+        """The realm `staff`: groups, people, Annals as a client, and a program."""
+        groups = [{"name": each} for each in ("support", "admins", "other")]
+        self.admin("POST", "", json={"realm": "staff", "enabled": True,
+            "groups": [{"name": "annals", "subGroups": groups}]})  # fmt: skip
+        realm = "/staff"
+        self.admin("POST", f"{realm}/client-scopes", json={
+            "name": SCOPE, "protocol": "openid-connect",
+            "attributes": {"include.in.token.scope": "true"},
+            "protocolMappers": [_mapper("audience", "oidc-audience-mapper", {
+                "included.custom.audience": AUDIENCE, "access.token.claim": "true"})],
+        })  # fmt: skip
+        base = f"{self.web}/oidc/{self.name}"
+        self.admin("POST", f"{realm}/clients", json={
+            "clientId": "annals", "secret": SECRET,
+            "redirectUris": [f"{base}/callback/"],
+            "directAccessGrantsEnabled": True,  # only so that a test can get a person's tokens
+            "attributes": {
+                "pkce.code.challenge.method": "S256",
+                "backchannel.logout.url": f"{base}/logout/",
+                "backchannel.logout.session.required": "true",
+                "post.logout.redirect.uris": f"{self.web}/admin/login/",
+            },
+            "protocolMappers": [_mapper("groups", "oidc-group-membership-mapper", {
+                "claim.name": "groups", "full.path": "true", "id.token.claim": "true"})],
+        })  # fmt: skip
+        self.admin("POST", f"{realm}/clients", json={
+            "clientId": "audit-system", "secret": SECRET,
+            "standardFlowEnabled": False, "serviceAccountsEnabled": True,
+            "optionalClientScopes": [SCOPE],
+        })  # fmt: skip
+        for login, first, last in (("m.petrov", "Михаил", "Петров"), ("boss", "Анна", "Орлова")):
+            self.admin("POST", f"{realm}/users", json={
+                "username": login, "enabled": True, "firstName": first, "lastName": last,
+                "email": f"{login}@bank.example", "emailVerified": True,
+                "credentials": [{"type": "password", "value": PASSWORD}],
+            })  # fmt: skip
+
+    def admin(self, method: str, path: str, **options: Any) -> Any:
+        """A call to Keycloak's admin API, below /admin/realms; its JSON, if there is one."""
+        granted = self.token("master", "admin-cli", grant_type="password", username=ADMIN,
+            password=PASSWORD)  # fmt: skip
+        answer = requests.request(
+            method,
+            f"{self.url}/admin/realms{path}",
+            headers={"Authorization": f"Bearer {granted['access_token']}"},
+            timeout=20,
+            **options,
+        )
+        assert answer.ok, answer.text
+        return answer.json() if answer.text else None
+
+    def user(self, login: str) -> str:
+        """The id of a user."""
+        [found] = self.admin("GET", f"/staff/users?exact=true&username={login}")
+        return str(found["id"])
+
+    def put_into(self, login: str, *groups: str) -> None:
+        """Make these groups, below /annals, the groups of a user."""
+        user = self.user(login)
+        [top] = self.admin("GET", "/staff/groups?search=annals")
+        for group in self.admin("GET", f"/staff/groups/{top['id']}/children"):
+            method = "PUT" if group["name"] in groups else "DELETE"
+            self.admin(method, f"/staff/users/{user}/groups/{group['id']}")
+
+    def token(self, realm: str, client: str, **form: str) -> dict[str, Any]:
+        """What the token endpoint answers."""
+        answer = requests.post(
+            f"{self.url}/realms/{realm}/protocol/openid-connect/token",
+            data={"client_id": client, **form},
+            timeout=20,
+        )
+        assert answer.ok, answer.text
+        return dict(answer.json())
+
+    def program_token(self, scope: str = SCOPE) -> str:
+        """A Bearer token of a service account."""
+        form = {"grant_type": "client_credentials", "client_secret": SECRET, "scope": scope}
+        return str(self.token("staff", "audit-system", **form)["access_token"])
+
+    def fields(self, page: str, login: str) -> dict[str, str]:
+        """What a person fills in on a page of Keycloak."""
+        del page
+        return {"username": login, "password": PASSWORD}
+
+
+def _mapper(name: str, kind: str, config: Mapping[str, str]) -> dict[str, object]:
+    protocol = "openid-connect"
+    return {"name": name, "protocol": protocol, "protocolMapper": kind, "config": dict(config)}

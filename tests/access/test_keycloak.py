@@ -1,0 +1,209 @@
+"""People and programs of a real Keycloak, next to another provider, at a production web process."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import jwt
+import pytest
+import requests
+
+from annals.embedded.postgres import Postgres
+from tests.access.keycloak import PASSWORD, Keycloak
+from tests.access.real_provider import SECRET, Person, RealProvider
+from tests.access.web import Web, age, inside
+from tests.consuming import until
+from tests.processes import own_database
+
+ROLES = {"/annals/support": "support", "/annals/admins": "admin", "annals-support": "support"}
+
+pytestmark = pytest.mark.system
+
+
+class Site:
+    """Annals with Keycloak and another provider."""
+
+    def __init__(self, web: Web, keycloak: Keycloak, bank: RealProvider) -> None:
+        self.web, self.keycloak, self.bank = web, keycloak, bank
+
+    def log_in(self, login: str = "m.petrov") -> Person:
+        """A person who went all the way through Keycloak's form."""
+        person = Person()
+        person.log_in(self.web.url, self.keycloak, login)
+        return person
+
+    def ask(self, token: str) -> requests.Response:
+        headers = {"Authorization": f"Bearer {token}"}
+        return requests.get(f"{self.web.url}/api/v1/search?q=A1", headers=headers, timeout=20)
+
+
+@pytest.fixture(scope="module")
+def running(server: Postgres) -> Iterator[Site]:
+    """Keycloak starts once; each test begins without users in Annals."""
+    with tempfile.TemporaryDirectory(prefix="annals-keycloak-") as name, ExitStack() as stack:
+        folder = Path(name)
+        database = stack.enter_context(own_database(server))
+        web = Web(database, folder)
+        keycloak = stack.enter_context(Keycloak(folder, web.url))
+        bank = stack.enter_context(RealProvider("bank", folder, web.url))
+        bank.account("1", preferred_username="bank.clerk", groups=["annals-support"])
+        web.start([keycloak.declaration(ROLES), bank.declaration(ROLES)])
+        stack.callback(web.stop)
+        web.manage("partitions", "maintain")  # the journal needs its day
+        yield Site(web, keycloak, bank)
+
+
+@pytest.fixture
+def site(running: Site) -> Site:
+    running.keycloak.put_into("m.petrov", "support")
+    running.keycloak.put_into("boss", "admins")
+    running.web.forget()
+    return running
+
+
+def test_a_person_of_keycloak_has_a_name_and_the_role_of_the_group(site: Site) -> None:
+    person = site.log_in()
+    assert (person.page.status_code, person.page.url) == (200, f"{site.web.url}/admin/")
+    assert "Михаил Петров" in person.page.text
+    site.log_in("boss")
+    assert site.web.users() == {
+        "m.petrov@keycloak": (False, ["support"]),
+        "boss@keycloak": (True, ["admin"]),
+    }
+    people = site.web.database.query("SELECT login, full_name FROM history_person ORDER BY login")
+    assert [tuple(each.values()) for each in people] == [
+        ("boss", "Анна Орлова"),
+        ("m.petrov", "Михаил Петров"),
+    ]
+
+
+def test_keycloak_refuses_a_login_without_a_code_challenge(site: Site) -> None:
+    """So the logins of the other tests had one: PKCE is not only sent, but needed."""
+    asked = requests.get(
+        f"{site.keycloak.issuer}/protocol/openid-connect/auth",
+        params={"client_id": "annals", "response_type": "code", "scope": "openid",
+                "redirect_uri": f"{site.web.url}/oidc/keycloak/callback/"},
+        allow_redirects=False,
+        timeout=20,
+    )  # fmt: skip
+    assert "code_challenge" in asked.headers["Location"]
+
+
+def test_a_group_that_is_gone_takes_the_role_along(site: Site) -> None:
+    person = site.log_in("boss")
+    site.keycloak.put_into("boss", "support")
+    site.log_in("boss")
+    assert site.web.users() == {"boss@keycloak": (False, ["support"])}
+    site.keycloak.put_into("boss", "other")
+    assert site.log_in("boss").page.status_code == 403
+    assert site.web.users() == {"boss@keycloak": (False, [])}
+    assert not inside(person, site.web)
+
+
+def test_keycloaks_administrator_ends_all_sessions_of_a_person(site: Site) -> None:
+    """Keycloak calls once and names one session: the others here are asked about again."""
+    sessions, other = [site.log_in(), site.log_in(), site.log_in()], site.log_in("boss")
+    site.keycloak.admin("POST", f"/staff/users/{site.keycloak.user('m.petrov')}/logout")
+    until(lambda: not any(inside(each, site.web) for each in sessions), site.web.said, 10)
+    assert inside(other, site.web)
+    pages = [each.get(f"{site.web.url}/admin/completeness/") for each in sessions]
+    for page in pages:
+        assert "/admin/login/" in page.url
+        assert "next=%2Fadmin%2Fcompleteness%2F" in page.text
+    # Of the session that Keycloak named nothing is left, not even a reason.
+    assert sum("завершил ваш сеанс" in page.text for page in pages) == 2
+
+
+def test_of_two_sessions_the_one_that_did_not_end_goes_on(site: Site) -> None:
+    people = [site.log_in(), site.log_in()]
+    [first, _] = site.web.database.query("SELECT provider_session FROM access_providersession")
+    site.keycloak.admin("DELETE", f"/staff/sessions/{first['provider_session']}")
+    until(lambda: "ended 1 sessions, 1 are to be confirmed" in site.web.said(), site.web.said, 10)
+    pages = [each.get(f"{site.web.url}/admin/") for each in people]
+    assert sorted("/admin/login/" in page.url for page in pages) == [False, True]
+
+
+def test_a_session_is_confirmed_without_a_question(site: Site) -> None:
+    person = site.log_in()
+    age(site.web, 3_700)
+    age(site.web, -3_700, "annals_seen")
+    page = person.get(f"{site.web.url}/admin/")
+    assert (page.status_code, page.url) == (200, f"{site.web.url}/admin/")
+    assert any("/oidc/keycloak/callback/" in step.url for step in page.history)
+
+
+def test_a_program_is_named_by_its_client_id(site: Site) -> None:
+    token = site.keycloak.program_token()
+    until(lambda: site.ask(token).status_code == 200, site.web.said, 30)
+    journal = site.web.database.query(
+        "SELECT DISTINCT login, actor FROM access_journal WHERE outcome = 'shown'"
+        " AND action = 'search'"
+    )
+    assert [tuple(each.values()) for each in journal] == [("audit-system", "service")]
+
+
+def test_tokens_of_keycloak_that_are_for_something_else(site: Site) -> None:
+    """No scope; a person's access token, whose audience is `account`; an ID token."""
+    poor = site.ask(site.keycloak.program_token("openid"))
+    assert poor.status_code == 401  # in Keycloak the scope brings the audience
+    assert 'error="invalid_token"' in poor.headers["WWW-Authenticate"]
+    given = site.keycloak.token("staff", "annals", grant_type="password", username="m.petrov",
+        password=PASSWORD, client_secret=SECRET, scope="openid")  # fmt: skip
+    for kind in ("access_token", "id_token", "refresh_token"):
+        answer = site.ask(given[kind])
+        assert answer.status_code == 401, kind
+        assert 'error="invalid_token"' in answer.headers["WWW-Authenticate"], kind
+
+
+def test_a_new_key_of_keycloak(site: Site) -> None:
+    old = site.keycloak.program_token()
+    until(lambda: site.ask(old).status_code == 200, site.web.said, 30)
+    site.keycloak.admin("POST", "/staff/components", json={
+        "name": "new", "providerId": "rsa-generated",
+        "providerType": "org.keycloak.keys.KeyProvider",
+        "config": {"priority": ["1000"], "enabled": ["true"], "active": ["true"]},
+    })  # fmt: skip
+    new = site.keycloak.program_token()
+    assert jwt.get_unverified_header(new)["kid"] != jwt.get_unverified_header(old)["kid"]
+    assert inside(site.log_in(), site.web)  # a login knows the new key at once
+    assert [site.ask(each).status_code for each in (new, old)] == [200, 200]
+
+
+def test_a_realm_that_is_switched_off(site: Site) -> None:
+    """Its metadata are still there: the page with the reason is Keycloak's own."""
+    site.keycloak.admin("PUT", "/staff", json={"realm": "staff", "enabled": False})
+    try:
+        person = site.log_in()
+        assert person.page.url.startswith(site.keycloak.issuer)
+        assert not inside(person, site.web)
+        the_other_works(site)
+    finally:
+        site.keycloak.admin("PUT", "/staff", json={"realm": "staff", "enabled": True})
+    assert inside(site.log_in(), site.web)
+
+
+def test_keycloak_hangs(site: Site) -> None:
+    """Not stopped but silent: the worse of the two, because nothing refuses the connection."""
+    token = site.keycloak.program_token()
+    # Each of the web's processes must know the key.
+    until(lambda: all(site.ask(token).status_code == 200 for _ in range(12)), site.web.said, 30)
+    site.keycloak.signal(signal.SIGSTOP)
+    try:
+        page = Person().get(f"{site.web.url}/oidc/keycloak/login/?next=/admin/")
+        assert page.status_code == 503
+        assert "Keycloak не отвечает" in page.text
+        the_other_works(site)
+        assert site.ask(token).status_code == 200
+    finally:
+        site.keycloak.signal(signal.SIGCONT)
+    assert inside(site.log_in(), site.web)
+
+
+def the_other_works(site: Site) -> None:
+    person = Person()
+    person.log_in(site.web.url, site.bank, "1")
+    assert inside(person, site.web)

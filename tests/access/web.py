@@ -1,0 +1,111 @@
+"""A production web process, outside the demo, for people of real identity providers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import requests
+
+from tests.access.real_provider import Person, free_port
+from tests.consuming import Database, until
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Web:
+    """gunicorn outside the demo, with both providers."""
+
+    def __init__(self, database: Database, folder: Path, **more: str) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = folder / "web.log"
+        self.folder = folder
+        self.database = database
+        self.more = more
+
+    def start(self, providers: list[dict[str, object]]) -> None:
+        file = self.folder / "providers.json"
+        file.write_text(json.dumps({"provider": providers}))
+        env = {n: v for n, v in os.environ.items() if not n.startswith("ANNALS_")}
+        self.env = env | {
+            "DATABASE_URL": self.database.url,
+            "ANNALS_HOME": str(self.folder / "home"),
+            "ANNALS_OIDC_FILE": str(file),
+            **self.more,
+        }
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "gunicorn", "--config", "python:annals.server"),
+                    *("--bind", f"127.0.0.1:{self.port}", "annals.wsgi"),
+                ],
+                cwd=ROOT,
+                env=self.env,
+                stderr=log,
+            )
+        until(self._alive, self.log.read_text)
+
+    def _alive(self) -> bool:
+        try:
+            return requests.get(f"{self.url}/healthz", timeout=5).status_code == 200
+        except requests.ConnectionError:
+            return False
+
+    def manage(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            cwd=ROOT,
+            env=self.env,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(20)
+
+    def users(self) -> dict[str, tuple[bool, list[str]]]:
+        """By login: superuser or not, and roles."""
+        rows = self.database.query(
+            "SELECT username, is_superuser, coalesce(array_agg(g.name ORDER BY g.name)"
+            " FILTER (WHERE g.name IS NOT NULL), '{}') AS roles FROM auth_user u"
+            " LEFT JOIN auth_user_groups m ON m.user_id = u.id"
+            " LEFT JOIN auth_group g ON g.id = m.group_id GROUP BY u.id"
+        )
+        return {row["username"]: (row["is_superuser"], row["roles"]) for row in rows}
+
+    def forget(self) -> None:
+        """No users, people, sessions and failed logins any more."""
+        self.database.execute(
+            "TRUNCATE auth_user, history_person, django_session, access_attempts CASCADE"
+        )
+
+    def said(self) -> str:
+        """The log so far."""
+        return self.log.read_text()
+
+
+def inside(person: Person, web: Web) -> bool:
+    """Whether the person sees the screens."""
+    answer = person.http.get(f"{web.url}/admin/", timeout=20, allow_redirects=False)
+    return answer.status_code == 200
+
+
+def age(web: Web, seconds: int, name: str = "annals_confirmed") -> None:
+    """Set a time in every stored session back."""
+    code = (
+        "from django.contrib.sessions.models import Session\n"
+        "from django.contrib.sessions.backends.db import SessionStore\n"
+        "for each in Session.objects.all():\n"
+        "    store = SessionStore(each.session_key)\n"
+        f"    if '{name}' in store:\n"
+        f"        store['{name}'] -= {seconds}\n"
+        "        store.save()\n"
+    )
+    web.manage("shell", "-c", code)
