@@ -41,6 +41,9 @@ class Issuer:
         self.keys: list[dict[str, object]] = [jwk(RSA, "rsa"), jwk(EC, "ec", alg="ES256")]
         self.metadata: dict[str, object] = {}
         self.asked: list[str] = []
+        # Claims of every token, and what the token endpoint gives as ID token.
+        self.extra: dict[str, object] = {}
+        self.id_token = ""
         self.down = False
         issuer = self
 
@@ -52,6 +55,8 @@ class Issuer:
                 self.end_headers()
                 self.wfile.write(json.dumps(body).encode())
 
+            do_POST = do_GET  # noqa: N815
+
             def log_message(self, format: str, *args: object) -> None:
                 """Quiet."""
 
@@ -62,6 +67,8 @@ class Issuer:
         """The JSON at a path, None where there is none."""
         if path == "/realm/.well-known/openid-configuration":
             return {"issuer": self.url, "jwks_uri": f"{self.url}/keys"} | self.metadata
+        if path == "/realm/token":
+            return {"access_token": "x", "token_type": "Bearer", "id_token": self.id_token}
         return {"keys": self.keys} if path == "/realm/keys" else None
 
     def claims(self, **changed: object) -> dict[str, Any]:
@@ -76,7 +83,11 @@ class Issuer:
             "iat": now,
             "exp": now + 300,
         }
-        return {name: value for name, value in (good | changed).items() if value is not None}
+        return {
+            name: value
+            for name, value in (good | self.extra | changed).items()
+            if value is not None
+        }
 
     def token(
         self,

@@ -72,7 +72,7 @@ def test_a_person_of_keycloak_has_a_name_and_the_role_of_the_group(site: Site) -
     site.log_in("boss")
     assert site.web.users() == {
         "m.petrov@keycloak": (False, ["support"]),
-        "boss@keycloak": (True, ["admin"]),
+        "boss@keycloak": (False, ["admin"]),
     }
     people = site.web.database.query("SELECT login, full_name FROM history_person ORDER BY login")
     assert [tuple(each.values()) for each in people] == [

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 
 from annals.access.oidc import tokens
 from annals.access.oidc.discovery import AGAIN_SECONDS, Discovery, ProviderDownError
 from annals.access.oidc.providers import Provider
-from tests.access.issuer import CLIENT, EC, OTHER_RSA, RSA, SCOPE, SMALL_RSA, Issuer, jwk, unsigned
+from tests.access.hostile import BEARER, HOSTILE, Make
+from tests.access.issuer import CLIENT, EC, OTHER_RSA, RSA, SCOPE, Issuer, jwk
 
 NOW = int(time.time())
 PEM = RSA.public_key().public_bytes(
@@ -41,128 +38,10 @@ def provider(issuer: Issuer, **changed: Any) -> Provider:
     return Provider(**(given | changed))
 
 
-def hs256(issuer: Issuer, key: bytes) -> str:
-    """HS256 with a public key for a secret; the library refuses to make one."""
-    text = unsigned({"alg": "HS256", "kid": "rsa"}, issuer.claims()).rstrip(".")
-    signature = hmac.digest(key, text.encode(), hashlib.sha256)
-    return text + "." + jwt.utils.base64url_encode(signature).decode()
-
-
-def tampered(issuer: Issuer) -> str:
-    """Good signature, other claims."""
-    head, _, signature = issuer.token().split(".")
-    body = unsigned({}, issuer.claims(sub="root")).split(".")[1]
-    return f"{head}.{body}.{signature}"
-
-
-Make = Callable[[Issuer], str]
-
-HOSTILE: dict[str, tuple[Make, str]] = {
-    "nothing": (lambda _: "", "not a JWT"),
-    "one word": (lambda _: "abc", "not a JWT"),
-    "two parts": (lambda i: i.token().rpartition(".")[0], "not a JWT"),
-    "four parts": (lambda i: i.token() + ".x", "not a JWT"),
-    "encrypted, five parts": (lambda _: "a.b.c.d.e", "not a JWT"),
-    "not base64": (lambda _: "!.!.!", "not a JWT"),
-    "not ASCII": (lambda i: i.token() + "ё", "not a JWT"),
-    "a NUL": (lambda i: "\0" + i.token(), "not a JWT"),
-    "far too long": (lambda i: i.token(filler="x" * 20_000), "too long"),
-    "claims are a list": (
-        lambda _: unsigned({"alg": "RS256"}, []),  # type: ignore[arg-type]
-        "not a JWT",
-    ),
-    "no issuer": (lambda i: i.token(iss=None), "names no issuer"),
-    "issuer is a list": (lambda i: unsigned({"alg": "RS256"}, i.claims(iss=["x"])), "no issuer"),
-    "another issuer": (lambda i: i.token(iss="https://evil.example"), "issuer is not accepted"),
-    "issued at a number beyond float": (lambda i: i.token(iat=-(10**400)), "too old"),
-    "subject has a NUL": (lambda i: i.token(sub="a\0b"), "subject is not text"),
-    "subject has a line feed": (lambda i: i.token(sub="a\nb"), "subject is not text"),
-    "subject of 256 characters": (lambda i: i.token(sub="a" * 256), "subject is not text"),
-    "client id has a line feed": (lambda i: i.token(client_id="a\nb"), "client id is not text"),
-    "issuer with a slash more": (lambda i: i.token(iss=i.url + "/"), "issuer is not accepted"),
-    "issuer in other case": (lambda i: i.token(iss=i.url.upper()), "issuer is not accepted"),
-    "alg none": (lambda i: unsigned({"alg": "none", "kid": "rsa"}, i.claims()), "algorithm"),
-    "alg NONE": (lambda i: unsigned({"alg": "NoNe", "kid": "rsa"}, i.claims()), "algorithm"),
-    "no alg": (lambda i: unsigned({"kid": "rsa"}, i.claims()), "algorithm"),
-    "alg is a list": (lambda i: unsigned({"alg": ["RS256"], "kid": "rsa"}, i.claims()), "algor"),
-    "HS256 with the public key": (lambda i: hs256(i, PEM), "algorithm"),
-    "RS512": (lambda i: i.token(algorithm="RS512"), "algorithm"),
-    "no signature": (lambda i: i.token().rpartition(".")[0] + ".", "signature"),
-    "other claims under a good signature": (tampered, "signature"),
-    "another key under our key's id": (lambda i: i.token(key=OTHER_RSA), "signature"),
-    "unknown key id": (lambda i: i.token(kid="unknown"), "does not have"),
-    "key id is a number": (
-        lambda i: unsigned({"alg": "RS256", "kid": 7}, i.claims()),
-        "not a JWT",
-    ),
-    "no key id though there are several keys": (
-        lambda i: i.keys.append(jwk(OTHER_RSA, "second")) or i.token(kid=None),  # type: ignore[func-returns-value]
-        "does not have",
-    ),
-    "RS256 with the id of an EC key": (lambda i: i.token(kid="ec"), "does not have"),
-    "its own key in the header": (
-        lambda i: i.token(key=OTHER_RSA, kid="mine", header={"jwk": jwk(OTHER_RSA, "mine")}),
-        "does not have",
-    ),
-    "a place of keys in the header": (
-        lambda i: i.token(key=OTHER_RSA, kid="mine", header={"jku": "http://127.0.0.1:9/keys"}),
-        "does not have",
-    ),
-    "a key of 1024 bits": (
-        lambda i: i.keys.append(jwk(SMALL_RSA, "small")) or i.token(key=SMALL_RSA, kid="small"),  # type: ignore[func-returns-value]
-        "does not have",
-    ),
-    "a key for encryption": (
-        lambda i: (
-            i.keys.append(jwk(OTHER_RSA, "enc", use="enc"))  # type: ignore[func-returns-value]
-            or i.token(key=OTHER_RSA, kid="enc")
-        ),
-        "does not have",
-    ),
-    "a critical extension": (lambda i: i.token(header={"crit": ["x"], "x": 1}), "JWT|extension"),
-    "expired": (lambda i: i.token(exp=int(time.time()) - 120), "expired"),
-    "never expires": (lambda i: i.token(exp=None), "lacks a claim"),
-    "expiry is text": (lambda i: i.token(exp="tomorrow"), "wrong form"),
-    "expiry is a list": (lambda i: i.token(exp=[NOW + 100]), "wrong form"),
-    "not before tomorrow": (lambda i: i.token(nbf=NOW + 86_400), "not valid yet"),
-    "issued tomorrow": (lambda i: i.token(iat=NOW + 86_400, exp=NOW + 90_000), "not valid yet"),
-    "issued at no time": (lambda i: i.token(iat=None), "lacks a claim"),
-    "issued two days ago": (lambda i: i.token(iat=NOW - 172_800), "too old"),
-    "no audience": (lambda i: i.token(aud=None), "lacks a claim"),
-    "another audience": (lambda i: i.token(aud="other"), "another audience"),
-    "audience begins like ours": (lambda i: i.token(aud=CLIENT + "-x"), "another audience"),
-    "audience is an object": (lambda i: i.token(aud={CLIENT: 1}), "audience|wrong form"),
-    "no subject": (lambda i: i.token(sub=None), "lacks a claim"),
-    "subject is a number": (lambda i: unsigned_signed(i, sub=7), "wrong form|not text"),
-    "empty subject": (lambda i: i.token(sub=""), "not text"),
-    "an ID token by its type": (lambda i: i.token(typ="ID"), "not an access token"),
-    "an ID token by its hash": (lambda i: i.token(at_hash="x"), "not an access token"),
-    "a refresh token": (lambda i: i.token(typ="Refresh"), "not an access token"),
-    "a logout token": (lambda i: i.token(header={"typ": "logout+jwt"}), "not an access token"),
-    "a proof of possession": (lambda i: i.token(header={"typ": "dpop+jwt"}), "not an access"),
-    "client id is an object": (lambda i: i.token(client_id={"a": 1}), "client id is not text"),
-    "nested a thousand deep": (
-        lambda i: (
-            unsigned({"alg": "RS256"}, i.claims()).split(".")[0]
-            + "."
-            + jwt.utils.base64url_encode(b'{"a":' * 1000 + b"1" + b"}" * 1000).decode()
-            + ".x"
-        ),
-        "not a JWT|names no issuer",
-    ),
-}
-
-
-def unsigned_signed(issuer: Issuer, **changed: object) -> str:
-    """Signed without the library's own look at the claims."""
-    claims = json.dumps(issuer.claims(**changed)).encode()
-    return jwt.api_jws.PyJWS().encode(claims, RSA, "RS256", headers={"kid": "rsa"})
-
-
 @pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")  # made on purpose
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", HOSTILE | BEARER)
 def test_a_hostile_token_is_refused(name: str, issuer: Issuer, known: dict[str, Discovery]) -> None:
-    make, why = HOSTILE[name]
+    make, why = (HOSTILE | BEARER)[name]
     with pytest.raises(tokens.TokenError, match=why):
         tokens.bearer(make(issuer), known)
 

@@ -71,7 +71,7 @@ class BearerToken(BaseAuthentication):
         if wait := REFUSED.look(address, REFUSED_A_MINUTE).wait:
             raise Throttled(wait)
         try:
-            found = tokens.bearer(token.strip(), discoveries())
+            found = tokens.bearer(token.strip(" "), discoveries())
         except tokens.TokenError as error:
             log.warning("Bearer token refused: %s", error)
             REFUSED.take(address, REFUSED_A_MINUTE)

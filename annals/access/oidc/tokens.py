@@ -6,6 +6,7 @@ ScopeError   a good token that lacks the scope
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ LONGEST_NAME: Final = 255  # of `sub`: OpenID Connect Core, section 2
 # What a token may call itself; RFC 9068 and RFC 7519. Others are for other purposes.
 BEARER_TYPES: Final = (None, "JWT", "at+jwt", "application/at+jwt")
 ID_TYPES: Final = (None, "JWT")
+# RFC 7515, section 2: base64url without padding and without anything else, which Python skips.
+_COMPACT: Final = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 LOGOUT_EVENT: Final = "http://schemas.openid.net/event/backchannel-logout"
 
 
@@ -49,6 +52,8 @@ def issuer_of(token: str) -> tuple[Mapping[str, Any], str]:
     """The header of a token, and the issuer that it names. Nothing is checked yet."""
     if len(token) > LONGEST_TOKEN or not token.isascii():
         raise TokenError(_("The token is too long or is not a JWT."))
+    if _COMPACT.fullmatch(token) is None:
+        raise TokenError(_("The token is not a JWT."))
     try:
         header = jwt.get_unverified_header(token)
         claims = jwt.decode(token, options={"verify_signature": False})

@@ -1,0 +1,325 @@
+"""Hostile tokens: each is wrong in one thing. By what is wrong, how it is made and what the refusal
+of a Bearer token says."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Callable
+
+import jwt
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+
+from tests.access.issuer import CLIENT, EC, OTHER_RSA, RSA, SMALL_RSA, Issuer, jwk, unsigned
+
+NOW = int(time.time())
+PUBLIC = RSA.public_key()
+PEM = PUBLIC.public_bytes(
+    serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+)
+DER = PUBLIC.public_bytes(
+    serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+)
+P384 = ec.generate_private_key(ec.SECP384R1())
+K256 = ec.generate_private_key(ec.SECP256K1())
+ED = ed25519.Ed25519PrivateKey.generate()
+
+Make = Callable[[Issuer], str]
+
+
+def hs256(issuer: Issuer, key: bytes) -> str:
+    """HS256 with a public key for a secret; the library refuses to make one."""
+    text = unsigned({"alg": "HS256", "kid": "rsa"}, issuer.claims()).rstrip(".")
+    signature = hmac.digest(key, text.encode(), hashlib.sha256)
+    return text + "." + jwt.utils.base64url_encode(signature).decode()
+
+
+def tampered(issuer: Issuer) -> str:
+    """Good signature, other claims."""
+    head, _, signature = issuer.token().split(".")
+    body = unsigned({}, issuer.claims(sub="root")).split(".")[1]
+    return f"{head}.{body}.{signature}"
+
+
+def unsigned_signed(issuer: Issuer, **changed: object) -> str:
+    """Signed without the library's own look at the claims."""
+    claims = json.dumps(issuer.claims(**changed)).encode()
+    return jwt.api_jws.PyJWS().encode(claims, RSA, "RS256", headers={"kid": "rsa"})
+
+
+def raw(header: bytes, claims: bytes, signed: bool = True) -> str:
+    """A token of these bytes, signed with the right key."""
+    text = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in (header, claims))
+    signature = jwt.algorithms.RSAAlgorithm(jwt.algorithms.RSAAlgorithm.SHA256).sign(text, RSA)
+    return f"{text.decode()}.{jwt.utils.base64url_encode(signature if signed else b'').decode()}"
+
+
+def with_claims(issuer: Issuer, change: Callable[[str], str]) -> str:
+    """Signed with the right key, the JSON of its claims changed as text."""
+    return raw(b'{"alg":"RS256","kid":"rsa"}', change(json.dumps(issuer.claims())).encode())
+
+
+def with_key(issuer: Issuer, key: dict[str, object], token: str) -> str:
+    """The token, once the issuer publishes this key too."""
+    issuer.keys.append(key)
+    return token
+
+
+def es256(issuer: Issuer, signature: bytes) -> str:
+    """With this signature in place of a good one of the EC key."""
+    return unsigned({"alg": "ES256", "kid": "ec"}, issuer.claims(), signature)
+
+
+def of_no_use(issuer: Issuer, **fields: object) -> str:
+    """Signed with a key that is published with these fields."""
+    key = jwk(OTHER_RSA, "other") | fields
+    return with_key(issuer, key, issuer.token(key=OTHER_RSA, kid="other"))
+
+
+def inserted(token: str, what: str) -> str:
+    """With this between two characters of its claims."""
+    half = token.index(".") + 10
+    return token[:half] + what + token[half:]
+
+
+HOSTILE: dict[str, tuple[Make, str]] = {
+    "nothing": (lambda _: "", "not a JWT"),
+    "one word": (lambda _: "abc", "not a JWT"),
+    "two parts": (lambda i: i.token().rpartition(".")[0], "not a JWT"),
+    "four parts": (lambda i: i.token() + ".x", "not a JWT"),
+    "encrypted, five parts": (lambda _: "a.b.c.d.e", "not a JWT"),
+    "not base64": (lambda _: "!.!.!", "not a JWT"),
+    "not ASCII": (lambda i: i.token() + "ё", "not a JWT"),
+    "a NUL": (lambda i: "\0" + i.token(), "not a JWT"),
+    "far too long": (lambda i: i.token(filler="x" * 20_000), "too long"),
+    "claims are a list": (
+        lambda _: unsigned({"alg": "RS256"}, []),  # type: ignore[arg-type]
+        "not a JWT",
+    ),
+    "no issuer": (lambda i: i.token(iss=None), "names no issuer"),
+    "issuer is a list": (lambda i: unsigned({"alg": "RS256"}, i.claims(iss=["x"])), "no issuer"),
+    "another issuer": (lambda i: i.token(iss="https://evil.example"), "issuer is not accepted"),
+    "issued at a number beyond float": (lambda i: i.token(iat=-(10**400)), "too old"),
+    "subject has a NUL": (lambda i: i.token(sub="a\0b"), "subject is not text"),
+    "subject has a line feed": (lambda i: i.token(sub="a\nb"), "subject is not text"),
+    "subject of 256 characters": (lambda i: i.token(sub="a" * 256), "subject is not text"),
+    "issuer with a slash more": (lambda i: i.token(iss=i.url + "/"), "issuer is not accepted"),
+    "issuer in other case": (lambda i: i.token(iss=i.url.upper()), "issuer is not accepted"),
+    "alg none": (lambda i: unsigned({"alg": "none", "kid": "rsa"}, i.claims()), "algorithm"),
+    "alg NONE": (lambda i: unsigned({"alg": "NoNe", "kid": "rsa"}, i.claims()), "algorithm"),
+    "no alg": (lambda i: unsigned({"kid": "rsa"}, i.claims()), "algorithm"),
+    "alg is a list": (lambda i: unsigned({"alg": ["RS256"], "kid": "rsa"}, i.claims()), "algor"),
+    "HS256 with the public key": (lambda i: hs256(i, PEM), "algorithm"),
+    "RS512": (lambda i: i.token(algorithm="RS512"), "algorithm"),
+    "no signature": (lambda i: i.token().rpartition(".")[0] + ".", "signature"),
+    "other claims under a good signature": (tampered, "signature"),
+    "another key under our key's id": (lambda i: i.token(key=OTHER_RSA), "signature"),
+    "unknown key id": (lambda i: i.token(kid="unknown"), "does not have"),
+    "key id is a number": (
+        lambda i: unsigned({"alg": "RS256", "kid": 7}, i.claims()),
+        "not a JWT",
+    ),
+    "no key id though there are several keys": (
+        lambda i: i.keys.append(jwk(OTHER_RSA, "second")) or i.token(kid=None),  # type: ignore[func-returns-value]
+        "does not have",
+    ),
+    "RS256 with the id of an EC key": (lambda i: i.token(kid="ec"), "does not have"),
+    "its own key in the header": (
+        lambda i: i.token(key=OTHER_RSA, kid="mine", header={"jwk": jwk(OTHER_RSA, "mine")}),
+        "does not have",
+    ),
+    "a place of keys in the header": (
+        lambda i: i.token(key=OTHER_RSA, kid="mine", header={"jku": "http://127.0.0.1:9/keys"}),
+        "does not have",
+    ),
+    "a key of 1024 bits": (
+        lambda i: i.keys.append(jwk(SMALL_RSA, "small")) or i.token(key=SMALL_RSA, kid="small"),  # type: ignore[func-returns-value]
+        "does not have",
+    ),
+    "a key for encryption": (
+        lambda i: (
+            i.keys.append(jwk(OTHER_RSA, "enc", use="enc"))  # type: ignore[func-returns-value]
+            or i.token(key=OTHER_RSA, kid="enc")
+        ),
+        "does not have",
+    ),
+    "a critical extension": (lambda i: i.token(header={"crit": ["x"], "x": 1}), "JWT|extension"),
+    "expired": (lambda i: i.token(exp=int(time.time()) - 120), "expired"),
+    "never expires": (lambda i: i.token(exp=None), "lacks a claim"),
+    "expiry is text": (lambda i: i.token(exp="tomorrow"), "wrong form"),
+    "expiry is a list": (lambda i: i.token(exp=[NOW + 100]), "wrong form"),
+    "not before tomorrow": (lambda i: i.token(nbf=NOW + 86_400), "not valid yet"),
+    "issued tomorrow": (lambda i: i.token(iat=NOW + 86_400, exp=NOW + 90_000), "not valid yet"),
+    "issued at no time": (lambda i: i.token(iat=None), "lacks a claim"),
+    "issued two days ago": (lambda i: i.token(iat=NOW - 172_800), "too old"),
+    "no audience": (lambda i: i.token(aud=None), "lacks a claim"),
+    "another audience": (lambda i: i.token(aud="other"), "another audience"),
+    "audience begins like ours": (lambda i: i.token(aud=CLIENT + "-x"), "another audience"),
+    "audience is an object": (lambda i: i.token(aud={CLIENT: 1}), "audience|wrong form"),
+    "no subject": (lambda i: i.token(sub=None), "lacks a claim"),
+    "subject is a number": (lambda i: unsigned_signed(i, sub=7), "wrong form|not text"),
+    "empty subject": (lambda i: i.token(sub=""), "not text"),
+    "a logout token": (lambda i: i.token(header={"typ": "logout+jwt"}), "not an access token"),
+    "a proof of possession": (lambda i: i.token(header={"typ": "dpop+jwt"}), "not an access"),
+    "nested a thousand deep": (
+        lambda i: (
+            unsigned({"alg": "RS256"}, i.claims()).split(".")[0]
+            + "."
+            + jwt.utils.base64url_encode(b'{"a":' * 1000 + b"1" + b"}" * 1000).decode()
+            + ".x"
+        ),
+        "not a JWT|names no issuer",
+    ),
+    "HS256 with the public key as DER": (lambda i: hs256(i, DER), "algorithm"),
+    "HS256 with the public key as JWK": (
+        lambda i: hs256(i, json.dumps(jwk(RSA, "rsa")).encode()),
+        "algorithm",
+    ),
+    "HS256 with an empty key": (lambda i: hs256(i, b""), "algorithm"),
+    "RS384": (lambda i: i.token(algorithm="RS384"), "algorithm"),
+    "PS512": (lambda i: i.token(algorithm="PS512"), "algorithm"),
+    "ES384 with a key of its curve": (
+        lambda i: with_key(i, jwk(P384, "p384"), i.token(P384, "ES384", "p384")),
+        "algorithm",
+    ),
+    "ES256K": (lambda i: i.token(K256, "ES256K", "ec"), "algorithm"),
+    "EdDSA": (lambda i: i.token(ED, "EdDSA", "ed"), "algorithm"),
+    "alg in lower case": (
+        lambda i: unsigned({"alg": "rs256", "kid": "rsa"}, i.claims()),
+        "algorithm",
+    ),
+    "alg twice, none last": (
+        lambda i: raw(b'{"alg":"RS256","kid":"rsa","alg":"none"}', json.dumps(i.claims()).encode()),
+        "algorithm",
+    ),
+    "RS256 with a key for PS256": (lambda i: of_no_use(i, alg="PS256"), "does not have"),
+    "a key for signing only": (lambda i: of_no_use(i, key_ops=["sign"]), "does not have"),
+    "ES256 with the id of an RSA key": (
+        lambda i: i.token(key=EC, algorithm="ES256", kid="rsa"),
+        "does not have",
+    ),
+    "ES256 with a key of another curve": (
+        lambda i: with_key(
+            i, jwk(P384, "p384"), unsigned({"alg": "ES256", "kid": "p384"}, i.claims(), b"x" * 96)
+        ),
+        "does not have",
+    ),
+    "ECDSA signature of zeros": (lambda i: es256(i, bytes(64)), "signature"),
+    "ECDSA signature as DER": (lambda i: es256(i, bytes.fromhex("3006020100020100")), "signature"),
+    "ECDSA signature of one byte": (lambda i: es256(i, b"\0"), "signature"),
+    "RSA signature of zeros": (
+        lambda i: unsigned({"alg": "RS256", "kid": "rsa"}, i.claims(), bytes(256)),
+        "signature",
+    ),
+    "signature cut short": (lambda i: i.token()[:-18], "signature"),
+    "claims cut short": (
+        lambda i: ".".join(
+            part[:-8] if n == 1 else part for n, part in enumerate(i.token().split("."))
+        ),
+        "not a JWT",
+    ),
+    "a space within": (lambda i: inserted(i.token(), " "), "not a JWT"),
+    "a line feed within": (lambda i: inserted(i.token(), "\n"), "not a JWT"),
+    "padding within": (lambda i: inserted(i.token(), "="), "not a JWT"),
+    "padding at the end": (lambda i: i.token() + "==", "not a JWT"),
+    "no characters of base64 at the end": (lambda i: i.token() + "!!!!", "not a JWT"),
+    "line feeds at the end": (lambda i: i.token() + "\n\n", "not a JWT"),
+    "the other alphabet of base64": (lambda i: inserted(i.token(), "+/"), "not a JWT"),
+    "keys at an address in the header (x5u)": (
+        lambda i: i.token(key=OTHER_RSA, kid="mine", header={"x5u": "http://127.0.0.1:9/pem"}),
+        "does not have",
+    ),
+    "a certificate in the header (x5c)": (
+        lambda i: i.token(key=OTHER_RSA, kid="mine", header={"x5c": ["MIIB"]}),
+        "does not have",
+    ),
+    "its own key under our key's id": (
+        lambda i: i.token(key=OTHER_RSA, header={"jwk": jwk(OTHER_RSA, "rsa")}),
+        "signature",
+    ),
+    "key id is a path": (lambda i: i.token(kid="../../../../dev/null"), "does not have"),
+    "key id is SQL": (lambda i: i.token(kid="x' OR '1'='1"), "does not have"),
+    "key id is empty": (
+        lambda i: unsigned({"alg": "RS256", "kid": ""}, i.claims(), b"x"),
+        "does not have",
+    ),
+    "claims are not encoded (b64)": (
+        lambda i: i.token(header={"b64": False, "crit": ["b64"]}),
+        "JWT|extension|signature",
+    ),
+    "header is a list": (
+        lambda i: raw(b'["RS256"]', json.dumps(i.claims()).encode()),
+        "not a JWT",
+    ),
+    "a token in a token": (
+        lambda i: raw(b'{"alg":"RS256","kid":"rsa","cty":"JWT"}', i.token().encode()),
+        "not a JWT",
+    ),
+    "claims are not UTF-8": (
+        lambda _: raw(b'{"alg":"RS256","kid":"rsa"}', b'{"iss":"\xff"}'),
+        "not a JWT",
+    ),
+    "issuer twice, ours first": (
+        lambda i: with_claims(i, lambda t: t[:-1] + ', "iss": "https://evil.example"}'),
+        "issuer is not accepted",
+    ),
+    "expiry twice, the past last": (
+        lambda i: with_claims(i, lambda t: t[:-1] + ', "exp": 1}'),
+        "expired",
+    ),
+    "expiry is no number": (
+        lambda i: with_claims(i, lambda t: t[:-1] + ', "exp": NaN}'),
+        "wrong form|JWT|expired",
+    ),
+    "expiry is infinite": (
+        lambda i: with_claims(i, lambda t: t[:-1] + ', "exp": Infinity}'),
+        "wrong form|JWT",
+    ),
+    "expiry is true": (lambda i: i.token(exp=True), "wrong form|expired"),
+    "not before is text": (lambda i: i.token(nbf="now"), "wrong form"),
+    "issued at is text": (lambda i: i.token(iat="now"), "wrong form"),
+    "no audience in the list": (lambda i: i.token(aud=[]), "lacks a claim"),
+    "audience is a list of lists": (lambda i: i.token(aud=[[CLIENT]]), "audience|wrong form"),
+    "audience is a number": (lambda i: i.token(aud=7), "audience|wrong form"),
+    "audience with a space more": (lambda i: i.token(aud=CLIENT + " "), "another audience"),
+    "issuer with a NUL": (lambda i: i.token(iss=i.url + "\0"), "issuer is not accepted"),
+    "issuer with another port": (
+        lambda i: i.token(iss=i.url.replace("/realm", "1/realm")),
+        "issuer is not accepted",
+    ),
+    "issuer with a user": (
+        lambda i: i.token(iss=i.url.replace("//", "//x@")),
+        "issuer is not accepted",
+    ),
+    "subject of direction marks": (lambda i: i.token(sub="a\u202eb"), "subject is not text"),
+}
+
+
+# Wrong only as access tokens.
+BEARER: dict[str, tuple[Make, str]] = {
+    "client id has a line feed": (lambda i: i.token(client_id="a\nb"), "client id is not text"),
+    "an ID token by its type": (lambda i: i.token(typ="ID"), "not an access token"),
+    "an ID token by its hash": (lambda i: i.token(at_hash="x"), "not an access token"),
+    "a refresh token": (lambda i: i.token(typ="Refresh"), "not an access token"),
+    "client id is an object": (lambda i: i.token(client_id={"a": 1}), "client id is not text"),
+    "an ID token by its header": (lambda i: i.token(header={"typ": "id+jwt"}), "not an access"),
+    "a security event": (lambda i: i.token(header={"typ": "secevent+jwt"}), "not an access token"),
+    "client id of 256 characters": (lambda i: i.token(client_id="a" * 256), "not text"),
+}
+
+# Wrong only as ID tokens.
+IDENTITY: dict[str, Make] = {
+    "no nonce": lambda i: i.token(nonce=None),
+    "another nonce": lambda i: i.token(nonce="other"),
+    "nonce is a list": lambda i: i.token(nonce=[i.extra["nonce"]]),
+    "empty nonce": lambda i: i.token(nonce=""),
+    "another client in azp": lambda i: i.token(azp="other"),
+    "azp is a list": lambda i: i.token(azp=[CLIENT]),
+    "two audiences without azp": lambda i: i.token(aud=[CLIENT, "other"]),
+    "two audiences, azp the other": lambda i: i.token(aud=[CLIENT, "other"], azp="other"),
+    "an access token by its header": lambda i: i.token(header={"typ": "at+jwt"}),
+}

@@ -1,0 +1,156 @@
+"""The hostile tokens where they arrive: at the API, and at the end of a login. What the answer says
+is right, and nothing of the token or of the history is in it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from annals.access.oidc import bearer
+from annals.access.oidc.discovery import discoveries
+from annals.access.oidc.providers import Provider
+from history.api.allowance import Allowances
+from tests.access.hostile import BEARER, HOSTILE, IDENTITY
+from tests.access.issuer import CLIENT, OTHER_RSA, Issuer, jwk
+from tests.db.store import Store
+
+ADDRESS = "/api/v1/history/product-instance/A1"
+REFUSED = re.compile(r'Bearer realm="annals", error="invalid_token", error_description="[^"\\]+\."')
+RATE = "rate-of-the-client"
+
+pytestmark = pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")
+
+
+@pytest.fixture
+def issuer(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Issuer]:
+    # So many refusals would be too many from one address.
+    monkeypatch.setattr(bearer, "REFUSED", Allowances())
+    with Issuer() as running:
+        here = running.url
+        running.metadata = {
+            "authorization_endpoint": f"{here}/authorize",
+            "token_endpoint": f"{here}/token",
+        }
+        settings.OIDC_PROVIDERS = (
+            Provider(
+                name="bank",
+                title="Bank",
+                issuer=here,
+                client_id=CLIENT,
+                roles={"staff": "support"},
+            ),
+        )
+        settings.ROOT_URLCONF = "tests.access.oidc_urls"
+        discoveries.cache_clear()
+        yield running
+    discoveries.cache_clear()
+
+
+@pytest.mark.parametrize("name", HOSTILE | BEARER)
+def test_a_hostile_bearer_token_at_the_api(
+    name: str, client: Client, issuer: Issuer, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.add("A1", 0, {"rate": RATE}, 0)
+    token = (HOSTILE | BEARER)[name][0](issuer)
+    with caplog.at_level(logging.DEBUG):
+        answer = client.get(ADDRESS, headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == 401
+    assert REFUSED.fullmatch(answer.headers["WWW-Authenticate"])
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.json()["error"]["code"] == "not_authenticated"
+    said = answer.content.decode() + str(answer.headers) + caplog.text
+    assert not [part for part in telling(token) if part in said]
+    assert RATE not in said
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, *IDENTITY])
+def test_a_hostile_id_token_at_the_end_of_a_login(
+    name: str, client: Client, issuer: Issuer, db: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    callback = begun(client, issuer)
+    make = HOSTILE[name][0] if name in HOSTILE else IDENTITY[name]
+    issuer.id_token = make(issuer)
+    with caplog.at_level(logging.INFO):
+        page = client.get(callback)
+    assert page.status_code == 403
+    assert page.headers["Cache-Control"].endswith("no-store")
+    assert not User.objects.filter(identity__isnull=False).exists()
+    assert client.get("/admin/").status_code == 302
+    said = page.content.decode() + caplog.text
+    assert not [part for part in telling(issuer.id_token) if part in said]
+    assert client.get(callback).status_code == 403  # a state serves once
+
+
+def test_the_same_login_with_a_good_token(client: Client, issuer: Issuer, db: None) -> None:
+    """Otherwise the tests above would show nothing."""
+    callback = begun(client, issuer)
+    issuer.id_token = issuer.token()
+    assert client.get(callback).status_code == 302
+    assert client.get("/admin/").status_code == 200
+
+
+def test_a_bearer_token_elsewhere_than_in_its_header(
+    client: Client, issuer: Issuer, store: Store
+) -> None:
+    """In the query, in a cookie, in the form, with another scheme: it counts for nothing."""
+    store.add("A1", 0, {"rate": RATE}, 0)
+    token = issuer.token()
+    client.cookies["access_token"] = token
+    for parameters, header in (
+        ({"access_token": token}, {}),
+        ({}, {"Authorization": f"Token {token}"}),
+        ({}, {"Authorization": token}),
+        ({}, {"Authorization": f"Bearer,{token}"}),
+        ({}, {"X-Authorization": f"Bearer {token}"}),
+    ):
+        answer = client.get(ADDRESS, parameters, headers=header)
+        assert answer.status_code in (400, 401)
+        assert RATE not in answer.content.decode()
+        assert token not in answer.content.decode()
+
+
+def test_two_authorization_headers(client: Client, issuer: Issuer, store: Store) -> None:
+    """A server joins them with a comma; neither of the two is taken."""
+    store.add("A1", 0, {"rate": RATE}, 0)
+    good = issuer.token()
+    for header in (f"Bearer {good},Bearer {good}", f"Bearer {good}, Basic eDp5"):
+        answer = client.get(ADDRESS, headers={"Authorization": header})
+        assert answer.status_code == 401
+        assert REFUSED.fullmatch(answer.headers["WWW-Authenticate"])
+
+
+def test_a_token_of_one_issuer_in_the_name_of_another(
+    client: Client, issuer: Issuer, settings: Any, store: Store
+) -> None:
+    """Both are accepted here. The keys of one sign nothing for the other."""
+    with Issuer() as other:
+        (bank,) = settings.OIDC_PROVIDERS
+        second = Provider(name="second", title="Second", issuer=other.url, client_id=CLIENT)
+        settings.OIDC_PROVIDERS = (bank, second)
+        discoveries.cache_clear()
+        other.keys = [jwk(OTHER_RSA, "rsa")]
+        answer = client.get(
+            ADDRESS, headers={"Authorization": f"Bearer {issuer.token(iss=other.url)}"}
+        )
+    assert answer.status_code == 401
+    assert "signature is wrong" in answer.headers["WWW-Authenticate"]
+
+
+def begun(client: Client, issuer: Issuer) -> str:
+    """The address to which the provider sends a login back; its tokens have the login's nonce."""
+    asked = client.get("/oidc/bank/login/?next=/admin/")
+    query = parse_qs(urlsplit(asked.headers["Location"]).query)
+    issuer.extra = {"nonce": query["nonce"][0], "groups": ["staff"]}
+    return f"/oidc/bank/callback/?code=x&state={query['state'][0]}"
+
+
+def telling(token: str) -> list[str]:
+    """The parts of a token that must be nowhere."""
+    return [part for part in token.split(".") if len(part) > 10]
