@@ -11,6 +11,7 @@ from annals.demo import check
 from annals.demo.client import Client, ClientError
 from annals.demo.port import Port, hold
 from annals.demo.supervisor import DemoError, StopAskedError, Supervisor, print_step
+from annals.embedded import logins
 from annals.embedded.process import EmbeddedError
 
 MANAGE = str(Path(__file__).resolve().parent.parent.parent / "manage.py")
@@ -66,22 +67,29 @@ def hold_port(asked: int | None) -> Port:
 
 
 def prepare(demo: Supervisor) -> None:
-    """Start the servers; create the tables, the partitions and the simulated people."""
+    """Start the servers; create the tables, the logins of the processes, the partitions and the
+    simulated people."""
     os.environ["ANNALS_HOME"] = str(demo.home)
     print_step("Annals", f"in {demo.home}")
     demo.servers()
     demo.run("migrate", MANAGE, "migrate", "--verbosity", "0")
+    roles = {"web": logins.WEB, "consumer": logins.CONSUMER}
+    made = [
+        ("--login", role, login, str(demo.postgres.password_file(login)))
+        for role, login in roles.items()
+    ]
+    demo.run("grants", MANAGE, "grants", "--apply", *(word for words in made for word in words))
     demo.run("partitions", MANAGE, "partitions", "maintain")
     people = str(demo.home / "people.csv")
     demo.run("people", MANAGE, "simulate", "--people-csv", people)
-    demo.run("people", MANAGE, "people", "import", people)
+    demo.run("people", MANAGE, "people", "import", people, login=logins.WEB)
     print_step("Tables", "one partition per day, from the start of retention to some days ahead")
 
 
 def serve(demo: Supervisor, port: Port, simulate: bool) -> None:
     """Start the consumer, the web and the simulator, and print the addresses. Returns only by an
     exception."""
-    demo.start("consume", MANAGE, "consume")
+    demo.start("consume", MANAGE, "consume", login=logins.CONSUMER)
     demo.web(port)
     address = f"http://localhost:{port.number}"
     print_step("Logs", str(demo.logs))

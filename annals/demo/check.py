@@ -12,7 +12,7 @@ from annals.demo.client import Client, ClientError
 from annals.demo.port import hold
 from annals.demo.produced import Produced
 from annals.demo.supervisor import Supervisor, print_step
-from annals.embedded import process
+from annals.embedded import logins, process
 
 LOAD = ("--messages", "2000", "--days", "20", "--seed", "7", "--json")
 REPEATS = 25
@@ -66,8 +66,9 @@ def _check(demo: Supervisor, manage: str) -> None:
 
 
 def _consumed(demo: Supervisor, manage: str, expected: Produced) -> None:
-    demo.run("consume", manage, "consume", "--until-idle", "2", "--json")
-    ledger = demo.run("ledger", manage, "ledger", "--json")
+    consumer = logins.CONSUMER
+    demo.run("consume", manage, "consume", "--until-idle", "2", "--json", login=consumer)
+    ledger = demo.run("ledger", manage, "ledger", "--json", login=consumer)
     totals = ledger.answer()["totals"]
     _same("read", totals["read"], expected.messages)
     _same("stored", totals["stored"], expected.versions)

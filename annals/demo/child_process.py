@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -25,10 +25,15 @@ class ChildProcess:
     """
 
     def __init__(
-        self, name: str, arguments: Sequence[str], log: Path, pass_fds: Sequence[int] = ()
+        self,
+        name: str,
+        arguments: Sequence[str],
+        log: Path,
+        pass_fds: Sequence[int] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """arguments: those of the Python interpreter. log: overwritten at the start. pass_fds: the
-        open files that it inherits."""
+        open files that it inherits. environment: None means this process's own."""
         self.name = name
         self.log = log
         command = [sys.executable, "-m", "annals.demo.end_with_parent", str(os.getpid())]
@@ -39,6 +44,7 @@ class ChildProcess:
             stderr=subprocess.STDOUT,
             start_new_session=True,
             pass_fds=pass_fds,
+            env=environment,
         )
         self._last: deque[bytes] = deque(maxlen=LINES)
         self._reader = Thread(target=self._read, daemon=True)

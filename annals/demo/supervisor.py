@@ -16,7 +16,7 @@ from typing import Any, Self
 from annals import embedded
 from annals.demo.child_process import ChildProcess
 from annals.demo.port import Port
-from annals.embedded import process
+from annals.embedded import logins, process
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_S = 0.1
@@ -46,6 +46,7 @@ class Supervisor:
         self.logs = home / "logs"
         self.children: list[ChildProcess] = []
         self.asked: int | None = None
+        self.postgres = embedded.database_server(home)
         self._servers: dict[str, embedded.Postgres | embedded.Broker] = {}
         self._check_due = 0.0
         self._undo = ExitStack()
@@ -76,9 +77,9 @@ class Supervisor:
         self.asked = number
 
     def servers(self) -> None:
-        """Start PostgreSQL and the broker, and set DATABASE_URL and KAFKA_BOOTSTRAP_SERVERS for
-        this process and its children."""
-        postgres = embedded.database_server(self.home)
+        """Start PostgreSQL and the broker, and set KAFKA_BOOTSTRAP_SERVERS for this process and its
+        children. DATABASE_URL is each child's own."""
+        postgres = self.postgres
         broker = embedded.broker_server(self.home)
         for name, server in (("PostgreSQL", postgres), ("The broker", broker)):
             self._undo.callback(server.stop)
@@ -86,7 +87,6 @@ class Supervisor:
             server.start()
             self._servers[name] = server
         self.checkpoint()
-        os.environ["DATABASE_URL"] = postgres.url()
         os.environ["KAFKA_BOOTSTRAP_SERVERS"] = broker.bootstrap_servers()
         print_step(
             "Servers", f"PostgreSQL on port {postgres.port()}, broker on port {broker.port()}"
@@ -96,16 +96,24 @@ class Supervisor:
         """Call `callback` at the end, before everything that was started earlier is stopped."""
         self._undo.callback(callback)
 
-    def start(self, name: str, *arguments: str, pass_fds: Sequence[int] = ()) -> ChildProcess:
-        """Start a Python process. If it ends without `stop`, the demo ends too."""
-        child = ChildProcess(name, arguments, self.logs / f"{name}.log", pass_fds)
+    def start(
+        self,
+        name: str,
+        *arguments: str,
+        login: str = logins.OWNER,
+        pass_fds: Sequence[int] = (),
+    ) -> ChildProcess:
+        """Start a Python process that works as this login in PostgreSQL. If it ends without `stop`,
+        the demo ends too."""
+        environment = {**os.environ, "DATABASE_URL": self.postgres.url(login=login)}
+        child = ChildProcess(name, arguments, self.logs / f"{name}.log", pass_fds, environment)
         self.children.append(child)
         self._undo.callback(child.stop)
         return child
 
-    def run(self, name: str, *arguments: str) -> ChildProcess:
+    def run(self, name: str, *arguments: str, login: str = logins.OWNER) -> ChildProcess:
         """Run a Python process to its end. Raises DemoError unless it exits with 0."""
-        child = self.start(name, *arguments)
+        child = self.start(name, *arguments, login=login)
         self.wait(lambda: child.returncode is not None, but=child)
         self.children.remove(child)
         if child.returncode:
@@ -159,7 +167,7 @@ class Supervisor:
         files = [each.fileno() for each in port.sockets]
         binds = [f"--bind=fd://{file}" for file in files]
         command = ("--config", "python:annals.server", *binds, "annals.wsgi")
-        child = self.start("web", "-m", "gunicorn", *command, pass_fds=files)
+        child = self.start("web", "-m", "gunicorn", *command, login=logins.WEB, pass_fds=files)
         port.close()
         self.wait(lambda: answers(f"http://{process.HOST}:{port.number}/readyz"))
         return child

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from annals.embedded import logins
 from annals.embedded.broker import Broker
 from annals.embedded.postgres import Postgres
 
@@ -13,6 +14,7 @@ __all__ = [
     "broker_server",
     "database_server",
     "database_url",
+    "logins",
 ]
 
 
@@ -27,11 +29,12 @@ def broker_server(home: str | Path) -> Broker:
 
 
 def database_url(home: str | Path) -> str:
-    """The URI of the embedded PostgreSQL. Starts it if it does not run, and leaves it running."""
+    """The URI of the embedded PostgreSQL, as the owner of the tables. Starts it if it does not run,
+    and leaves it running."""
     server = database_server(home)
     if server.start():
         _report(f"started embedded PostgreSQL on port {server.port()} in {server.home}")
-    return server.url()
+    return server.url(login=logins.OWNER)
 
 
 def bootstrap_servers(home: str | Path) -> str:

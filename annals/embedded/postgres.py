@@ -1,8 +1,8 @@
 """An embedded PostgreSQL: starts, stops and finds the server of one directory.
 
 It listens on TCP on the loopback address and asks for a password. It has no Unix socket,
-because the path of a socket could be too long. Directory: `data/`, `password` (0600), `port`,
-`server.log`, `lock`.
+because the path of a socket could be too long. Directory: `data/`, `password` of the superuser
+and `LOGIN.password` of each other login (0600), `port`, `server.log`, `lock`.
 """
 
 import os
@@ -15,7 +15,7 @@ from typing import Literal
 import psycopg
 from psycopg import sql
 
-from annals.embedded import cluster, process, secret_file, system_user
+from annals.embedded import cluster, logins, process, secret_file, system_user
 from annals.embedded.process import EmbeddedError
 
 USER = "annals"
@@ -78,8 +78,8 @@ class Postgres:
         self.settings: dict[str, str | int] = {**SETTINGS, **(settings or {})}
 
     def start(self, timeout: float = 120) -> bool:
-        """Start the server and create the database `annals` if it does not exist. Returns False if
-        the server was running already.
+        """Start the server and create the database `annals` and its owner if they do not exist.
+        Returns False if the server was running already.
 
         Returns when the server accepts connections, after crash recovery. Several processes may
         call it at once. Raises EmbeddedError with the end of the server's log.
@@ -132,10 +132,15 @@ class Postgres:
         """The TCP port. It stays the same over starts unless another program uses it."""
         return int((self.home / "port").read_text())
 
-    def url(self, database: str = DATABASE) -> str:
-        """The URI of `database`, with the password. Call it after `start`."""
-        password = (self.home / "password").read_text()
-        return f"postgresql://{USER}:{password}@{process.HOST}:{self.port()}/{database}"
+    def url(self, database: str = DATABASE, login: str = USER) -> str:
+        """The URI of `database`, with the password of the login: the superuser, or one of
+        annals.embedded.logins. Call it after `start`."""
+        file = self.home / "password" if login == USER else self.password_file(login)
+        return f"postgresql://{login}:{file.read_text()}@{process.HOST}:{self.port()}/{database}"
+
+    def password_file(self, login: str) -> Path:
+        """The file with the password of a login other than the superuser."""
+        return logins.password_file(self.home, login)
 
     def configure(self, settings: Settings) -> None:
         """Change settings. A running server applies those that need no restart."""
@@ -153,6 +158,8 @@ class Postgres:
         copy = Postgres(home, settings)
         copy.home.mkdir(parents=True)
         password = secret_file.write(copy.home / "password", (self.home / "password").read_text())
+        for file in self.home.glob("*.password"):
+            secret_file.write(copy.home / file.name, file.read_text())
         source = f"host={process.HOST} port={self.port()} user={USER} application_name={name}"
         cluster.clone(copy.data, source, password.read_text())
         return copy
@@ -218,3 +225,6 @@ class Postgres:
             row = connection.execute(known, [DATABASE]).fetchone()
             if row != (True,):
                 connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
+            row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
+        if row != (True,):
+            logins.create_owner(self.home, self.url(), DATABASE)

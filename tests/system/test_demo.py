@@ -15,11 +15,13 @@ from queue import Queue
 from threading import Thread
 
 import psutil
+import psycopg
 import pytest
 
 from annals.demo.client import Client
 from annals.demo.port import LOOPBACK
 from annals.embedded import process
+from annals.embedded.postgres import Postgres
 
 DEMO = Path(__file__).resolve().parents[2] / "scripts" / "demo"
 READY = "Ctrl-C stops everything"
@@ -118,6 +120,17 @@ def home() -> Iterator[Path]:
             left.kill()
 
 
+def logged_in(home: Path) -> set[tuple[str, str]]:
+    """The sessions of the demo's processes: what each says it is, and its login."""
+    with psycopg.connect(Postgres(home / "postgres").url()) as plain:
+        return set(
+            plain.execute(
+                "SELECT application_name, usename FROM pg_stat_activity"
+                " WHERE application_name LIKE 'annals%'"
+            ).fetchall()
+        )
+
+
 def free_port() -> int:
     (port,) = process.free_ports([None])
     return port
@@ -137,6 +150,8 @@ def test_it_starts_serves_and_leaves_nothing_behind_twice(home: Path) -> None:
     client = Client(address(text), "support", "support")
     versions = list(client.timeline("product-instance", link[1], 50))
     assert len(versions) > 1
+    assert logged_in(home) == {("annals", "web_login"), ("annals-consume", "consumer_login"),
+        ("annals-beat", "consumer_login")}  # fmt: skip
     assert link[1] in client.screen(link[0].removeprefix(client.address))
     assert all(f"{login}/{login}" in text for login in ("support", "auditor", "ops", "admin"))
     demo.process.send_signal(signal.SIGINT)

@@ -1,0 +1,58 @@
+"""The logins of the embedded PostgreSQL below its superuser: the owner of the tables, which this
+module creates, and those of the web and the consumer, which `manage.py grants` creates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, LiteralString
+
+import psycopg
+from psycopg import sql
+
+from annals.embedded import secret_file
+
+OWNER: Final = "owner_login"
+WEB: Final = "web_login"
+CONSUMER: Final = "consumer_login"
+
+# CREATEDB and pg_checkpoint are for `manage.py bench`.
+_CREATE: Final[tuple[LiteralString, ...]] = (
+    "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {text}) THEN"
+    " CREATE ROLE {login}; END IF; END $$",
+    "ALTER ROLE {login} LOGIN CREATEROLE CREATEDB CONNECTION LIMIT 50 PASSWORD {password}",
+    "GRANT pg_checkpoint TO {login}",
+    "ALTER DATABASE {database} OWNER TO {login}",
+)
+# What an earlier release created as the superuser.
+_TAKE_OVER: Final[LiteralString] = """
+DO $$ DECLARE found regclass; BEGIN
+    FOR found IN SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace
+        AND relkind IN ('r', 'p') AND relowner <> {text}::regrole
+    LOOP EXECUTE format('ALTER TABLE %s OWNER TO {login}', found); END LOOP;
+END $$
+"""
+
+
+def password_file(home: Path, login: str) -> Path:
+    """The file with the password of a login, which is generated if there is none."""
+    file = home / f"{login}.password"
+    return file if file.exists() else secret_file.write(file, secret_file.new_password())
+
+
+def create_owner(home: Path, superuser: str, database: str) -> None:
+    """Create the owner of the tables, once. superuser: a URI of this database."""
+    done = home / f"{OWNER}.password"
+    if done.exists():
+        return
+    password = secret_file.new_password()
+    names = {
+        "text": sql.Literal(OWNER),
+        "login": sql.Identifier(OWNER),
+        "password": sql.Literal(password),
+        "database": sql.Identifier(database),
+    }
+    options = "-c synchronous_commit=local"  # do not wait for a standby that does not run
+    with psycopg.connect(superuser, options=options) as connection:
+        for statement in (*_CREATE, _TAKE_OVER):
+            connection.execute(sql.SQL(statement).format(**names))
+    secret_file.write(done, password)

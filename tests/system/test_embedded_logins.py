@@ -1,0 +1,116 @@
+"""The owner of the tables and the logins that it makes: in the embedded server, and as compose
+does."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import yaml
+from psycopg import errors
+
+from annals.embedded import cluster, logins
+from annals.embedded.postgres import Postgres
+from tests.consuming import command
+
+DOCKER = Path(__file__).parents[2] / "docker"
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def server() -> Iterator[Postgres]:
+    with tempfile.TemporaryDirectory(prefix="annals-logins-") as folder:
+        made = Postgres(Path(folder) / "postgres", {"fsync": "off", "shared_buffers": "64MB"})
+        made.start()
+        yield made
+        made.stop("immediate")
+
+
+def ask(url: str, query: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url, autocommit=True) as plain:
+        return plain.execute(query.encode()).fetchall()
+
+
+def owner_of_tables(server: Postgres) -> set[str]:
+    return {name for (name,) in ask(server.url(), "SELECT tableowner FROM pg_tables"
+            " WHERE schemaname = 'public'")}  # fmt: skip
+
+
+def test_the_owner_is_no_superuser_and_takes_over_what_one_made(server: Postgres) -> None:
+    owner = server.url(login=logins.OWNER)
+    assert ask(owner, "SELECT rolsuper FROM pg_roles WHERE rolname = current_user") == [(False,)]
+    assert server.url() != owner
+    # As an earlier release left it.
+    with psycopg.connect(server.url(), autocommit=True) as plain:
+        plain.execute("CREATE TABLE days (id serial, day date) PARTITION BY RANGE (day)")
+        plain.execute("CREATE TABLE one PARTITION OF days FOR VALUES FROM ('2026-01-01') TO"
+                      " ('2026-01-02')")  # fmt: skip
+    with psycopg.connect(owner) as plain, pytest.raises(errors.InsufficientPrivilege):
+        plain.execute("ALTER TABLE days DETACH PARTITION one")
+    server.password_file(logins.OWNER).unlink()
+    assert server.start() is False
+    assert owner_of_tables(server) == {logins.OWNER}
+    with psycopg.connect(server.url(login=logins.OWNER), autocommit=True) as plain:
+        plain.execute("ALTER TABLE days DETACH PARTITION one")
+        plain.execute("INSERT INTO one (day) VALUES ('2026-01-01')")
+        plain.execute("DROP TABLE one, days")
+
+
+def test_compose_makes_its_logins(server: Postgres, tmp_path: Path) -> None:
+    passwords = {name: secrets.token_hex(16) for name in ("owner", "web", "consumer")}
+    with psycopg.connect(server.url(), autocommit=True) as plain:
+        plain.execute("CREATE TABLE earlier (a integer)")
+        plain.execute(f"ALTER ROLE {logins.OWNER} CONNECTION LIMIT -1 NOCREATEROLE NOCREATEDB")
+    for _ in range(2):  # whatever is there already
+        subprocess.run(
+            [cluster.programs() / "psql", server.url(), "-f", DOCKER / "postgres/owner.sql"],
+            env=cluster.environment(OWNER_PASSWORD=passwords["owner"]),
+            check=True,
+            capture_output=True,
+        )
+    assert owner_of_tables(server) == {logins.OWNER}
+
+    def url(role: str) -> str:
+        return f"postgresql://{role}_login:{passwords[role]}@127.0.0.1:{server.port()}/annals"
+
+    compose = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
+    for service, role in (("migrate", "owner"), ("web", "web"), ("consume", "consumer")):
+        named = compose[service]["environment"]["DATABASE_URL"]
+        assert named.startswith(f"postgresql://{role}_login:${{{role.upper()}_PASSWORD:")
+    env = {name: text for name, text in os.environ.items() if not name.startswith("ANNALS_")}
+    env |= {"DATABASE_URL": url("owner"), "ANNALS_HOME": str(server.home)}
+    for secret in compose["migrate"]["secrets"]:
+        (tmp_path / secret).write_text(passwords[secret.removesuffix("_password")])
+    steps = re.findall(r"manage\.py ([^&\"]+)", compose["migrate"]["command"])
+    assert [step.split()[0] for step in steps] == ["migrate", "grants", "partitions"]
+    for step in steps:
+        done = command(env, *step.replace("/run/secrets", str(tmp_path)).split())
+        assert done.returncode == 0, done.stderr
+    for role, timeout in (("owner", "1d"), ("web", "1min"), ("consumer", "5min")):
+        assert ask(url(role), "SHOW statement_timeout") == [(timeout,)]
+    assert ask(url("web"), "SELECT count(*) FROM product_instance_aud") == [(0,)]
+    assert dict(ask(server.url(), "SELECT rolname, rolconnlimit FROM pg_roles"
+                    " WHERE rolname LIKE '%_login'")) == {
+        "owner_login": 10, "web_login": 60, "consumer_login": 24
+    }  # fmt: skip
+
+    # A login that only an administrator may change: what is left to do is said, once.
+    with psycopg.connect(server.url(), autocommit=True) as plain:
+        plain.execute("CREATE ROLE theirs LOGIN IN ROLE annals_web")
+    done = command(env, "grants", "--apply")
+    assert done.returncode == 1
+    left = [line for line in done.stderr.splitlines() if line.startswith("ALTER ROLE")]
+    assert len(left) == 4
+    with psycopg.connect(server.url(), autocommit=True) as plain:
+        for line in left:
+            plain.execute(line.encode())
+    assert command(env, "grants", "--apply").returncode == 0
