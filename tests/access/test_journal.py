@@ -79,7 +79,8 @@ def support(client: Client, store: Store) -> Client:
         ),
         ("/api/v1/applications/A1/history", "application", "product-instance", "A1"),
         ("/api/v1/applications/A1/at?time=2099-01-01", "moment", "product-instance", "A1"),
-        ("/api/v1/search?q=A1", "search", "", ""),
+        ("/api/v1/search?q=A1", "search", "", "A1"),
+        ("/api/v1/search?q=nothing", "search", "", ""),
         ("/admin/history/product-instance/A1/", "timeline", "product-instance", "A1"),
         ("/admin/history/product-instance/A1/versions/1/", "version", "product-instance", "A1"),
         (
@@ -97,7 +98,8 @@ def support(client: Client, store: Store) -> Client:
         ("/admin/history/product-instance/A1/state/", "blame", "product-instance", "A1"),
         ("/admin/history/participant-role/R1/", "timeline", "participant-role", "A1"),
         ("/admin/applications/A1/", "application", "product-instance", "A1"),
-        ("/admin/history/?q=A1+nothing", "search", "", ""),
+        ("/admin/history/?q=A1+nothing", "search", "", "A1"),
+        ("/admin/history/?q=nothing", "search", "", ""),
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
@@ -261,6 +263,31 @@ def test_a_child_that_moved_is_a_look_at_both_applications(support: Client, stor
     support.get("/api/v1/history/participant-role/R1")
     assert {row.application for row in rows()} == {"A1", "A2"}
     assert len({row.request_id for row in rows()}) == 1
+
+
+@pytest.mark.parametrize("address", ["/api/v1/applications/A1/history", "/admin/applications/A1/"])
+def test_a_merged_timeline_names_each_application_that_it_shows(
+    address: str, support: Client, store: Store
+) -> None:
+    store.add("A2", 0, {}, 0)
+    store.add("R2", 0, {"salary": "777777"}, 0, entity="participant-role", application="A2")
+    store.add("R2", 1, {"salary": "1"}, 1, entity="participant-role", application="A1")
+    assert "777777" in support.get(address).content.decode()
+    assert [(row.entity_id, row.application) for row in rows()] == [("A1", "A1"), ("A1", "A2")]
+
+
+def test_a_list_of_results_is_a_look_at_each_application_in_it(
+    support: Client, store: Store
+) -> None:
+    wanted = [f"P{number}" for number in range(20)]
+    for number, id in enumerate(wanted):
+        person = {"fullName": f"Канарейкин {number}"}
+        store.add(id, 0, person, 0, entity="participant-role", application=f"B{number}")
+    shown = support.get("/admin/history/", {"q": ",".join(wanted)}).content.decode()
+    assert shown.count("Канарейкин") >= len(wanted)
+    assert {row.application for row in rows()} == {f"B{number}" for number in range(20)}
+    assert {row.action for row in rows()} == {"search"}
+    assert len({(row.request_id, row.at) for row in rows()}) == 1
 
 
 def test_the_address_behind_a_trusted_proxy(support: Client, settings: Any) -> None:

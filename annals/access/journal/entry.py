@@ -84,9 +84,8 @@ def entries(
         query=_query(request, look),
         reason=_reason(request, look),
     )
-    of = [application] if application else list(look.applications)
-    if action is Action.SEARCH:
-        of = []  # it shows what exists, and no document
+    # What the address names may have shown another application too, where a child has moved.
+    of = dict.fromkeys(filter(None, (application, *look.applications)))
     for each in of or [""]:
         yield replace(found, application=each)
 
