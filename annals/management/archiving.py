@@ -1,4 +1,7 @@
-"""`partitions restore`, `release`, `forget` and `adopt`: one day of one table, and what is said."""
+"""`partitions restore`, `release`, `forget` and `adopt`: one day of one table, and what is said.
+
+All but `release` leave a row in the access journal before they do anything.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,14 @@ from datetime import date
 
 from rich.progress import Progress
 
+from annals.access.journal.operators import record
+from annals.access.journal.words import Action
+from annals.access.journal.write import JournalError
 from history.archive import origin
 from history.archive.adopt import adopt
 from history.archive.forget import forget
 from history.archive.restore import release, restore
-from history.archive.store import Store
+from history.archive.store import ArchiveError, Store
 from history.canonical import Connection
 from history.entities import Entity
 
@@ -22,6 +28,7 @@ Act = Callable[[Connection, Entity], str]
 def restoring(store: Store, day: date, progress: Progress) -> Act:
     def act(plain: Connection, entity: Entity) -> str:
         task = progress.add_task(f"restore {entity.table} {day}, rows", total=None)
+        _record(f"partitions restore {day}", entity)
         origin.check(plain, store, entity, day)
         done = restore(
             plain, store, entity, day, lambda rows: progress.update(task, completed=rows)
@@ -41,6 +48,7 @@ def releasing(day: date) -> Act:
 
 def forgetting(store: Store, day: date, why: str) -> Act:
     def act(_: Connection, entity: Entity) -> str:
+        _record(f"partitions forget {day}", entity, why)
         rows = forget(store, entity.table, day, why)
         return f"Removed {entity.table} {day} from the archive: {rows:,} rows."
 
@@ -49,7 +57,18 @@ def forgetting(store: Store, day: date, why: str) -> Act:
 
 def adopting(store: Store, day: date, why: str) -> Act:
     def act(_: Connection, entity: Entity) -> str:
+        _record(f"partitions adopt {day}", entity, why)
         rows = adopt(store, entity.table, day, why)
         return f"The archived rows of {entity.table} {day} count: {rows:,} rows."
 
     return act
+
+
+def _record(command: str, entity: Entity, why: str = "") -> None:
+    """Add a row to the access journal. Raises ArchiveError if that is not possible."""
+    try:
+        record(Action.OTHER, command, why, entity=entity.name)
+    except JournalError as error:
+        raise ArchiveError(
+            f"the access journal cannot be written, so nothing was done: {error}"
+        ) from None

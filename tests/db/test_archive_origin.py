@@ -14,6 +14,7 @@ from django.core.management import call_command
 from msgspec.structs import replace
 
 from annals import env
+from annals.access.journal.words import Actor
 from history.archive import manifest, origin, read
 from history.archive.archiver import Archiver
 from history.archive.store import Store
@@ -187,6 +188,40 @@ def test_other_rows_under_the_true_digest_do_not_replace_a_day(store: Store, kno
             fill(plain, *late)
             assert "are not as written" in refused(store)
             assert rows_of() == [*ids("b", 12), *late]
+
+
+def test_the_journal_has_what_an_operator_did_with_the_archive(store: Store) -> None:
+    with raw() as plain:
+        fill(plain, *ids("b", 3))
+        maintained(store)
+        plain.execute("DELETE FROM access_journal")
+        ArchivedDay.objects.all().delete()
+        for action, *why in (("adopt", "--why", "a"), ("restore",), ("forget", "--why", "f")):
+            assert decide(action, *why)[0] == 0
+        rows = plain.execute(
+            "SELECT actor, query, reason, entity FROM access_journal ORDER BY at"
+        ).fetchall()
+        assert rows == [
+            (Actor.OPERATOR, f"partitions {action} {OLD}", why, "product-instance")
+            for action, why in (("adopt", "a"), ("restore", ""), ("forget", "f"))
+        ]
+
+
+def test_without_the_journal_nothing_is_done(store: Store) -> None:
+    with raw() as plain:
+        fill(plain, *ids("b", 3))
+        maintained(store)
+        before = everything(store)
+        plain.execute("ALTER TABLE access_journal RENAME TO taken_away")
+        try:
+            for action, *why in (("restore",), ("forget", "--why", "f")):
+                code, said = decide(action, *why)
+                assert code == 2
+                assert "nothing was done" in said
+        finally:
+            plain.execute("ALTER TABLE taken_away RENAME TO access_journal")
+    assert everything(store) == before
+    assert NAME not in names()
 
 
 def damage(store: Store) -> None:
