@@ -130,3 +130,24 @@ def test_compose_runs_the_kafka_that_the_tests_ran_on() -> None:
     text = (ROOT / "docker/compose.yaml").read_text()
     [tag] = re.findall(r"image: apache/kafka:([^@\n]+)", text)
     assert tag == kafka_jars.VERSION
+
+
+def test_every_test_that_the_threat_model_names_exists() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "SECURITY.md").read_text())
+    assert len(named) > 40
+    missing = [
+        (file, test) for file, test in named if f"\ndef {test}" not in (ROOT / file).read_text()
+    ]
+    assert missing == []
+
+
+def test_every_row_of_the_threat_model_is_shown_by_a_test() -> None:
+    text = (ROOT / "SECURITY.md").read_text()
+    rows = [
+        line
+        for part in text.split("\n\n")
+        if part.startswith("| who wants what | what stops them | shown by |")
+        for line in part.splitlines()[2:]
+    ]
+    assert len(rows) > 30
+    assert [row for row in rows if "`tests/" not in row.split("|")[3]] == []
