@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -166,7 +166,8 @@ def _read(text: bytes) -> list[tuple[FieldLabel, bool]]:
         raise LabelsFileError(str(error)) from None
     found: dict[tuple[str, str], tuple[FieldLabel, bool]] = {}
     for number, entry in enumerate(entries, 1):
-        for problem in problems(entry.entity, entry.path, entry.kind):
+        marked = entry.sensitive is True
+        for problem in problems(entry.entity, entry.path, entry.kind, marked):
             raise LabelsFileError(f"entry {number} ({entry.path}): {problem}")
         if (entry.entity, entry.path) in found:
             raise LabelsFileError(f"entry {number} ({entry.path}): is in the file twice")
@@ -177,16 +178,29 @@ def _read(text: bytes) -> list[tuple[FieldLabel, bool]]:
     return list(found.values())
 
 
-def problems(entity: str, path: str, kind: str) -> list[str]:
-    """What is wrong with a label, in sentences; the admin's form uses this too."""
+def problems(entity: str, path: str, kind: str, sensitive: bool) -> list[str]:
+    """What is wrong with a label, in sentences; the admin's form uses this too. More is wrong with
+    a mark: who marks a field must not believe that it is masked when it is not."""
     found = []
     if entity and entity not in BY_NAME:
         found.append(f"there is no kind of entity {entity}")
     if not path.startswith("/"):
         found.append("a path begins with a slash")
+    if sensitive:
+        found += _problems_of_mark(path.split("/")[1:])
     if kind not in FieldLabel.Kind.values:
         found.append(f"kind must be one of {', '.join(FieldLabel.Kind.values)}")
     return found
+
+
+def _problems_of_mark(segments: list[str]) -> Iterator[str]:
+    if "" in segments:
+        yield "the path of a sensitive field has no empty segment and no slash at its end"
+    for segment in segments:
+        if segment.startswith("["):
+            yield f"{segment} selects nothing in the path of a sensitive field: write *"
+        elif segment.isdigit():
+            yield f"{segment} is one place of a list, and items move: write *"
 
 
 def load(text: bytes) -> int:

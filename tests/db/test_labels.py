@@ -102,6 +102,15 @@ def test_loaded_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         ('[{"path": "/a"}]', "russian"),
         ('[{"path": "a", "russian": "A"}]', "entry 1 .a.: a path begins with a slash"),
         ('[{"path": "/a", "russian": "A", "entity": "x"}]', "no kind of entity x"),
+        *(
+            (f'[{{"path": "{path}", "russian": "A", "sensitive": true}}]', said)
+            for path, said in [
+                ("/income/", "no slash at its end"),
+                ("//income", "no empty segment"),
+                ("/phones/0/number", "items move: write \\*"),
+                ("/phones/[type=MOBILE]/number", "selects nothing"),
+            ]
+        ),
         ('[{"path": "/a", "russian": "A", "kind": "x"}]', "kind must be one of"),
         ('[{"path": "/a", "russian": "A", "name": "x"}]', "unknown field `name`"),
         (
@@ -116,6 +125,10 @@ def test_a_wrong_file_is_refused_with_the_place(text: str, said: str) -> None:
 
 
 @pytest.mark.django_db
+def test_a_label_that_marks_nothing_may_name_one_item() -> None:
+    assert labels.load(b'[{"path": "/phones/0/number", "russian": "A"}]') == 1
+
+
 def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "labels.json"
     file.write_text("[")

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from history.deepjson import loads_shallow
 from history.diff import parse
@@ -28,7 +30,19 @@ def masked(paths: list[str], document: object) -> Any:
         (["/a"], {"a": {"b": [1, 2]}}, {"a": "</a>"}),
         (["/a"], {"a": None}, {"a": "</a>"}),
         (["/a"], {"b": 1}, {"b": 1}),
-        (["/a/b"], {"a": "text"}, {"a": "text"}),
+        # Not in the form that the path expects: masked whole.
+        (["/a/b"], {"a": "text"}, {"a": "</a/b>"}),
+        (["/a/b"], {"a": 17}, {"a": "</a/b>"}),
+        (["/a/b"], {"a": None, "c": "text"}, {"a": None, "c": "text"}),
+        (["/a/b"], {"a": [{"b": 1}]}, {"a": "</a/b>"}),
+        (["/a/*/n"], {"a": ["x", {"n": 1}]}, {"a": ["</a/*/n>", {"n": "</a/*/n>"}]}),
+        (["/a/*/n"], {"a": [[{"n": 1}]]}, {"a": ["</a/*/n>"]}),
+        (["/a/*/n"], {"a": {"n": "x"}}, {"a": {"n": "</a/*/n>"}}),
+        (["/a/*/n"], {"a": "x", "b": "y"}, {"a": "</a/*/n>", "b": "y"}),
+        (["/**/a/b"], {"c": [{"a": "x", "b": "y"}]}, {"c": [{"a": "</**/a/b>", "b": "y"}]}),
+        (["/a/**/n"], {"a": {"b": "x", "n": 1}}, {"a": {"b": "x", "n": "</a/**/n>"}}),
+        # Behind no name a plain value is what it seems to be.
+        (["/*/n", "/**/m"], {"a": "x", "b": ["y"]}, {"a": "x", "b": ["y"]}),
         (
             ["/a/*/n"],
             {"a": [{"n": 1, "m": 2}, {"n": 3}]},
@@ -77,9 +91,35 @@ def test_numbers_keep_their_digits_next_to_masked_ones() -> None:
     assert Mask("k", ("/n",))("A", text).endswith(b',"m":12345678901234567890.10,"e":1e-7}')
 
 
-@pytest.mark.parametrize("path", ["/p/number", "/p/*", "/list/[pid=x]/n/deep", "/list/0/n/1"])
+names = st.sampled_from(["a", "b", "c"])
+
+
+@given(way=st.lists(st.one_of(names, st.just("*")), max_size=4), data=st.data())
+def test_a_value_of_another_form_on_the_way_to_a_mark_is_not_shown(
+    way: list[str], data: st.DataObject
+) -> None:
+    """A document that a mark fits, with the secret at a place of the way instead of at its end."""
+    path = ["person", *way, "secret"]
+    depth = data.draw(st.integers(1, len(path)), "how far the document follows the path")
+    forms: list[Any] = ["canary", 4509112233, '{"secret":"canary"}']
+    if path[depth:] and path[depth] != "*":
+        forms += [[["canary"]], [{path[depth]: "canary"}]]
+    document: Any = data.draw(st.sampled_from(forms))
+    for name in reversed(path[:depth]):
+        if name == "*" and data.draw(st.booleans(), "a list"):
+            document = [document]
+        else:
+            document = {data.draw(names) if name == "*" else name: document}
+    text = json.dumps(masked(["/" + "/".join(path)], document))
+    assert "canary" not in text
+    assert "4509112233" not in text
+
+
+@pytest.mark.parametrize(
+    "path", ["/p/number", "/p/*", "/list/[pid=x]/n/deep", "/list/0/n/1", "/q/r/0/s", "/q/r/[a=b]"]
+)
 def test_a_path_into_a_marked_part_is_recognised(path: str) -> None:
-    assert Marks(["/p", "/list/*/n"]).cover(parse(path))
+    assert Marks(["/p", "/list/*/n", "/q/r/t"]).cover(parse(path))
 
 
 @pytest.mark.parametrize("path", ["/p", "", "/*", "/list/[n=x]", "/list/0/n", "/q/number", "/*/n"])

@@ -31,8 +31,8 @@ class FieldLabelForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean(self) -> dict[str, Any]:
         given: dict[str, Any] = super().clean() or {}
-        asked = (given.get("entity", ""), given.get("path", ""), given.get("kind", ""))
-        if problems := labels.problems(*asked):
+        entity, path, kind = (given.get(name, "") for name in ("entity", "path", "kind"))
+        if problems := labels.problems(entity, path, kind, bool(given.get("sensitive"))):
             raise forms.ValidationError(problems)
         return given
 
