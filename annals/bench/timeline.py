@@ -172,7 +172,8 @@ def _three(http: _Http, ids: Sequence[str], size: int, *, deep: bool = False) ->
     query = f"pageSize={size}" + (f"&pageToken={quote(token)}" if token else "")
 
     def prepared(id: str) -> None:
-        for row in rows.page(ROOT, id, Filters(), Sort.UPDATED_AT, Order.DESC, after, size + 1):
+        found = rows.page(ROOT, id, Filters(), Sort.UPDATED_AT, Order.DESC, after, size + 1)
+        for row in found.rows:
             loads(row.data)
 
     def bare(id: str) -> None:

@@ -24,6 +24,7 @@ from history.timeline import (
     Origin,
     Page,
     Version,
+    budget,
 )
 
 # missingVersions lists at most this many, the newest ones; missingCount is exact.
@@ -51,12 +52,13 @@ class Output:
         return None if moment is None else self.moment(moment)
 
 
-def version(found: Version, output: Output) -> Answer:
-    """One version; `entity`, `diff` and `changes` only if the request includes them."""
+def version(found: Version, output: Output, after: int = 0) -> Answer:
+    """One version; `entity`, `diff` and `changes` only if the request includes them. after: without
+    this many of the first changes."""
     answer: Answer = {"kind": found.entity.name, "id": found.id}
     if found.product_instance_id is not None:
         answer["productInstanceId"] = found.product_instance_id
-    if Include.ENTITY in output.include:
+    if Include.ENTITY in output.include and found.snapshot:
         answer["entity"] = msgspec.Raw(found.snapshot)
     answer |= {
         "version": found.version,
@@ -70,7 +72,7 @@ def version(found: Version, output: Output) -> Answer:
     if Include.DIFF in output.include:
         answer["diff"] = found.patch
     if Include.CHANGES in output.include:
-        answer["changes"] = [change(each, output.language) for each in found.changes]
+        answer |= changes(found.changes, output.language, after, None if after else found.listed)
     answer |= {
         "previousVersion": found.previous_version,
         "missingVersions": list(found.missing[-MISSING_LISTED:]),
@@ -108,6 +110,38 @@ def change(found: LabelledChange, language: str) -> Answer:
         "toIndex": plain.to_index,
     }
     return {name: value for name, value in answer.items() if value is not msgspec.UNSET}
+
+
+def changes(
+    found: Sequence[LabelledChange], language: str, after: int, number: int | None = None
+) -> Answer:
+    """As many changes as one answer lists, without this many of the first ones. If these are not
+    all: how many there are, and where the rest begins. number: how many it lists, if the caller
+    knows."""
+    if number is None:
+        rest = found[after : after + budget.MOST_CHANGES]
+        number = budget.listed([each.change for each in rest]).number
+    end = after + number
+    answer: Answer = {"changes": [change(each, language) for each in found[after:end]]}
+    return answer | _rest(("changeCount", "nextChanges"), after, end, len(found))
+
+
+def leaves(found: Sequence[Leaf], output: Output, after: int) -> Answer:
+    """As many leaves as one answer lists, as in changes()."""
+    rest = found[after : after + budget.MOST_LEAVES]
+    sizes = (len(each.path) + len(each.key_path) + len(dumps(each.value)) for each in rest)
+    end = after + budget.fitting(sizes).number
+    answer: Answer = {"blame": [leaf(each, output) for each in found[after:end]]}
+    return answer | _rest(("leafCount", "nextLeaves"), after, end, len(found))
+
+
+def _rest(names: tuple[str, str], after: int, end: int, count: int) -> Answer:
+    """What an answer says of a list of which it has only the part from `after` to `end`: how long
+    the list is, and where the rest begins."""
+    length, following = names
+    if not after and end >= count:
+        return {}
+    return {length: count} | ({following: end} if end < count else {})
 
 
 def page(found: Page, output: Output) -> Answer:

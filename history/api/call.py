@@ -23,7 +23,7 @@ from history.api.errors import VARY, UnknownEntityError
 from history.api.parameters import TOKEN_LENGTH, Parameters, one_of
 from history.entities import BY_NAME, ENTITIES, Entity
 from history.language import language_of
-from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ChangeType
+from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, MAX_VERSION, ChangeType
 from history.timeline import BadParameterError, Filters, Include, Order
 from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
 
@@ -86,6 +86,10 @@ class Question:
 
     def page_token(self) -> str | None:
         return self.parameters.text("pageToken", TOKEN_LENGTH)
+
+    def after(self, name: str) -> int:
+        """How many entries of a list the caller has already."""
+        return self.parameters.number(name, 0, MAX_VERSION) or 0
 
     def page(self) -> PageOf:
         """The page that is asked for, with its filters."""

@@ -42,7 +42,7 @@ def list_of(schema: Schema) -> Schema:
 
 TEXT: Schema = {"type": "string"}
 NUMBER: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_VERSION}
-COUNT: Schema = {"type": "integer", "minimum": 0}
+COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_VERSION}
 MOMENT: Schema = {"type": "string", "format": "date-time"}
 FLAG: Schema = {"type": "boolean"}
 ANYTHING: Schema = {}
@@ -110,7 +110,15 @@ VERSION_OPTIONAL = {
         "oneOf": [list_of(ref("Operation")), {"type": "null"}],
         "description": "RFC 6902: applied to the snapshot of previousVersion it gives entity.",
     },
-    "changes": list_of(ref("Change")),
+    "changes": {
+        **list_of(ref("Change")),
+        "description": "The first ones, at most 1000. diff always has all.",
+    },
+    "changeCount": {**COUNT, "description": "How many there are, where changes has not all."},
+    "nextChanges": {
+        **COUNT,
+        "description": "changesAfter for the rest of them; absent where changes has the last one.",
+    },
 }
 
 COMPONENTS: dict[str, Schema] = {
@@ -155,7 +163,10 @@ COMPONENTS: dict[str, Schema] = {
     ),
     "Comparison": object_of(
         {"from": ref("Version"), "to": ref("Version")},
-        {"diff": list_of(ref("Operation")), "changes": list_of(ref("Change"))},
+        {
+            "diff": list_of(ref("Operation")),
+            **{name: VERSION_OPTIONAL[name] for name in ("changes", "changeCount", "nextChanges")},
+        },
     ),
     "VersionAt": object_of(
         {**VERSION_REQUIRED, "time": MOMENT, "deleted": FLAG, "completeness": ref("Completeness")},
@@ -191,7 +202,14 @@ COMPONENTS: dict[str, Schema] = {
             ),
             "completeness": ref("Completeness"),
         },
-        VERSION_OPTIONAL,
+        {
+            **VERSION_OPTIONAL,
+            "leafCount": {**COUNT, "description": "How many there are, where blame has not all."},
+            "nextLeaves": {
+                **COUNT,
+                "description": "leavesAfter for the rest of them; absent where blame has the last.",
+            },
+        },
     ),
     "Application": object_of(
         {

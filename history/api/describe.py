@@ -16,7 +16,7 @@ from drf_spectacular.utils import (
 
 from history.api import examples
 from history.api.call import Call
-from history.api.components import KIND, NUMBER, TYPE, Schema, object_of, one_of, ref
+from history.api.components import COUNT, KIND, NUMBER, TYPE, Schema, object_of, one_of, ref
 from history.api.parameters import TOKEN_LENGTH
 from history.entities import SEARCH_VALUE_LENGTH
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
@@ -86,6 +86,16 @@ TIME = _query("time", MOMENT, "As of this moment, included.", required=True)
 COMPARE = (
     _query("from", NUMBER, "The one version.", required=True),
     _query("to", NUMBER, "The other version.", required=True),
+)
+REST = _query(
+    "changesAfter",
+    {**COUNT, "default": 0},
+    "Without this many of the first changes: nextChanges of the answer before.",
+)
+LEAVES = _query(
+    "leavesAfter",
+    {**COUNT, "default": 0},
+    "Without this many of the first leaves: nextLeaves of the answer before.",
 )
 QUERY = _query("q", _text(SEARCH_VALUE_LENGTH), "An id or a business key.", required=True)
 

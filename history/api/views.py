@@ -59,6 +59,7 @@ class Versions(Timeline):
     "One version.",
     *describe.ONE,
     describe.VERSION,
+    describe.REST,
     *describe.FORM,
     data="Version",
     example=examples.VERSION,
@@ -72,7 +73,7 @@ class SingleVersion(Call):
     def answer(self, question: Question) -> Answer:
         number = whole_number("version", question.address["version"], 0, MAX_VERSION)
         found = timeline.version(question.entity, question.id, number, question.output.include)
-        return answers.version(found, question.output)
+        return answers.version(found, question.output, question.after("changesAfter"))
 
 
 @describe.call(
@@ -80,6 +81,7 @@ class SingleVersion(Call):
     "The difference of any two versions, in either direction.",
     *describe.ONE,
     *describe.COMPARE,
+    describe.REST,
     *describe.FORM,
     data="Comparison",
     example=examples.COMPARISON,
@@ -103,7 +105,8 @@ class Compare(Call):
         if Include.DIFF in output.include:
             data["diff"] = found.patch
         if Include.CHANGES in output.include:
-            data["changes"] = [answers.change(each, output.language) for each in found.changes]
+            after = question.after("changesAfter")
+            data |= answers.changes(found.changes, output.language, after)
         return data
 
 
@@ -157,6 +160,7 @@ class Field(Call):
     "blame",
     "The newest snapshot, each leaf with the version, time and author that last changed it.",
     *describe.ONE,
+    describe.LEAVES,
     describe.ZONE,
     data="Blame",
     example=examples.BLAME,
@@ -170,7 +174,7 @@ class Blame(Call):
         found = timeline.blame(question.entity, question.id)
         return {
             **answers.version(found.newest, question.output),
-            "blame": [answers.leaf(each, question.output) for each in found.leaves],
+            **answers.leaves(found.leaves, question.output, question.after("leavesAfter")),
         }
 
 

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from history.diff.align import align
 from history.diff.equal import equal_numbers, identical
 from history.diff.identity import Identity
+from history.diff.long_paths import longest_pointer
 from history.diff.path import escape
 from history.diff.similarity import Similarity
 from history.exactjson import Json
@@ -29,7 +30,7 @@ class _Part:
 class Blame(Generic[V]):
     """Walks from the newest snapshot to older ones and reports who changed each leaf last.
 
-    A leaf is a scalar or an empty object or list. List items are matched as in the diff: by key,
+    A leaf is as in history.diff.leaves. List items are matched as in the diff: by key,
     else by content; the move of an item does not change its leaves.
     `report` is called with a leaf's pointer and the version that it is blamed on.
     """
@@ -38,6 +39,7 @@ class Blame(Generic[V]):
         self, newest: Json, identity: Identity, report: Callable[[str, V], object]
     ) -> None:
         self._root: _Part | None = _Part("")
+        self._longest = longest_pointer(newest, identity)
         self._reached = newest
         self._identity = identity
         self._report = report
@@ -66,6 +68,9 @@ class Blame(Generic[V]):
         """Whether any leaf of the part is older than `version`."""
         if identical(old, new) or equal_numbers(old, new):
             return True
+        if len(part.path) > self._longest:
+            self._resolve(part, new, version)
+            return False
         if type(new) is dict and type(old) is dict and new:
             origins: dict[str | int, str | int] = {key: key for key in new if key in old}
         elif type(new) is list and type(old) is list and new:
@@ -87,20 +92,20 @@ class Blame(Generic[V]):
 
     def _resolve(self, part: _Part, value: Json, version: V) -> None:
         if part.parts is None:
-            for path, _ in _leaves(value, part.path):
+            for path, _ in _leaves(value, part.path, self._longest):
                 self._report(path, version)
             return
         for key, inner in part.parts.items():
             self._resolve(inner, _item(value, key), version)
 
 
-def _leaves(value: Json, path: str = "") -> Iterator[tuple[str, Json]]:
+def _leaves(value: Json, path: str, longest: int) -> Iterator[tuple[str, Json]]:
     """Pointer and value of every leaf, in document order."""
-    if type(value) not in (dict, list) or not value:
+    if type(value) not in (dict, list) or not value or len(path) > longest:
         yield path, value
         return
     for _, below, inner in _inside(path, value):
-        yield from _leaves(inner, below)
+        yield from _leaves(inner, below, longest)
 
 
 def _inside(path: str, value: Json) -> Iterator[tuple[str | int, str, Json]]:

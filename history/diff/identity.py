@@ -24,6 +24,11 @@ class Identity:
     def _places(self) -> list[tuple[list[str], tuple[str, ...]]]:
         return [(split(pattern), keys) for pattern, keys in self.places]
 
+    @cached_property
+    def all_keys(self) -> frozenset[str]:
+        """Every field that may identify an item of some list."""
+        return frozenset(self.keys).union(*(keys for _, keys in self.places))
+
     def at(self, pointer: str) -> tuple[str, ...]:
         """The key fields to try for the list at this pointer."""
         if not self.places:

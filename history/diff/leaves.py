@@ -5,12 +5,14 @@ from typing import NamedTuple
 
 from history.diff import own_keys
 from history.diff.identity import Identity
+from history.diff.long_paths import NO_LIMIT, longest_pointer
 from history.diff.path import escape, name_key
 from history.exactjson import Json
 
 
 class Leaf(NamedTuple):
-    """A scalar, an empty object or list, or a part nested too deep (msgspec.Raw); and where it is.
+    """A scalar, an empty object or list, or a part nested too deep (msgspec.Raw) or with a pointer
+    that is too long (long_paths); and where it is.
 
     path: RFC 6901 pointer. key_path: the same place with list items named by their key, where
     they have one that no other item of the list shares. history_path: the part of the key path
@@ -26,10 +28,12 @@ class Leaf(NamedTuple):
 
 def leaves(document: Json, identity: Identity) -> Iterator[Leaf]:
     """All leaves in document order."""
+    longest = longest_pointer(document, identity)
+    identity = identity if longest == NO_LIMIT else Identity(())
     stack = [Leaf("", "", "", document)]
     while stack:
         place = stack.pop()
-        if type(place.value) in (dict, list) and place.value:
+        if type(place.value) in (dict, list) and place.value and len(place.path) <= longest:
             stack += reversed(list(_inside(place, identity)))
         else:
             yield place

@@ -8,6 +8,7 @@ from history.diff.change import MISSING, Change, Diff, Maybe, Operation
 from history.diff.changed_keys import ChangedKey, changed_keys, with_removed
 from history.diff.equal import equal_numbers, fingerprint, identical
 from history.diff.identity import DEFAULT, Identity
+from history.diff.long_paths import MOST, LongPathsError
 from history.diff.path import escape, name_key
 from history.diff.restructure import restructure
 from history.diff.similarity import Similarity
@@ -36,8 +37,8 @@ def compare(old: Json, new: Json, identity: Identity = DEFAULT) -> Diff:
     try:
         if type(new) in (dict, list) or not identical(old, new):
             walk.value(old, new, ("", "", ""), 0)
-    except RecursionError:
-        # Nested too deep to walk: report a change of the whole snapshot.
+    except (RecursionError, LongPathsError):
+        # Nested too deep to walk, or too many long paths: report a change of the whole snapshot.
         walk = _Walk(identity)
         walk.replaced(old, new, "", "")
     return Diff(tuple(walk.changes), walk.patch)
@@ -56,13 +57,14 @@ def patch(old: Json, new: Json, identity: Identity = DEFAULT) -> list[Operation]
 class _Walk:
     """One walk and what it has found."""
 
-    __slots__ = ("changes", "identity", "patch", "similarity")
+    __slots__ = ("changes", "identity", "left", "patch", "similarity")
 
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
         self.similarity = Similarity()
         self.changes: list[Change] = []
         self.patch: list[Operation] = []
+        self.left = MOST  # characters of paths
 
     def value(self, old: Json, new: Json, place: Place, depth: int) -> None:
         """Compare two values that are not identical, or containers that may be."""
@@ -80,6 +82,7 @@ class _Walk:
         deadline.check()
         path, was, named = place
         changed, all_found = changed_keys(old, new, depth < _DEEP)
+        self.spend(len(changed) * (len(path) + len(named)))
         renamed: set[str] = set()
         first = len(self.patch)
         if not all_found:
@@ -109,9 +112,17 @@ class _Walk:
         if len(self.patch) > first + 1:
             self.shorten(first, path, new, depth)
 
+    def spend(self, length: int) -> None:
+        """Raises LongPathsError where the paths of all changes together become too long."""
+        self.left -= length
+        if self.left < 0:
+            raise LongPathsError
+
     def lists(self, old: list[Json], new: list[Json], place: Place, depth: int) -> None:
         path = place[0]
         places = align(old, new, self.identity.at(path), self.similarity)
+        rearranged = len(places.gone) + len(places.moved) + places.source.count(-1)
+        self.spend(rearranged * (len(path) + len(place[2])))
         first = len(self.patch)
         rewritten = self.rewritten(path, places, new)
         if not rewritten:
@@ -152,6 +163,7 @@ class _Walk:
         """An item that was added, was moved, or may have changed."""
         path, was, named = place
         deadline.check()
+        self.spend(len(path) + len(named))
         origin, after = places.source[index], new[index]
         there = f"{path}/{index}"
         if places.names:

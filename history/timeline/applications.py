@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 
 from django.utils.translation import gettext as _
 
 from history.entities import ENTITIES, ROOT, Entity
 from history.record import ChangeType
 from history.timeline import absence, compose, neighbours, pages, paging, rows
+from history.timeline.budget import Budget
 from history.timeline.neighbours import Keys, Pair, Place
 from history.timeline.paging import Slice
 from history.timeline.query import Absence, ApplicationQuery, NotFoundError, NoVersionError
@@ -29,33 +31,36 @@ def timeline(query: ApplicationQuery) -> Page:
     def read(after: Place | None, size: int, _: Sequence[VersionRow]) -> Slice:
         return _read(query, after, size)
 
-    found = paging.find(query, read)
-    if not found.pairs and query.page_token is None:
+    found = paging.page(query, read)
+    if not found.versions and query.page_token is None:
         if not any(rows.belongs(entity, query.id) for entity in ENTITIES):
             raise _unknown(query.id)
         pages.check_retention(query.filters)
-    return paging.page(query, found)
+    return found
 
 
 def _read(query: ApplicationQuery, after: Place | None, size: int) -> Slice:
     found = rows.merged(query.id, query.filters, query.order, after, size + 1)
     shown, more = found[:size], len(found) > size
     pairs: dict[tuple[Entity, str, Key], Pair] = {}
+    unread: set[tuple[Entity, str, Key]] = set()
     for entity in ENTITIES:
         wanted = [(id, key) for kind, id, key in shown if kind is entity]
-        for pair in _pairs(entity, wanted):
-            pairs[entity, pair.row.id, pair.row.key] = pair
-    kept = [pairs[place] for place in shown if place in pairs]
-    kind, id, key = shown[-1] if shown else (ROOT, "", rows.FIRST)
+        read, left = _pairs(entity, wanted)
+        pairs |= {(entity, pair.row.id, pair.row.key): pair for pair in read}
+        unread |= {(entity, *place) for place in left}
+    ready = list(takewhile(lambda place: place not in unread, shown))
+    kept = [pairs[place] for place in ready if place in pairs]
+    kind, id, key = ready[-1] if ready else (ROOT, "", rows.FIRST)
     end = Place(key.updated_at, ENTITIES.index(kind), id, key.version)
-    return Slice(kept, end if more else None)
+    return Slice(kept, end if more or len(ready) < len(shown) else None)
 
 
-def _pairs(entity: Entity, wanted: Sequence[tuple[str, Key]]) -> list[Pair]:
+def _pairs(entity: Entity, wanted: Sequence[rows.Place]) -> tuple[list[Pair], Sequence[rows.Place]]:
     if not wanted:
-        return []
+        return [], ()
     keys = neighbours.all_keys(entity, {id for id, _ in wanted})
-    return neighbours.fetch(entity, [place for place in wanted if place[0] in keys], keys)
+    return neighbours.first_fetched(entity, [each for each in wanted if each[0] in keys], keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ class Application:
     """An application as it was at a moment. application: None where only children are known.
     children: those that were there, by kind in the order of ENTITIES, then by id. deleted: those
     that had been deleted by then. missing: those of which the version is not in the store.
-    Patches and changes are left out."""
+    Patches and changes are left out, and beyond the budget of a page also the snapshots."""
 
     application: Version | None
     children: tuple[Version, ...]
@@ -85,10 +90,12 @@ def at(id: str, moment: datetime) -> Application:
     """The whole application as of a moment: of each part the highest version that was there.
 
     A child counts where its version of that moment names the application; one without such a
-    version where its lowest version does. Four queries for each kind. Raises NoVersionError where
-    the application did not exist, and OlderThanRetentionError where nothing is left of then.
+    version where its lowest version does. Four queries for each kind, more where documents are
+    large. Raises NoVersionError where the application did not exist, and OlderThanRetentionError
+    where nothing is left of then.
     """
-    found: list[Pair] = []
+    parts: list[Version] = []
+    budget = Budget()
     missing: list[MissingPart] = []
     known = False
     for entity in ENTITIES if paging.storable(id) else ():
@@ -96,15 +103,19 @@ def at(id: str, moment: datetime) -> Application:
         keys = neighbours.all_keys(entity, ids) if ids else {}
         known = known or bool(keys)
         current = {part: key for part in keys if (key := keys[part].current(moment))}
-        pairs = neighbours.fetch(entity, sorted(current.items()), keys)
-        found += [pair for pair in pairs if pair.row.product_instance_id == id or entity.root]
+        gone = dict(current)
+        left: Sequence[rows.Place] = sorted(current.items())
+        while left:
+            pairs, left = neighbours.first_fetched(entity, left, keys)
+            found = [pair for pair in pairs if pair.row.product_instance_id == id or entity.root]
+            parts += [_within(budget, each) for each in compose.versions(found, frozenset())]
+            for pair in pairs:
+                del gone[pair.row.id]
         rest = {part: keys[part] for part in keys if part not in current}
         missing += _missing(entity, id, moment, rest)
-        gone = current.keys() - {pair.row.id for pair in pairs}
         missing += [MissingPart(entity, part, Absence.REMOVED) for part in sorted(gone)]
-    if not found:
+    if not parts:
         raise _nothing(id, known, missing)
-    parts = compose.versions(found, frozenset())
     children = [part for part in parts if not part.entity.root]
     return Application(
         application=next((part for part in parts if part.entity.root), None),
@@ -114,13 +125,19 @@ def at(id: str, moment: datetime) -> Application:
     )
 
 
+def _within(budget: Budget, part: Version) -> Version:
+    """The part; a child without its snapshot where the budget is spent."""
+    return part if budget.takes(part.size) or part.entity.root else part.without_snapshot()
+
+
 def _missing(
     entity: Entity, application: str, moment: datetime, known: Mapping[str, Keys]
 ) -> list[MissingPart]:
     """Those of these parts, all of whose stored versions are younger than the moment, that existed
     then nevertheless."""
     found = []
-    for id, row in sorted(neighbours.lowest(entity, known).items()):
+    for row in neighbours.lowest(entity, known):
+        id = row.id
         if entity.root or row.product_instance_id == application:
             why = absence.before(entity, row, parse(row.data), moment, trusted=known[id].trusted)
             if why is not None:

@@ -10,11 +10,11 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 
 from history.archive import index
+from history.exponents import shortened
 from history.timeline import paging, rows
 from history.timeline.neighbours import CLOCK_TOLERANCE, Keys, Pair, Place
 from history.timeline.paging import Slice
 from history.timeline.query import (
-    NO_FILTERS,
     Absence,
     BadParameterError,
     Filters,
@@ -23,10 +23,8 @@ from history.timeline.query import (
     Query,
     Sort,
 )
-from history.timeline.rows import FIRST, Key, VersionRow
+from history.timeline.rows import Key, VersionRow
 from history.timeline.versions import Page, Version
-
-NO_LIMIT = 2**31 - 1
 
 
 class ArchiveUnavailableError(RuntimeError):
@@ -49,11 +47,10 @@ def page(query: Query) -> Page:
             both.update(_everything(query, url))
         return _slice(query, both, after, size)
 
-    found = paging.find(query, read)
+    shown = paging.page(query, read)
     if not both:
         text = _("neither store nor archive has a version of {kind} {id}")
         raise NoVersionError(text.format(kind=query.entity.name, id=query.id))
-    shown = paging.page(query, found)
     oldest = index.oldest_day(query.entity)
     return replace(shown, versions=tuple(_settle(each, oldest) for each in shown.versions))
 
@@ -80,7 +77,8 @@ def _everything(query: Query, url: str) -> dict[Key, VersionRow]:
     except (OSError, ArchiveError) as error:
         raise ArchiveUnavailableError(str(error)) from error
     entity, id = query.entity, query.id
-    stored = rows.page(entity, id, NO_FILTERS, Sort.VERSION, Order.ASC, FIRST, NO_LIMIT)
+    keys = rows.keys(entity, [id]).get(id, [])
+    stored = rows.bodies(entity, [(id, key) for key in keys])
     found = [
         VersionRow(
             version=each.version,
@@ -89,12 +87,12 @@ def _everything(query: Query, url: str) -> dict[Key, VersionRow]:
             client_id=each.client_id,
             author=each.author,
             product_instance_id=each.product_instance_id,
-            data=each.data,
+            data=shortened(each.data),
             id=each.id,
         )
         for each in archived
     ]
-    return {row.key: row for row in (*rows.for_reader(entity, found), *stored)}
+    return {row.key: row for row in (*rows.for_reader(entity, found), *stored.values())}
 
 
 def _slice(query: Query, both: dict[Key, VersionRow], after: Place | None, size: int) -> Slice:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 from history.entities import Entity
 from history.timeline import neighbours, paging, rows
@@ -15,7 +16,7 @@ def chain(entity: Entity, id: str, start: Key | None = None) -> Iterator[Pair]:
     before it was compared with. A twin that no version is compared with is not among them.
 
     `start` itself comes first; if the store no longer has it, the next lower key does. One query
-    for all keys and one for every BATCH versions: linear in the number of versions.
+    for all keys and one for every BATCH versions, or READ_BYTES: linear in their number.
     """
     keys = neighbours.all_keys(entity, [id]).get(id) if paging.storable(id) else None
     if keys is None:
@@ -26,7 +27,9 @@ def chain(entity: Entity, id: str, start: Key | None = None) -> Iterator[Pair]:
         batch = [key]
         while len(batch) < paging.BATCH and (lower := keys.previous(batch[-1])) is not None:
             batch.append(lower)
-        read = rows.bodies(entity, [(id, each) for each in batch])
+        read, left = rows.first_bodies(entity, [(id, each) for each in batch])
+        unread = {place for _, place in left}
+        batch = list(takewhile(lambda each: each not in unread, batch))  # noqa: B023 - used at once
         for each in batch:
             row = read.get((id, each))  # None if retention has just removed it
             if upper is not None:

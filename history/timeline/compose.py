@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 
 from history import deadline, labels
 from history import diff as differ
 from history.diff import Change, Diff, Identity, Operation
 from history.entities import Entity
-from history.exactjson import Json
+from history.exactjson import Json, dumps
 from history.labels import Catalogue
 from history.people import Author
 from history.record import ChangeType
-from history.timeline import absence, neighbours
+from history.timeline import absence, budget, neighbours
+from history.timeline.budget import Listed
 from history.timeline.neighbours import Pair
 from history.timeline.query import Include
 from history.timeline.rows import VersionRow
@@ -40,20 +41,36 @@ class Snapshots:
         return self._parsed[row.data]
 
 
-def versions(pairs: Sequence[Pair], include: frozenset[Include]) -> list[Version]:
-    """The pairs as versions, in their order. One query for the authors, and one for the labels
-    when they are no longer fresh."""
-    authors = neighbours.authors(pairs)
-    catalogue = labels.catalogue()
-    snapshots = Snapshots()
-    found = []
-    for pair in pairs:
+class Composer:
+    """Makes versions of these pairs, one after another. One query for all authors, and one for the
+    labels when they are no longer fresh, both before the first version."""
+
+    def __init__(self, pairs: Sequence[Pair], include: frozenset[Include]) -> None:
+        self.snapshots = Snapshots()
+        self._pairs = pairs
+        self._include = include
+
+    @cached_property
+    def _authors(self) -> Mapping[str, Author]:
+        return neighbours.authors(self._pairs)
+
+    @cached_property
+    def _catalogue(self) -> Catalogue:
+        return labels.catalogue()
+
+    def version(self, pair: Pair) -> Version:
         deadline.check()
-        difference = diff(pair, snapshots, include)
-        changed = labelled(pair.entity, difference.changes, catalogue)
-        patch = difference.patch if pair.before and Include.DIFF in include else None
-        found.append(_version(pair, snapshots.of(pair.row), authors, patch, changed))
-    return found
+        found = diff(pair, self.snapshots, self._include)
+        patch = found.patch if pair.before and Include.DIFF in self._include else None
+        changed = labelled(pair.entity, found.changes, self._catalogue)
+        data = self.snapshots.of(pair.row)
+        return _version(pair, data, self._authors, patch, changed, budget.listed(found.changes))
+
+
+def versions(pairs: Sequence[Pair], include: frozenset[Include]) -> list[Version]:
+    """The pairs as versions, in their order."""
+    composer = Composer(pairs, include)
+    return [composer.version(pair) for pair in pairs]
 
 
 def diff(pair: Pair, snapshots: Snapshots, include: frozenset[Include]) -> Diff:
@@ -84,6 +101,7 @@ def _version(
     authors: Mapping[str, Author],
     patch: list[Operation] | None,
     changed: tuple[LabelledChange, ...],
+    listed: Listed,
 ) -> Version:
     row, before = pair.row, pair.before
     return Version(
@@ -105,4 +123,6 @@ def _version(
         older=None if before else absence.below(pair.entity, row, data, trusted=pair.trusted),
         patch=patch,
         changes=changed,
+        listed=listed.number,
+        size=len(row.data) + len(dumps(patch)) + listed.size,
     )

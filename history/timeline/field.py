@@ -10,8 +10,10 @@ from django.utils.translation import gettext as _
 from history import deadline, labels
 from history.diff import MISSING, Maybe, differs, find
 from history.entities import Entity
+from history.exactjson import dumps
 from history.labels import Label
 from history.timeline import compose, paging, token
+from history.timeline.budget import Budget
 from history.timeline.chain import chain
 from history.timeline.neighbours import Pair
 from history.timeline.origin import Origin, origins
@@ -32,8 +34,8 @@ class FieldValue:
 
 @dataclass(frozen=True, slots=True)
 class FieldHistory:
-    """The values of a field, newest first. next_token: None at the end. A page that ended after
-    SCAN versions may be short or empty and still have a token."""
+    """The values of a field, newest first. next_token: None at the end. A page that its budget
+    ended may be short or empty and still have a token."""
 
     label: Label | None
     values: tuple[FieldValue, ...]
@@ -58,16 +60,21 @@ def field(
     following: Key | None = None
     before: Maybe = MISSING
     scanned = 0
+    budget = Budget()
     for pair in chain(entity, id, start):
         deadline.check()
         data = parse(pair.row.data) if before is MISSING else before
         before = parse(pair.before.data) if pair.before else MISSING
         changed = differs(path, before, data, compose.identity(entity))
-        if scanned == paging.SCAN or (changed and len(found) == size):
+        spent = scanned and (scanned == paging.SCAN or budget.late)
+        if spent or (changed and len(found) == size):
             following = pair.row.key
             break
         if changed:
             value = next((value for _, value in find(path, data)), MISSING)
+            if not budget.takes(len(dumps(value)) if value is not MISSING else 0) and found:
+                following = pair.row.key
+                break
             found.append((pair, value, until))
             until = pair.row.updated_at
         scanned += 1

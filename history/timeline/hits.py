@@ -12,7 +12,8 @@ from psycopg.types.numeric import Int4
 from history import masking, need_to_know
 from history.entities import BY_NAME, CHILDREN, ENTITIES, ROOT, Entity
 from history.timeline import paging, rows, token
-from history.timeline.rows import Key, Newest
+from history.timeline.newest import Newest, applications_of, newest_child, newest_keys
+from history.timeline.rows import Key
 
 ID = "id"
 # Of the documents with one value, only those that were seen last are looked at: for each of them
@@ -79,7 +80,7 @@ def find(texts: Sequence[str]) -> dict[str, Hits]:
     found: dict[str, dict[Carrier, Hit]] = {text: {} for text in texts}
     ids = [text for text in texts if paging.storable(text)]
     for entity in ENTITIES:
-        for id, its in rows.newest_keys(entity, ids).items():
+        for id, its in newest_keys(entity, ids).items():
             found[id][Carrier(entity, id)] = Hit(entity, id, ID, its, its.updated_at)
     absent = [id for id in ids if Carrier(ROOT, id) not in found[id]]
     for id, moment in _newest_children(absent).items():
@@ -87,7 +88,7 @@ def find(texts: Sequence[str]) -> dict[str, Hits]:
     documents = _documents(texts)
     children = _children(documents)
     grouped = _by_application(documents, children)
-    own = rows.newest_keys(ROOT, {application for _, application in grouped})
+    own = newest_keys(ROOT, {application for _, application in grouped})
     for (value, application), theirs in grouped.items():
         carriers = tuple(dict.fromkeys(each.carrier for each in theirs))
         key = own.get(application)
@@ -181,7 +182,7 @@ def _children(documents: Iterable[_Document]) -> dict[Carrier, Newest]:
     wanted = {each.carrier for each in documents}
     for entity in CHILDREN:
         ids = [carrier.id for carrier in wanted if carrier.entity is entity]
-        for id, its in rows.applications_of(entity, ids).items():
+        for id, its in applications_of(entity, ids).items():
             found[Carrier(entity, id)] = its
     return found
 
@@ -190,6 +191,6 @@ def _newest_children(applications: Collection[str]) -> dict[str, datetime]:
     """The time of the newest child of each of these, without those that the store does not have."""
     found: dict[str, datetime] = {}
     for entity in CHILDREN:
-        for id, moment in rows.newest_child(entity, applications).items():
+        for id, moment in newest_child(entity, applications).items():
             found[id] = max(moment, found.get(id, moment))
     return found

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import takewhile
 from typing import NamedTuple
 
 from history import people
@@ -141,7 +142,8 @@ def pair_up(
     gapless: bool,
     whole: bool,
 ) -> list[Pair]:
-    """Each shown row of one entity with its previous version. At most two queries.
+    """The shown rows of one entity, each with its previous version; fewer from the first row on
+    where the previous versions are too large to read at once. At most two queries.
 
     around: the shown rows and others that were read with them, in display order. gapless: nothing
     was left out between them. whole: they are all that the store has of the entity.
@@ -154,36 +156,61 @@ def pair_up(
     keys = Keys(known)
     wanted = {key: keys.previous(key) for key in rest}
     found = {row.key: row for row in around}
-    unread = {key for key in wanted.values() if key is not None and key not in found}
-    read = rows.bodies(entity, [(id, key) for key in unread])
+    unread = [key for key in dict.fromkeys(wanted.values()) if key is not None and key not in found]
+    read, left = rows.first_bodies(entity, [(id, key) for key in unread])
     found.update((key, row) for (_, key), row in read.items())
     before = proven | {key: found[low] for key, low in wanted.items() if low in found}
-    return [Pair(entity, row, before.get(row.key), keys.trusted) for row in shown]
+    late = {key for _, key in left}
+    ready = takewhile(lambda row: wanted.get(row.key) not in late, shown)
+    return [Pair(entity, row, before.get(row.key), keys.trusted) for row in ready]
 
 
-def fetch(
-    entity: Entity, wanted: Sequence[tuple[str, Key]], known: Mapping[str, Keys]
-) -> list[Pair]:
+def fetch(entity: Entity, wanted: Sequence[rows.Place], known: Mapping[str, Keys]) -> list[Pair]:
     """The versions of one kind with these ids and keys, each with its previous version; `known`
-    has all keys of those ids. One query. What retention has just removed is left out."""
-    lower = {(id, key): known[id].previous(key) for id, key in wanted}
-    needed = {*wanted, *((id, low) for (id, _), low in lower.items() if low is not None)}
-    read = rows.bodies(entity, needed)
-    pairs = []
-    for place in wanted:
-        low = lower[place]
+    has all keys of those ids. One query, more if they are large. What retention has just removed
+    is left out."""
+    found: list[Pair] = []
+    left = wanted
+    while left:
+        pairs, left = first_fetched(entity, left, known)
+        found += pairs
+    return found
+
+
+def first_fetched(
+    entity: Entity, wanted: Sequence[rows.Place], known: Mapping[str, Keys]
+) -> tuple[list[Pair], Sequence[rows.Place]]:
+    """The first of them as in fetch, as many as may be read at once, and those not read yet."""
+    lower = {place: known[place[0]].previous(place[1]) for place in wanted}
+    needed: dict[rows.Place, None] = {}
+    for id, key in wanted:
+        low = lower[id, key]
+        needed |= dict.fromkeys([(id, key)] if low is None else [(id, key), (id, low)])
+    read, unread = rows.first_bodies(entity, list(needed))
+    late = set(unread)
+    pairs: list[Pair] = []
+    for number, place in enumerate(wanted):
+        id, low = place[0], lower[place]
+        below = None if low is None else (id, low)
+        if place in late or below in late:
+            if number:
+                return pairs, wanted[number:]
+            # The two are too large to be read at once; one alone never is.
+            read |= rows.bodies(entity, [place] if below is None else [place, below])
         if place in read:
-            before = read.get((place[0], low)) if low is not None else None
-            pairs.append(Pair(entity, read[place], before, known[place[0]].trusted))
-    return pairs
+            before = None if below is None else read.get(below)
+            pairs.append(Pair(entity, read[place], before, known[id].trusted))
+    return pairs, ()
 
 
-def lowest(entity: Entity, known: Mapping[str, Keys]) -> dict[str, VersionRow]:
-    """The lowest stored version of each of these entities by id. One query. What retention has
-    just removed is left out."""
-    wanted = [(id, keys.lowest) for id, keys in known.items()]
-    read = rows.bodies(entity, [(id, key) for id, key in wanted if key is not None])
-    return {id: row for (id, _), row in read.items()}
+def lowest(entity: Entity, known: Mapping[str, Keys]) -> Iterator[VersionRow]:
+    """The lowest stored version of each of these entities, by id. One query, more if they are
+    large. What retention has just removed is left out."""
+    wanted = sorted((id, keys.lowest) for id, keys in known.items() if keys.lowest is not None)
+    left: Sequence[rows.Place] = wanted
+    while left:
+        read, left = rows.first_bodies(entity, left)
+        yield from (read[place] for place in sorted(read))
 
 
 def all_keys(entity: Entity, ids: Collection[str]) -> dict[str, Keys]:

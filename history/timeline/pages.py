@@ -27,9 +27,10 @@ def page(query: Query) -> Page:
     """The page of a timeline that the query asks for.
 
     At most four queries, and one for the labels every few seconds; with a path filter three more
-    for every BATCH versions. A query with archive=True reads all versions of the entity for every
-    page. Raises BadParameterError, NoVersionError where the store has nothing of the entity, and
-    OlderThanRetentionError where only days before retention are asked for.
+    for every BATCH versions, with large documents for every READ_BYTES. A query with archive=True
+    reads all versions of the entity for every page. Raises BadParameterError, NoVersionError where
+    the store has nothing of the entity, and OlderThanRetentionError where only days before
+    retention are asked for.
     """
 
     if query.archive:
@@ -38,13 +39,13 @@ def page(query: Query) -> Page:
     def read(after: Place | None, size: int, carry: Sequence[VersionRow]) -> Slice:
         return read_slice(query, after, size, carry)
 
-    found = paging.find(query, read)
-    if not found.pairs and query.page_token is None:
+    found = paging.page(query, read)
+    if not found.versions and query.page_token is None:
         filtered = query.filters != NO_FILTERS
         if not filtered or not rows.exists(query.entity, query.id):
             raise unknown(query.entity.name, query.id)
         check_retention(query.filters)
-    return paging.page(query, found)
+    return found
 
 
 def newest(entity: Entity, id: str) -> Version:
@@ -62,12 +63,15 @@ def check_retention(filters: Filters) -> None:
 
 
 def read_slice(query: Query, after: Place | None, size: int, carry: Sequence[VersionRow]) -> Slice:
-    """Up to `size` versions after a place. The path filter is not applied here."""
+    """Up to `size` versions after a place, fewer where they are large. The path filter is not
+    applied here."""
     filters = query.filters
     start = LAST if query.order is Order.DESC else FIRST
     key = Key(after.version, after.updated_at) if after else start
-    found = rows.page(query.entity, query.id, filters, query.sort, query.order, key, size + 1)
-    shown, more = found[:size], len(found) > size
+    read = rows.page(query.entity, query.id, filters, query.sort, query.order, key, size + 1)
+    found, more = read.rows, bool(read.unread) or len(read.rows) > size
+    # Of large documents too the last one that was read is kept to compare the one before it with.
+    shown = found[: max(1, len(found) - 1)] if more else found
     gapless = not filters.by_row
     bounded = (filters.since, filters.until) != (None, None)
     pairs = neighbours.pair_up(
@@ -78,4 +82,4 @@ def read_slice(query: Query, after: Place | None, size: int, carry: Sequence[Ver
         gapless=gapless,
         whole=gapless and not bounded and after is None and not more,
     )
-    return Slice(pairs, pairs[-1].place if more else None)
+    return Slice(pairs, pairs[-1].place if more or len(pairs) < len(shown) else None)

@@ -13,6 +13,7 @@ from history.diff import BadPath, PathFault, parse, touches
 from history.entities import Entity
 from history.record import ID_LENGTH
 from history.timeline import compose, token
+from history.timeline.budget import Budget
 from history.timeline.neighbours import Pair, Place
 from history.timeline.query import (
     MAX_PAGE_SIZE,
@@ -22,11 +23,11 @@ from history.timeline.query import (
     NoVersionError,
 )
 from history.timeline.rows import VersionRow
-from history.timeline.versions import Page
+from history.timeline.versions import Page, Version
 
 # A path filter reads BATCH versions at a time, and ends the page after SCAN versions.
 BATCH = 250
-SCAN = 1000
+SCAN = 10_000
 
 
 class Slice(NamedTuple):
@@ -36,8 +37,9 @@ class Slice(NamedTuple):
     end: Place | None
 
 
-# Reads versions after a place (None: from the start), at most the given number, without the path
-# filter. The rows are those directly before that place, if the caller has them.
+# Reads versions after a place (None: from the start), at most the given number and at least one if
+# there is any, without the path filter. The rows are those directly before that place, if the
+# caller has them.
 Reader: TypeAlias = Callable[[Place | None, int, Sequence[VersionRow]], Slice]
 
 
@@ -67,22 +69,70 @@ _PATH_FAULTS = {
 }
 
 
-def find(query: Paged, read: Reader) -> Slice:
-    """The slice that the query asks for. Raises BadParameterError, and NoVersionError for an id
-    that no entity can have."""
+def page(query: Paged, read: Reader) -> Page:
+    """The page that the query asks for, with the token of the next one. It ends early where its
+    budget is spent. Raises BadParameterError, and NoVersionError for an id that no entity can
+    have."""
     _check(query)
-    after = None
+    place = None
     if query.page_token is not None:
-        after = Place(*token.read(query.binding, query.page_token))
-    if query.filters.path is None:
-        return read(after, query.page_size, ())
-    return _matching(read, query.filters.path, after, query.page_size)
+        place = Place(*token.read(query.binding, query.page_token))
+    made = _Page(query, place)
+    carry: Sequence[VersionRow] = ()
+    while True:
+        batch = read(made.place, made.wanted, carry)
+        ended = made.add(batch.pairs)
+        if not ended:
+            made.place = batch.end
+            ended = batch.end is None or made.complete
+        if ended:
+            following = token.issue(query.binding, made.place) if made.place else None
+            return Page(tuple(made.versions), following)
+        carry = [pair.row for pair in batch.pairs[-1:]]  # none if retention has just removed them
 
 
-def page(query: Paged, found: Slice) -> Page:
-    """The slice as a page, with its token."""
-    following = token.issue(query.binding, found.end) if found.end else None
-    return Page(tuple(compose.versions(found.pairs, query.include)), following)
+class _Page:
+    """A page in the making. place: of the last version that was examined: the page after this one
+    begins behind it."""
+
+    def __init__(self, query: Paged, place: Place | None) -> None:
+        self.place = place
+        self.versions: list[Version] = []
+        self._query = query
+        self._path = query.filters.path
+        self._budget = Budget()
+        self._examined = 0
+
+    @property
+    def wanted(self) -> int:
+        """How many versions to read next."""
+        return BATCH if self._path is not None else self._query.page_size - len(self.versions)
+
+    @property
+    def complete(self) -> bool:
+        """Whether there is nothing to examine after what has been read. With a path filter even a
+        full page goes on, to see if any other version fits."""
+        full = self._path is None and not self.wanted
+        return full or self._budget.late or self._examined >= SCAN
+
+    def add(self, pairs: Sequence[Pair]) -> bool:
+        """Take those of these versions that belong on the page. Whether it ended before the last of
+        them."""
+        composer = compose.Composer(pairs, self._query.include)
+        for pair in pairs:
+            deadline.check()
+            if self._examined and self._budget.late:
+                return True
+            if self._path is None or _touches(self._path, pair, composer.snapshots):
+                if len(self.versions) == self._query.page_size:
+                    return True
+                version = composer.version(pair)
+                if not self._budget.takes(version.size) and self.versions:
+                    return True
+                self.versions.append(version)
+            self._examined += 1
+            self.place = pair.place
+        return False
 
 
 def storable(id: str) -> bool:
@@ -118,29 +168,6 @@ def _check(query: Paged) -> None:
         check_path(query.kinds, query.filters.path)
     if not storable(query.id):
         raise NoVersionError(_("an id has 1 to {n} characters").format(n=ID_LENGTH))
-
-
-def _matching(read: Reader, path: str, after: Place | None, size: int) -> Slice:
-    """A page of the versions that changed the path, or those among the next SCAN versions."""
-    matched: list[Pair] = []
-    carry: list[VersionRow] = []
-    scanned = 0
-    while scanned < SCAN:
-        batch = read(after, BATCH, carry)
-        snapshots = compose.Snapshots()
-        for pair in batch.pairs:
-            deadline.check()
-            if not _touches(path, pair, snapshots):
-                continue
-            if len(matched) == size:
-                return Slice(matched, matched[-1].place)
-            matched.append(pair)
-        if batch.end is None:
-            return Slice(matched, None)
-        scanned += BATCH
-        carry = [pair.row for pair in batch.pairs[-1:]]  # none if retention has just removed them
-        after = batch.end
-    return Slice(matched, after)
 
 
 def _touches(path: str, pair: Pair, snapshots: compose.Snapshots) -> bool:

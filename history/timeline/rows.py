@@ -1,4 +1,4 @@
-"""The only SQL that reads the *_aud tables.
+"""The SQL that reads the *_aud tables; that of the search is in newest.
 
 Every statement is prepared and keeps one shape whatever is filtered, because planning a query
 over a hundred partitions costs more than running it. A bound that is not given is infinite.
@@ -6,24 +6,18 @@ over a hundred partitions costs more than running it. A bound that is not given 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-import psycopg
-from django.db import connection
-from psycopg.adapt import Buffer, Loader
-from psycopg.pq import Format
-from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int4
 
-from history import deadline, looks, masking, need_to_know
+from history import looks, masking, need_to_know
 from history.entities import ENTITIES, ROOT, Entity
 from history.exactjson import Json
-from history.nul_text import from_store
 from history.record import MAX_VERSION
+from history.timeline.cursor import cursor
 from history.timeline.query import Filters, Order, Sort
 from history.timeline.versions import parse
 
@@ -59,37 +53,20 @@ class VersionRow(NamedTuple):
         return Key(self.version, self.updated_at)
 
 
-class Newest(NamedTuple):
-    """The newest version of a child. application: the id of the application that it names."""
-
-    key: Key
-    application: str
+# Identifies a version of any entity of one kind.
+Place: TypeAlias = tuple[str, Key]
 
 
-class _RawJson(Loader):
-    """jsonb as the bytes of the document's text: numbers keep their digits."""
+class Read(NamedTuple):
+    """The rows that a statement found. unread: the places of those whose documents are too large to
+    be read together with these."""
 
-    format = Format.BINARY
-
-    def load(self, data: Buffer) -> bytes:
-        return from_store(bytes(data)[1:])  # the first byte is the version of jsonb's wire format
+    rows: list[VersionRow]
+    unread: list[Place]
 
 
-@contextmanager
-def cursor() -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
-    """A cursor of Django's own connection with the binary protocol; jsonb comes as bytes.
-
-    Errors come out as Django's, so that Django drops a broken connection.
-    """
-    deadline.check()
-    connection.ensure_connection()
-    # Not connection.cursor(): Django's cursor puts the parameters into the text, so that nothing
-    # is ever prepared.
-    own = psycopg.Cursor(connection.connection, row_factory=tuple_row)
-    with connection.wrap_database_errors, own as opened:
-        opened.format = Format.BINARY
-        opened.adapters.register_loader("jsonb", _RawJson)
-        yield opened
+# Documents that one statement brings; the first one may be larger.
+READ_BYTES = 4 * 1024 * 1024
 
 
 def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
@@ -98,11 +75,39 @@ def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         return opened.execute(statement, values, prepare=True).fetchall()
 
 
+# Around a statement that gives rows of versions in order. PostgreSQL makes the text of a document
+# once, only for those rows, and sends no more than READ_BYTES. OFFSET 0 keeps the planner from
+# making it several times, or for rows that LIMIT leaves out.
+_BOUNDED = """
+    SELECT version, updated_at, type, client_id, author, product,
+           CASE WHEN total <= %s OR total = size THEN text END, id
+    FROM (
+        SELECT *, octet_length(text) AS size,
+               sum(octet_length(text)) OVER (ROWS UNBOUNDED PRECEDING) AS total
+        FROM (SELECT *, data::text AS text FROM ({rows}) AS found OFFSET 0) AS texts
+    ) AS sized
+"""
+
+
+def _read(statement: str, values: Sequence[object]) -> Read:
+    """The rows of a statement, from the first one on, of which the documents may be read now."""
+    found = fetch(_bounded(statement), [Int4(READ_BYTES), *values])
+    rows = [VersionRow._make(row) for row in found]
+    read = [row for row in rows if row.data is not None]
+    unread = [(row.id, row.key) for row in rows if row.data is None]
+    return Read(read, unread)
+
+
 @cache
-def _compose(text: str, entity: Entity, **parts: str) -> str:
+def _bounded(statement: str) -> str:
+    return _BOUNDED.format(rows=statement)
+
+
+@cache
+def sql(text: str, entity: Entity, **parts: str) -> str:
     """A statement with the entity's table and columns and the given words put in."""
     product = "NULL::varchar" if entity.root else "product_instance_id"
-    columns = f"version, updated_at, type, client_id, author, {product}, data, id"
+    columns = f"version, updated_at, type, client_id, author, {product} AS product, data, id"
     return text.format(table=entity.table, columns=columns, **parts)
 
 
@@ -133,26 +138,26 @@ _FILTERS = "AND (%s OR author = %s) AND (%s OR client_id = %s) AND (%s OR type =
 
 def page(
     entity: Entity, id: str, filters: Filters, sort: Sort, order: Order, after: Key, limit: int
-) -> list[VersionRow]:
-    """Up to `limit` versions after the key (FIRST or LAST to begin with), in display order.
-    The path filter is not applied here."""
+) -> Read:
+    """Up to `limit` versions after the key (FIRST or LAST to begin with), in display order; fewer
+    where their documents are larger than READ_BYTES. The path filter is not applied here."""
     values = _conditions(filters)
     since, until = filters.since or FIRST.updated_at, filters.until or LAST.updated_at
     sign = "<" if order is Order.DESC else ">"
     words = {"sign": sign, "order": order.value, "filters": _FILTERS}
     version, moment = Int4(after.version), after.updated_at
     if sort is Sort.UPDATED_AT:
-        text = _compose(_BY_TIME, entity, **words)
+        text = sql(_BY_TIME, entity, **words)
         bounds = [id, since, until, moment, moment, version, *values, Int4(limit)]
     else:
         if not filters.by_row:  # the keys come from the index alone, as long as nothing else counts
             words, values = {**words, "filters": ""}, []
-        text = _compose(_BY_VERSION, entity, **words)
+        text = sql(_BY_VERSION, entity, **words)
         bounds = [id, since, until, version, moment, *values, Int4(limit), id]
-    found = _versions(entity, fetch(text, bounds))
-    if not found:
+    found = _read(text, bounds)
+    if not found.rows:
         _confine(entity, [id])
-    return found
+    return Read(for_reader(entity, found.rows), found.unread)
 
 
 def _conditions(filters: Filters) -> list[object]:
@@ -173,7 +178,7 @@ def keys(
 ) -> dict[str, list[Key]]:
     """The keys of all versions of these entities (up to a moment, which is included), ascending.
     An entity that has none is not among the answers."""
-    text = _compose(_KEYS, entity)
+    text = sql(_KEYS, entity)
     found: dict[str, list[Key]] = {}
     for id, *key in fetch(text, [list(ids), until or LAST.updated_at]):
         found.setdefault(id, []).append(Key(*key))
@@ -194,22 +199,30 @@ _BODIES = """
 """
 
 
-def bodies(entity: Entity, wanted: Iterable[tuple[str, Key]]) -> dict[tuple[str, Key], VersionRow]:
-    """The versions with these ids and keys, as far as they are (still) in the store."""
-    pairs = list(wanted)
-    if not pairs:
-        return {}
+def first_bodies(
+    entity: Entity, wanted: Sequence[Place]
+) -> tuple[dict[Place, VersionRow], Sequence[Place]]:
+    """The first of the versions with these ids and keys, as far as they are (still) in the store:
+    at least one, and as many as READ_BYTES allow. The second part: those that were not read yet."""
+    if not wanted:
+        return {}, ()
     values = [
-        [id for id, _ in pairs],
-        [key.updated_at for _, key in pairs],
-        [Int4(key.version) for _, key in pairs],
+        [id for id, _ in wanted],
+        [key.updated_at for _, key in wanted],
+        [Int4(key.version) for _, key in wanted],
     ]
-    rows = _versions(entity, fetch(_compose(_BODIES, entity), values))
-    return {(row.id, row.key): row for row in rows}
+    read, unread = _read(sql(_BODIES, entity), values)
+    return {(row.id, row.key): row for row in for_reader(entity, read)}, unread
 
 
-def _versions(entity: Entity, found: Iterable[tuple[Any, ...]]) -> list[VersionRow]:
-    return for_reader(entity, [VersionRow._make(row) for row in found])
+def bodies(entity: Entity, wanted: Iterable[Place]) -> dict[Place, VersionRow]:
+    """All versions with these ids and keys that are (still) in the store."""
+    found: dict[Place, VersionRow] = {}
+    left: Sequence[Place] = list(wanted)
+    while left:
+        read, left = first_bodies(entity, left)
+        found |= read
+    return found
 
 
 def for_reader(entity: Entity, found: list[VersionRow]) -> list[VersionRow]:
@@ -237,16 +250,24 @@ _DOCUMENTS = """
 
 def newest_documents(entity: Entity, ids: Collection[str]) -> list[VersionRow]:
     """Of each of these entities the newest version that has a document: a DELETE may have none."""
-    if not ids:
-        return []
-    return _versions(entity, fetch(_compose(_DOCUMENTS, entity), [list(ids)]))
+    return for_reader(entity, _newest_documents(entity, ids))
+
+
+def _newest_documents(entity: Entity, ids: Collection[str]) -> list[VersionRow]:
+    """The same, whoever reads."""
+    found: list[VersionRow] = []
+    left = list(ids)
+    while left:
+        read = _read(sql(_DOCUMENTS, entity), [left])
+        found += read.rows
+        left = [id for id, _ in read.unread]
+    return found
 
 
 def root_documents(applications: Collection[str]) -> Mapping[str, Json]:
     """The newest document of each of these applications, not masked: for the rule of need-to-know,
     which decides before anything is shown. Without those of which the store has none."""
-    found = fetch(_compose(_DOCUMENTS, ROOT), [list(applications)])
-    return {row.id: parse(row.data) for row in map(VersionRow._make, found)}
+    return {row.id: parse(row.data) for row in _newest_documents(ROOT, applications)}
 
 
 _OWNERS = "SELECT DISTINCT id, {owner} FROM {table} WHERE id = ANY(%s)"
@@ -255,7 +276,7 @@ _OWNERS = "SELECT DISTINCT id, {owner} FROM {table} WHERE id = ANY(%s)"
 def owners(entity: Entity, ids: Iterable[str]) -> dict[str, set[str]]:
     """The applications that any stored version of each of these entities belongs to."""
     found: dict[str, set[str]] = {}
-    for id, application in fetch(_compose(_OWNERS, entity, owner=_owner(entity)), [list(ids)]):
+    for id, application in fetch(sql(_OWNERS, entity, owner=_owner(entity)), [list(ids)]):
         found.setdefault(id, set()).add(application)
     return found
 
@@ -274,12 +295,12 @@ _ANY = "SELECT 1 FROM {table} WHERE {owner} = %s LIMIT 1"
 def exists(entity: Entity, id: str) -> bool:
     """Whether the store has any version of this entity."""
     _confine(entity, [id])
-    return bool(fetch(_compose(_ANY, entity, owner="id"), [id]))
+    return bool(fetch(sql(_ANY, entity, owner="id"), [id]))
 
 
 def belongs(entity: Entity, application: str) -> bool:
     """Whether the store has any version of this kind that is the application or a child of it."""
-    found = bool(fetch(_compose(_ANY, entity, owner=_owner(entity)), [application]))
+    found = bool(fetch(sql(_ANY, entity, owner=_owner(entity)), [application]))
     _confine_application(application if found else None)
     return found
 
@@ -322,7 +343,7 @@ def merged(
     place = [moment, moment, Int4(kind), id, Int4(version)]
     share = [application, since, until, *place, *values, Int4(limit)]
     shares = " UNION ALL ".join(
-        _compose(_SHARE, entity, kind=str(number), owner=_owner(entity), **words)
+        sql(_SHARE, entity, kind=str(number), owner=_owner(entity), **words)
         for number, entity in enumerate(ENTITIES)
     )
     text = _MERGED.format(shares=shares, order=order.value)
@@ -340,59 +361,6 @@ _CHILDREN = "SELECT DISTINCT id FROM {table} WHERE product_instance_id = %s"
 
 def children(entity: Entity, application: str) -> list[str]:
     """The ids of the children of one kind that name the application in any stored version."""
-    found = [id for (id,) in fetch(_compose(_CHILDREN, entity), [application])]
+    found = [id for (id,) in fetch(sql(_CHILDREN, entity), [application])]
     _confine_application(application if found else None)
     return found
-
-
-_NEWEST = """
-    SELECT wanted.id, newest.version, newest.updated_at FROM unnest(%s::varchar[]) AS wanted(id)
-    CROSS JOIN LATERAL (
-        SELECT version, updated_at FROM {table} WHERE id = wanted.id
-        ORDER BY version DESC, updated_at DESC LIMIT 1
-    ) AS newest
-"""
-
-
-def newest_keys(entity: Entity, ids: Collection[str]) -> dict[str, Key]:
-    """The highest key of each of these entities that the store has. This and what follows is for
-    lists: history.timeline.hits leaves out what the reader may not see."""
-    if not ids:
-        return {}
-    found = fetch(_compose(_NEWEST, entity), [list(ids)])
-    return {id: Key(version, moment) for id, version, moment in found}
-
-
-# The key is found in the index alone; then one row is read.
-_APPLICATIONS_OF = f"""
-    SELECT newest.*, body.product_instance_id FROM ({_NEWEST}) AS newest
-    CROSS JOIN LATERAL (
-        SELECT product_instance_id FROM {{table}}
-        WHERE id = newest.id AND updated_at = newest.updated_at AND version = newest.version
-        LIMIT 1
-    ) AS body
-"""  # noqa: S608 - constants
-
-
-def applications_of(entity: Entity, ids: Collection[str]) -> dict[str, Newest]:
-    """The newest version of each of these children that the store has, and its application."""
-    if not ids:
-        return {}
-    found = fetch(_compose(_APPLICATIONS_OF, entity), [list(ids)])
-    return {id: Newest(Key(version, at), application) for id, version, at, application in found}
-
-
-_NEWEST_CHILD = """
-    SELECT wanted.id, newest.updated_at FROM unnest(%s::varchar[]) AS wanted(id)
-    CROSS JOIN LATERAL (
-        SELECT updated_at FROM {table} WHERE product_instance_id = wanted.id
-        ORDER BY updated_at DESC LIMIT 1
-    ) AS newest
-"""
-
-
-def newest_child(entity: Entity, applications: Collection[str]) -> dict[str, datetime]:
-    """For each of these applications the time of the newest version of this kind that names it."""
-    if not applications:
-        return {}
-    return dict(fetch(_compose(_NEWEST_CHILD, entity), [list(applications)]))

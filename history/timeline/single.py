@@ -141,4 +141,4 @@ def _not_yet(entity: Entity, id: str, moment: datetime, keys: Keys) -> NotFoundE
 
 def _lowest(entity: Entity, id: str, keys: Keys) -> VersionRow | None:
     """The lowest stored version; None where retention has just removed it."""
-    return neighbours.lowest(entity, {id: keys}).get(id)
+    return next(neighbours.lowest(entity, {id: keys}), None)

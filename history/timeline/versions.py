@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import cast
 
@@ -55,7 +55,8 @@ class Version:
     there is nothing below the lowest version in the store; None for every other version, and
     where there never was anything.
     patch: RFC 6902 from the snapshot of previous_version to this one; None without a previous
-    version. changes: the same for people. Both are empty or None where not asked for.
+    version. changes: the same for people. Both are empty or None where not asked for. listed: how
+    many of the changes one answer lists; size: bytes of these, of the patch and the snapshot.
     """
 
     entity: Entity
@@ -76,6 +77,13 @@ class Version:
     older: Absence | None
     patch: list[Operation] | None
     changes: tuple[LabelledChange, ...]
+    listed: int
+    size: int
+
+    def without_snapshot(self) -> Version:
+        """The same version with an empty snapshot; of data it has only what other answers show."""
+        known = {"createdAt": self.created_at, "closedAt": self.closed_at}
+        return replace(self, snapshot=b"", data=known)
 
     @property
     def created_at(self) -> Json:
@@ -97,8 +105,8 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some versions in display order. next_token: None on the last page. A page that a path
-    filter stopped early has fewer versions than asked for, even none, and a token."""
+    """Some versions in display order. next_token: None on the last page. A page that its budget
+    ended has fewer versions than asked for, with a path filter even none, and a token."""
 
     versions: tuple[Version, ...]
     next_token: str | None

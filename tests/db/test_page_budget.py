@@ -1,0 +1,386 @@
+"""Pages end where their budget is spent: nothing is lost, nothing doubled, nothing leaks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from history import labels, timeline
+from history.entities import BY_NAME, ROOT
+from history.exactjson import loads
+from history.models import FieldLabel
+from history.timeline import (
+    ApplicationQuery,
+    Filters,
+    Order,
+    Page,
+    Query,
+    Sort,
+    Version,
+    budget,
+    rows,
+)
+from tests.db.store import Store, minute
+from tests.db.test_timeline_paging import (
+    FILTERS,
+    HISTORY,
+    Made,
+    expected,
+    rolled_back,
+    shown,
+    write,
+)
+
+PERSON = BY_NAME["participant-role"]
+API = "/api/v1/history/product-instance"
+# Bytes of a page, bytes that one statement reads, seconds of a page: from "one version" to "all".
+LIMITS = st.tuples(
+    st.sampled_from([1, 150, 400, 10**9]),
+    st.sampled_from([1, 40, 90, 10**9]),
+    st.sampled_from([0.0, 10**9]),
+)
+
+relaxed = settings(
+    max_examples=100,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+@contextmanager
+def limited(page_bytes: float, read_bytes: int, seconds: float) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(budget, "PAGE_BYTES", page_bytes)
+        patch.setattr(budget, "PAGE_SECONDS", seconds)
+        patch.setattr(rows, "READ_BYTES", read_bytes)
+        yield
+
+
+def pages(ask: Any, query: Any) -> list[Page]:
+    """All pages from the first one on; `ask` gets the query with the token of each."""
+    found = [ask(query)]
+    while found[-1].next_token is not None:
+        assert len(found) < 1_000, "the tokens lead in a circle"
+        found.append(ask(_following(query, found[-1].next_token)))
+    return found
+
+
+def _following(query: Any, token: str) -> Any:
+    return type(query)(
+        **{
+            **{name: getattr(query, name) for name in query.__dataclass_fields__},
+            "page_token": token,
+        }
+    )
+
+
+def no_token_leads_nowhere(found: Sequence[Page]) -> None:
+    assert len(found) == 1 or all(page.versions for page in found)
+
+
+def content(found: Sequence[Page]) -> list[Version]:
+    """All versions, without what a smaller budget makes different in them."""
+    return [replace(each, listed=0, size=0) for page in found for each in page.versions]
+
+
+@relaxed
+@example(
+    [Made(version, 0, "boris", 0) for version in range(9)], Filters(author="anna"),
+    Sort.UPDATED_AT, Order.DESC, 1, (1, 1, 0.0),
+)  # fmt: skip
+@given(HISTORY, FILTERS, st.sampled_from(Sort), st.sampled_from(Order), st.integers(1, 6), LIMITS)
+def test_every_version_is_on_one_page_whatever_the_budget(
+    store: Store,
+    history: list[Made],
+    filters: Filters,
+    sort: Sort,
+    order: Order,
+    size: int,
+    limits: tuple[int, int, float],
+) -> None:
+    with rolled_back():
+        for made in history:
+            write(store, made)
+        query = Query(entity=ROOT, id="A1", filters=filters, sort=sort, order=order, page_size=size)
+        with limited(*limits):
+            found = pages(timeline.page, query)
+        whole = pages(timeline.page, query)
+        assert all(len(page.versions) <= size for page in found)
+        seen = content(found)
+        assert seen == content(whole)
+        wanted = expected(history, filters, sort, order)
+        assert [shown(version) for version in seen] == [(m.version, m.minute) for m in wanted]
+        if limits[2] or filters.path is None:
+            no_token_leads_nowhere(found)
+
+
+@relaxed
+@given(HISTORY, HISTORY, FILTERS, st.sampled_from(Order), st.integers(1, 6), LIMITS)
+def test_every_version_of_an_application_is_on_one_page_whatever_the_budget(
+    store: Store,
+    history: list[Made],
+    child: list[Made],
+    filters: Filters,
+    order: Order,
+    size: int,
+    limits: tuple[int, int, float],
+) -> None:
+    with rolled_back():
+        for made in history:
+            write(store, made)
+        for made in child:
+            data = {"rate": made.rate, "text": "x" * made.rate * 30}
+            store.add("P1", made.version, data, made.minute, entity=PERSON, author=made.author)
+        query = ApplicationQuery(id="A1", filters=filters, order=order, page_size=size)
+        with limited(*limits):
+            found = pages(timeline.application, query)
+        whole = pages(timeline.application, query)
+        seen = content(found)
+        assert seen == content(whole)
+        places = [(version.entity.name, *shown(version)) for version in seen]
+        assert len(places) == len(set(places))
+        if limits[2] or filters.path is None:
+            no_token_leads_nowhere(found)
+
+
+@relaxed
+@given(HISTORY, st.integers(1, 4), LIMITS)
+def test_every_value_of_a_field_is_on_one_page_whatever_the_budget(
+    store: Store, history: list[Made], size: int, limits: tuple[int, int, float]
+) -> None:
+    with rolled_back():
+        for made in history:
+            write(store, made)
+
+        def walk() -> list[timeline.FieldValue]:
+            seen: list[timeline.FieldValue] = []
+            token = None
+            for _ in range(1_000):
+                page = timeline.field(ROOT, "A1", "/rate", size, token)
+                seen += page.values
+                token = page.next_token
+                if token is None:
+                    return seen
+            raise AssertionError("the tokens lead in a circle")
+
+        with limited(*limits):
+            found = walk()
+        assert found == walk()
+
+
+@relaxed
+@given(HISTORY, LIMITS)
+def test_a_blame_and_a_snapshot_of_a_moment_need_no_budget_to_be_right(
+    store: Store, history: list[Made], limits: tuple[int, int, float]
+) -> None:
+    with rolled_back():
+        for made in history:
+            write(store, made)
+        with limited(*limits):
+            found = timeline.blame(ROOT, "A1"), timeline.at(ROOT, "A1", minute(9))
+        assert found == (timeline.blame(ROOT, "A1"), timeline.at(ROOT, "A1", minute(9)))
+
+
+def documents(store: Store, count: int, size: int) -> None:
+    for version in range(count):
+        store.add("A1", version, {"n": version, "text": str(version % 10) * size}, version)
+
+
+def test_a_page_is_no_larger_than_its_budget_and_reads_no_more(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents(store, 30, 10_000)
+    read: list[int] = []
+    plain = rows.fetch
+
+    def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+        found = plain(statement, values)
+        read.append(sum(len(each) for row in found for each in row if isinstance(each, bytes)))
+        return found
+
+    monkeypatch.setattr(rows, "fetch", fetch)
+    with limited(100_000, 60_000, 10**9):
+        found = pages(timeline.page, Query(entity=ROOT, id="A1", page_size=500))
+    assert max(sum(version.size for version in page.versions) for page in found) <= 100_000
+    assert max(read) <= 60_000
+    assert [version.version for page in found for version in page.versions] == [*range(30)][::-1]
+
+
+def test_a_version_larger_than_the_budget_is_a_page_of_its_own(store: Store) -> None:
+    for version, size in enumerate([10, 5_000, 10, 10]):
+        store.add("A1", version, {"n": version, "text": "x" * size}, version)
+    with limited(1_000, 1_000, 10**9):
+        found = pages(timeline.page, Query(entity=ROOT, id="A1"))
+    numbers = [[version.version for version in page.versions] for page in found]
+    assert numbers == [[3, 2], [1], [0]]
+
+
+@pytest.fixture
+def auditor(client: Client, db: None) -> Client:
+    client.force_login(User.objects.get(username="auditor"))
+    return client
+
+
+def data(client: Client, address: str) -> Any:
+    answer = client.get(address)
+    assert answer.status_code == 200, answer.content
+    return loads(answer.content)["data"]  # type: ignore[index,call-overload]
+
+
+@pytest.mark.parametrize("what", ["A1", "A1?path=/n", "A1/fields?path=/n"])
+@pytest.mark.parametrize("read_bytes", [1, 3_000])
+def test_the_size_of_a_masked_value_ends_no_page(
+    store: Store, client: Client, what: str, read_bytes: int
+) -> None:
+    FieldLabel.objects.create(entity="", path="/secret", russian="Тайна", sensitive=True)
+    labels.forget()
+    client.force_login(User.objects.get(username="support"))
+    for version in range(8):
+        secret = str(version % 3)
+        store.add("A1", version, {"n": version, "secret": secret * 4_000 * version}, version)
+        store.add("B1", version, {"n": version, "secret": secret * version}, version)
+
+    def numbers(address: str) -> Iterator[list[int]]:
+        token = ""
+        for _ in range(20):
+            joint = "&" if "?" in address else "?"
+            page = data(client, f"{API}/{address}{joint}{token}".rstrip("?&"))
+            yield [each["version"] for each in page.get("history", page.get("values"))]
+            if "nextPageToken" not in page:
+                return
+            token = f"pageToken={page['nextPageToken']}"
+
+    with limited(1_200, read_bytes, 10**9):
+        first, second = (list(numbers(what.replace("A1", id))) for id in ("A1", "B1"))
+    assert first == second
+    assert "fields" in what or len(first) > 1
+
+
+@pytest.fixture
+def crowd(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Two versions of an application with 25 changes between them, of which an answer lists ten."""
+    monkeypatch.setattr(budget, "MOST_CHANGES", 10)
+    monkeypatch.setattr(budget, "MOST_LEAVES", 10)
+    for version in range(2):
+        store.add("A1", version, {f"f{n:02}": n + version for n in range(25)}, version)
+    return store
+
+
+@pytest.mark.parametrize("call", ["A1/versions/1?", "A1/compare?from=0&to=1&"])
+def test_the_rest_of_the_changes_is_asked_for(crowd: Store, auditor: Client, call: str) -> None:
+    parts = []
+    after = "changesAfter=0"
+    for _ in range(3):
+        part = data(auditor, f"{API}/{call}{after}")
+        assert part["changeCount"] == 25
+        assert len(part["diff"]) == 25 or part["diff"][0]["path"] == ""
+        parts.append(part["changes"])
+        after = f"changesAfter={part.get('nextChanges')}"
+    assert [len(part) for part in parts] == [10, 10, 5]
+    assert "nextChanges" not in part
+    paths = [each["path"] for each in itertools.chain(*parts)]
+    assert paths == [f"/f{n:02}" for n in range(25)]
+    assert data(auditor, f"{API}/{call}changesAfter=99")["changes"] == []
+    wrong = auditor.get(f"{API}/{call}changesAfter=-1")
+    assert (wrong.status_code, wrong.json()["error"]["parameter"]) == (400, "changesAfter")
+
+
+def test_a_page_says_that_it_has_not_all_changes_of_a_version(
+    crowd: Store, auditor: Client
+) -> None:
+    newest, oldest = data(auditor, f"{API}/A1")["history"]
+    assert (len(newest["changes"]), newest["changeCount"], newest["nextChanges"]) == (10, 25, 10)
+    assert "changeCount" not in oldest
+    crowd.add("A1", 2, {f"f{n:02}": n + 1 for n in range(1, 25)}, 3)
+    assert "changeCount" not in data(auditor, f"{API}/A1?pageSize=1")["history"][0]
+
+
+def test_the_rest_of_the_leaves_is_asked_for(crowd: Store, auditor: Client) -> None:
+    seen = []
+    after: Any = 0
+    while after is not None:
+        part = data(auditor, f"{API}/A1/blame?leavesAfter={after}")
+        assert part["leafCount"] == 25
+        assert len(part["blame"]) <= 10
+        seen += [each["path"] for each in part["blame"]]
+        after = part.get("nextLeaves")
+    assert seen == [f"/f{n:02}" for n in range(25)]
+
+
+def test_changes_are_bounded_by_their_size_too(
+    store: Store, auditor: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for version in range(2):
+        store.add("A1", version, {f"f{n}": str(version) * 1_000 for n in range(9)}, version)
+    monkeypatch.setattr(budget, "PAGE_BYTES", 5_000)
+    assert len(data(auditor, f"{API}/A1/versions/1")["changes"]) == 2
+
+
+@pytest.mark.parametrize("call", ["A1", "A1/versions/1", "A1/blame", "A1/compare?from=0&to=1"])
+def test_a_long_key_is_not_repeated_for_each_field(
+    store: Store, auditor: Client, call: str
+) -> None:
+    key = "k" * 20_000
+    for version in range(2):
+        fields = {f"f{n}": n + version for n in range(1_000)}
+        store.add("A1", version, {key: fields}, version)
+        store.add("B1", version, {"items": [{"pid": key, **fields}]}, version)
+    for id in ("A1", "B1"):
+        answer = auditor.get(f"{API}/{call.replace('A1', id)}")
+        assert answer.status_code == 200
+        assert len(answer.content) < 400_000
+
+
+def test_numbers_with_thousands_of_zeros_come_as_short_as_they_were_sent(
+    store: Store, auditor: Client
+) -> None:
+    """PostgreSQL makes 131,072 digits of 1e131071."""
+    given = ["1e131071", "-25e100000", "1e-16000", "-7e-9999"]
+    for version in range(3):
+        text = json.dumps({"v": version, "n": 0})[:-1] + f', "big": [{", ".join(given)}]}}'
+        store.add("A1", version, text, version)
+    for call in ("A1", "A1/versions/2", "A1/at?time=2100-01-01", "A1/blame"):
+        answer = auditor.get(f"{API}/{call}")
+        assert len(answer.content) < 10_000
+        for number in given:
+            assert number.encode() in answer.content
+    changed = data(auditor, f"{API}/A1/versions/2?include=changes")["changes"]
+    assert [each["path"] for each in changed] == ["/v"]
+
+
+def test_an_application_of_a_moment_has_no_more_snapshots_than_its_budget(
+    store: Store, auditor: Client
+) -> None:
+    store.add("A1", 0, {"text": "a" * 900}, 0)
+    for number in range(9):
+        child = {"text": str(number) * 300, "createdAt": "2026-01-01"}
+        store.add(f"P{number}", 0, child, 1, entity=PERSON)
+    with limited(1_900, 700, 10**9):
+        found = data(auditor, "/api/v1/applications/A1/at?time=2100-01-01")
+    assert found["application"]["entity"]["text"] == "a" * 900
+    people = found["children"]["participant-role"]
+    assert [each["id"] for each in people] == [f"P{number}" for number in range(9)]
+    assert ["entity" in each for each in people] == [True] * 2 + [False] * 7
+    assert {each["createdAt"] for each in people} == {"2026-01-01"}
+    whole = data(auditor, "/api/v1/applications/A1/at?time=2100-01-01")
+    assert all("entity" in each for each in whole["children"]["participant-role"])
+
+
+def test_a_part_that_came_later_is_read_in_parts_too(store: Store, auditor: Client) -> None:
+    store.add("A1", 3, {"text": "a" * 900}, 0)
+    for number in range(5):
+        store.add(f"P{number}", 4, {"text": str(number) * 300}, 9, entity=PERSON)
+    with limited(10**9, 700, 10**9):
+        found = timeline.application_at("A1", minute(1))
+    assert [part.id for part in found.missing] == [f"P{number}" for number in range(5)]
