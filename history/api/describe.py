@@ -181,17 +181,3 @@ class _Basic(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
 
     def get_security_definition(self, auto_schema: Any) -> Schema:  # noqa: ARG002
         return {"type": "http", "scheme": "basic", "description": "In demo mode only."}
-
-
-class _Bearer(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "annals.access.oidc.bearer.BearerToken"
-    name = "bearer"
-
-    def get_security_definition(self, auto_schema: Any) -> Schema:  # noqa: ARG002
-        return {
-            "type": "http",
-            "scheme": "bearer",
-            "bearerFormat": "JWT",
-            "description": "A JWT of an accepted issuer with the scope "
-            "topst-product-maintenance-changelog.",
-        }

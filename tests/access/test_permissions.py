@@ -84,6 +84,7 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
     },
     "api/schema/": ("api/schema/", EVERYBODY),
     "api/docs/": ("api/docs/", EVERYBODY),
+    "api/docs/login/": ("api/docs/login/", EVERYBODY),
     "api/v1/completeness": ("api/v1/completeness", COMPLETENESS),
     "api/v1/search": ("api/v1/search?q=A1", READERS),
     "api/v1/applications/<id:productInstanceId>/history": (

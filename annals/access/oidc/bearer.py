@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.utils.translation import gettext
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed, PermissionDenied, Throttled
@@ -14,6 +15,7 @@ from rest_framework.request import Request
 
 from annals.access.address import network
 from annals.access.attempts import address_of
+from annals.access.models import Identity
 from annals.access.oidc import tokens
 from annals.access.oidc.discovery import ProviderDownError, discoveries
 from annals.access.roles import READ, SENSITIVE
@@ -62,7 +64,7 @@ class BearerToken(BaseAuthentication):
     a refusal, so whoever guesses gets no more of them.
     """
 
-    def authenticate(self, request: Request) -> tuple[Service, tokens.Bearer] | None:
+    def authenticate(self, request: Request) -> tuple[Service | User, tokens.Bearer] | None:
         given = request.headers.get("Authorization", "")
         scheme, _space, token = given.partition(" ")
         if scheme.lower() != "bearer":
@@ -84,6 +86,8 @@ class BearerToken(BaseAuthentication):
         except ProviderDownError as error:
             log.warning("Bearer tokens cannot be checked: %s", error)
             raise UnavailableError(gettext("the issuer of the token cannot be reached")) from None
+        if found.client == discoveries()[found.issuer].provider.docs_client_id:
+            return _person(found), found
         return Service(found.issuer, found.client, found.sensitive), found
 
     def authenticate_header(self, request: Request) -> str:
@@ -96,6 +100,19 @@ class BearerToken(BaseAuthentication):
             *(['Basic realm="annals"'] if settings.ANNALS.demo else []),
         ]
         return ", ".join(ways) or 'Session realm="annals"'
+
+
+def _person(found: tokens.Bearer) -> User:
+    """The login of the person who has this token by /api/docs/: with the roles and the masks that
+    they have on the screens."""
+    identity = (
+        Identity.objects.select_related("user")
+        .filter(issuer=found.issuer, subject=found.subject, user__is_active=True)
+        .first()
+    )
+    if identity is None or not identity.user.is_staff:
+        raise AuthenticationFailed(gettext("Log in on the screens first: that gives you a role."))
+    return identity.user
 
 
 def _insufficient(why: str) -> PermissionDenied:

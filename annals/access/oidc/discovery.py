@@ -62,7 +62,7 @@ class Discovery:
         self._asked_at = -AGAIN_SECONDS
         self._failed_until = 0.0
         self._failure = ""
-        self._address = f"{provider.issuer.rstrip('/')}/.well-known/openid-configuration"
+        self.address = f"{provider.issuer.rstrip('/')}/.well-known/openid-configuration"
 
     def endpoint(self, name: str) -> str:
         """The address that the metadata give, as `token_endpoint`. Raises ProviderDownError."""
@@ -83,6 +83,20 @@ class Discovery:
             )
         return promised is not True
 
+    def known(self, name: str) -> str | None:
+        """The address as endpoint() gives it; None where it is not known. Does not wait while
+        another thread asks: what shows it needs no log-in, and a provider may hang."""
+        metadata = self._metadata
+        if self._lock.acquire(blocking=False):
+            try:
+                metadata = self._current_metadata()
+            except ProviderDownError as error:
+                log.warning("metadata not read: %s", error)
+            finally:
+                self._lock.release()
+        address = metadata.get(name)
+        return address if isinstance(address, str) and _safe(address) else None
+
     def check(self) -> None:
         """Ask the provider now. Raises ProviderDownError: better on a page of ours than as an
         error of the browser. Returns at once while another thread asks: whoever opens the log-in
@@ -90,7 +104,7 @@ class Discovery:
         if not self._checking.acquire(blocking=False):
             return
         try:
-            self._own(self._address)
+            self._own(self.address)
         finally:
             self._checking.release()
 
@@ -136,7 +150,7 @@ class Discovery:
                 return self._metadata
             raise ProviderDownError(self._failure)
         try:
-            found = self._own(self._address)
+            found = self._own(self.address)
         except ProviderDownError as error:
             self._failed_until, self._failure = self._clock() + AGAIN_SECONDS, str(error)
             if self._metadata:

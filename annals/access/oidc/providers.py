@@ -32,6 +32,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     name: in addresses, unique. title: on the login page. audiences: the `aud` of Bearer tokens that
     are for Annals; empty: client_id. roles: a value of groups_claim to the role it gives.
+    docs_client_id: a public client, with which people log in on /api/docs/; None: they do not.
     sensitive_scope: what a Bearer token must have in addition to read sensitive fields; None: no
     token does.
     login, api: whether people may log in with it, and whether its Bearer tokens are accepted.
@@ -53,6 +54,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     audiences: tuple[Text, ...] = ()
     scope: Text = SCOPE
     sensitive_scope: Text | None = None
+    docs_client_id: Text | None = None
     algorithms: Annotated[tuple[str, ...], Meta(min_length=1)] = ALGORITHMS
     max_age_seconds: Seconds = 86_400
     leeway_seconds: Annotated[int, Meta(ge=0, le=300)] = 30
