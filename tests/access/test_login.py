@@ -83,7 +83,7 @@ def test_the_login_page_offers_both(site: Site) -> None:
 def test_roles_come_and_go_with_the_claim(site: Site) -> None:
     person = Person()
     person.log_in(site.web.url, site.bank, "2")
-    assert site.web.users() == {"boss@bank": (True, ["admin"])}
+    assert site.web.users() == {"boss@bank": (False, ["admin"])}
     site.web.database.execute(
         "INSERT INTO auth_user_user_permissions (user_id, permission_id)"
         " SELECT u.id, p.id FROM auth_user u, auth_permission p LIMIT 3"
@@ -199,6 +199,48 @@ def test_the_page_after_a_logout_says_where_the_person_is_still_logged_in(site: 
     )
     again = person.get(f"{site.web.url}/oidc/bank/login/?next=/admin/")
     assert again.url.startswith(site.bank.url)  # it asks for a password again
+
+
+def test_a_login_that_is_only_begun_leaves_no_row(site: Site) -> None:
+    for _ in range(20):
+        person = Person()
+        asked = person.http.get(
+            f"{site.web.url}/oidc/bank/login/", allow_redirects=False, timeout=10
+        )
+        state = asked.headers["Location"].split("state=")[1].split("&")[0]
+        page = person.get(f"{site.web.url}/oidc/bank/callback/?code=guessed&state={state}")
+        assert page.status_code == 403
+    assert site.web.database.count("django_session") == 0
+
+
+def test_many_logins_begun_in_one_browser(site: Site) -> None:
+    person = Person()
+    for number in range(12):
+        person.http.get(
+            f"{site.web.url}/oidc/bank/login/?next=/admin/history/?q={'x' * 400 * number}",
+            allow_redirects=False,
+            timeout=10,
+        )
+        (cookie,) = [each for each in person.http.cookies if each.name == "annals_login"]
+        assert len(f"{cookie.name}{cookie.value}") < 4000
+        assert (cookie.path, cookie.has_nonstandard_attr("HttpOnly")) == ("/oidc/", True)
+    assert person.log_in(site.web.url, site.bank, "1").url == f"{site.web.url}/admin/"
+    assert "annals_login" in person.http.cookies  # the logins that other tabs have begun
+
+
+def test_what_was_begun_cannot_be_forged_or_used_twice(site: Site) -> None:
+    person = Person()
+    asked = person.http.get(f"{site.web.url}/oidc/bank/login/", allow_redirects=False, timeout=10)
+    state = asked.headers["Location"].split("state=")[1].split("&")[0]
+    back = f"{site.web.url}/oidc/bank/callback/?code=x&state={state}"
+    (cookie,) = [each for each in person.http.cookies if each.name == "annals_login"]
+    changed = str(cookie.value)[:-1] + ("A" if str(cookie.value)[-1] != "A" else "B")
+    for value, why in ((changed, "истекло"), (cookie.value, "Вход через")):
+        page = requests.get(back, cookies={"annals_login": str(value)}, timeout=10)
+        assert page.status_code == 403
+        assert why in page.text, page.text
+    assert person.get(back).status_code == 403
+    assert "истекло" in person.get(back).text
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,12 @@ from mozilla_django_oidc.auth import OIDCAuthenticationBackend
 
 from annals.access.oidc import tokens
 from annals.access.oidc.claims import user_of
-from annals.access.oidc.discovery import Discovery, ProviderDownError, discoveries
+from annals.access.oidc.discovery import (
+    Discovery,
+    ProviderDownError,
+    ProviderRefusesError,
+    discoveries,
+)
 
 SETTINGS: Final[Mapping[str, object]] = {
     "OIDC_USE_NONCE": True,
@@ -58,7 +63,10 @@ class ProviderBackend(OIDCAuthenticationBackend):  # type: ignore[misc] # untype
     def get_token(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Trade the code for tokens."""
         form = {key: value for key, value in payload.items() if value is not None}
-        return self._discovery.post(self._discovery.endpoint("token_endpoint"), form)
+        try:
+            return self._discovery.post(self._discovery.endpoint("token_endpoint"), form)
+        except ProviderRefusesError:
+            raise tokens.TokenError("The provider does not accept the code.") from None
 
     def verify_token(self, token: str, **kwargs: Any) -> Mapping[str, Any]:
         """The claims of the ID token."""

@@ -85,15 +85,24 @@ def _brought_up_to_date(provider: Provider, claims: Mapping[str, Any]) -> User |
     user.groups.set(Group.objects.filter(name__in=roles))
     user.user_permissions.clear()
     if identity is None:
-        Identity.objects.create(
+        identity = Identity.objects.create(
             issuer=provider.issuer, subject=claims["sub"], user=user, login=user.username
         )
     elif identity.login != user.username:
         identity.login = user.username
         identity.save(update_fields=["login"])
-    if name:
+    if name and _is_first(identity, login):
         remember(login, name)
     return user
+
+
+def _is_first(identity: Identity, login: str) -> bool:
+    """Whether nobody had this login before, here or at another provider. The people table has one
+    name for a login, and the timelines show it: it stays the name of the one who had it first."""
+    earlier = Identity.objects.filter(pk__lt=identity.pk, login__startswith=f"{login}@")
+    return not any(
+        each.rpartition("@")[0] == login for each in earlier.values_list("login", flat=True)
+    )
 
 
 def _known(provider: Provider, group: object) -> bool:

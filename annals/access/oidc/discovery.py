@@ -37,6 +37,10 @@ class ProviderDownError(Exception):
     """The provider did not answer, or not as a provider does. Asking again later is right."""
 
 
+class ProviderRefusesError(ProviderDownError):
+    """The provider answers, and says that what it was asked for is wrong (400)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """A public key, and the algorithms of signatures that it may check."""
@@ -205,6 +209,8 @@ class Discovery:
                     body += part
                     if len(body) > LONGEST_ANSWER or time.monotonic() > until:
                         raise ProviderDownError(f"{address} answers too much or too slowly")
+                if answer.status_code == 400:
+                    raise ProviderRefusesError(f"{address} answers 400")
                 if answer.status_code != 200:
                     raise ProviderDownError(f"{address} answers {answer.status_code}")
                 found = msgspec.json.decode(body)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
+from datetime import UTC, datetime
 from typing import Any, cast
 from urllib.parse import urlencode
 
 from django.contrib import auth
 from django.contrib.auth.models import User
+from django.contrib.sessions.backends.base import SessionBase
 from django.contrib.sessions.backends.db import SessionStore
 from django.core.exceptions import SuspiciousOperation
+from django.db import connection, transaction
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -26,15 +30,14 @@ from mozilla_django_oidc.views import OIDCAuthenticationCallbackView, OIDCAuthen
 from annals.access import sessions
 from annals.access.attempts import address_of
 from annals.access.models import Identity, ProviderSession
-from annals.access.oidc import tokens
+from annals.access.oidc import handshake, tokens
 from annals.access.oidc.backend import by_name, setting
 from annals.access.oidc.claims import NoRoleError
 from annals.access.oidc.discovery import ProviderDownError
+from annals.access.oidc.handshake import Handshake
 
 log = logging.getLogger(__name__)
 
-STATES = "oidc_states"
-NEXT = "oidc_login_next"
 # Answers to `prompt=none`: the provider has no session of this person any more.
 MUST_SEE = (
     "login_required",
@@ -62,13 +65,19 @@ class Login(OIDCAuthenticationRequestView):  # type: ignore[misc] # untyped libr
         except ProviderDownError as error:
             return _down(request, self.provider, error, request.GET.get("next"))
         self.OIDC_RP_CLIENT_ID = discovery.provider.client_id
-        answer: HttpResponse = super().get(request)
+        own, begun = request.session, handshake.of(request)
+        request.session = begun
+        try:
+            answer: HttpResponse = super().get(request)
+        finally:
+            request.session = own
         # A code that comes back to another provider's address must not be taken for this login.
         # Each of several open logins has its own way on.
-        for state in request.session[STATES].values():
+        following = begun.pop(handshake.NEXT)
+        for state in begun.states.values():
             state.setdefault("provider", self.provider)
-            state.setdefault("next", request.session[NEXT])
-        request.session.modified = True
+            state.setdefault("next", following)
+        begun.store(answer)
         return answer
 
     def get_extra_params(self, request: HttpRequest) -> dict[str, str]:
@@ -82,17 +91,27 @@ class Callback(OIDCAuthenticationCallbackView):  # type: ignore[misc] # untyped 
     """Takes the browser back from the provider."""
 
     provider = ""
+    _next: str
+    _own: SessionBase
 
     def get_settings(self, name: str, *default: object) -> Any:
         return reverse("admin:index") if name == "LOGIN_REDIRECT_URL" else setting(name, *default)
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        discovery = by_name(self.provider)
-        refusal = _("{provider} did not log you in.").format(provider=discovery.provider.title)
-        state = request.session.get(STATES, {}).get(request.GET.get("state", ""))
+        begun, name = handshake.of(request), request.GET.get("state", "")
+        state = begun.states.get(name)
         if state is None or state.get("provider") != self.provider:
             return _refused(request, _("This login has expired. Please start again."))
         self._next = state.get("next") or reverse("admin:index")
+        self._own = request.session
+        answer = self._answer(request, begun)
+        begun.states.pop(name, None)
+        begun.store(answer)
+        return answer
+
+    def _answer(self, request: HttpRequest, begun: Handshake) -> HttpResponse:
+        discovery = by_name(self.provider)
+        refusal = _("{provider} did not log you in.").format(provider=discovery.provider.title)
         request.annals_provider = self.provider  # type: ignore[attr-defined] # for the backend
         try:
             if not discovery.may_answer_as(request.GET.get("iss")):
@@ -100,6 +119,7 @@ class Callback(OIDCAuthenticationCallbackView):  # type: ignore[misc] # untyped 
                 return _refused(request, refusal, self._next)
             if "error" in request.GET:
                 return self._refused_there(request, request.GET["error"], refusal)
+            request.session = begun
             answer: HttpResponse = super().get(request)
         except ProviderDownError as error:
             return _down(request, self.provider, error, self._next)
@@ -110,19 +130,22 @@ class Callback(OIDCAuthenticationCallbackView):  # type: ignore[misc] # untyped 
             log.warning("login at %s refused: no role", self.provider)
             text = _("Your account has no role in Annals. Ask the administrator of Annals for one.")
             return _refused(request, text)
+        finally:
+            request.session = self._own
         return answer
 
     def _refused_there(self, request: HttpRequest, error: str, refusal: str) -> HttpResponse:
         """The provider's own no. Where it only needs to see the person (after `renew`), the login
         page says so and leads back."""
         log.warning("login at %s refused: %.100r", self.provider, error)
-        super().get(request)  # forgets this state, and ends the session
+        super().get(request)  # ends the session
         if error in MUST_SEE:
             return sessions.to_login(sessions.LEFT, self._next)
         return _refused(request, refusal, self._next)
 
     def login_success(self) -> HttpResponse:
         user, request = cast(User, self.user), self.request
+        request.session = self._own
         # Always a new session: what an earlier one held, or knew of another person, ends here.
         if request.user.is_authenticated and request.user != user:
             auth.logout(request)
@@ -158,20 +181,30 @@ def ended(request: HttpRequest, provider: str) -> HttpResponse:
     """Back-channel logout: the provider says that a person's sessions have ended."""
     discovery = by_name(provider)
     try:
-        subject, session = tokens.logout(request.POST.get("logout_token", ""), discovery)
+        said = tokens.logout(request.POST.get("logout_token", ""), discovery)
+        count, others = _end(discovery.provider.issuer, said)
     except tokens.TokenError as error:
         log.warning("logout by %s refused: %s", provider, error)
         return HttpResponse(status=400)
     except ProviderDownError:
         return HttpResponse(status=503)
-    found = ProviderSession.objects.filter(identity__issuer=discovery.provider.issuer)
-    if session is not None:
-        found = found.filter(provider_session=session)
-    if subject is not None:
-        found = found.filter(identity__subject=subject)
+    log.info("%s ended %d sessions, %d are to be confirmed", provider, count, others)
+    return HttpResponse(status=200)
+
+
+@transaction.atomic
+def _end(issuer: str, said: tokens.Logout) -> tuple[int, int]:
+    """End the sessions; returns how many, and how many others are to be confirmed. A token works
+    once, or who has seen one could end each later session too. Raises TokenError."""
+    _use(issuer, said)
+    found = ProviderSession.objects.filter(identity__issuer=issuer)
+    if said.session is not None:
+        found = found.filter(provider_session=said.session)
+    if said.subject is not None:
+        found = found.filter(identity__subject=said.subject)
     keys = list(found.values_list("session_key", flat=True))
     people = Identity.objects.filter(
-        Q(providersession__in=keys) | Q(subject=subject), issuer=discovery.provider.issuer
+        Q(providersession__in=keys) | Q(subject=said.subject), issuer=issuer
     )
     others = list(
         ProviderSession.objects.filter(identity__in=list(people)).exclude(session_key__in=keys)
@@ -182,8 +215,19 @@ def ended(request: HttpRequest, provider: str) -> HttpResponse:
     # Keycloak names one session also where its administrator ended all of a person's.
     for other in others:
         sessions.ask_again(other.session_key)
-    log.info("%s ended %d sessions, %d are to be confirmed", provider, count, len(others))
-    return HttpResponse(status=200)
+    return count, len(others)
+
+
+def _use(issuer: str, said: tokens.Logout) -> None:
+    digest = hashlib.sha256(f"{issuer}\0{said.id}".encode()).hexdigest()
+    until = datetime.fromtimestamp(said.until, UTC)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO access_logouttoken (digest, until) VALUES (%s, %s) ON CONFLICT DO NOTHING",
+            [digest, until],
+        )
+        if not cursor.rowcount:
+            raise tokens.TokenError("The token was used before.")
 
 
 def _refused(

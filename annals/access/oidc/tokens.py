@@ -109,9 +109,20 @@ def identity(token: str, discovery: Discovery, nonce: str) -> Mapping[str, Any]:
     return claims
 
 
-def logout(token: str, discovery: Discovery) -> tuple[str | None, str | None]:
-    """Subject and session id of a back-channel logout token; one of them at least. Raises
-    TokenError and ProviderDownError."""
+@dataclass(frozen=True, slots=True)
+class Logout:
+    """What a back-channel logout token ends: the sessions of a subject, or one session; one of them
+    is given at least. id: `jti`; until: seconds since the epoch when no such token is accepted any
+    more."""
+
+    subject: str | None
+    session: str | None
+    id: str
+    until: int
+
+
+def logout(token: str, discovery: Discovery) -> Logout:
+    """What a back-channel logout token says. Raises TokenError and ProviderDownError."""
     header, issuer = issuer_of(token)
     if issuer != discovery.provider.issuer:
         raise TokenError(_("The token is of another issuer."))
@@ -126,7 +137,11 @@ def logout(token: str, discovery: Discovery) -> tuple[str | None, str | None]:
         raise TokenError(_("The token's subject or session is not text."))
     if subject is None and session is None:
         raise TokenError(_("The token names neither a subject nor a session."))
-    return subject, session
+    if not _is_text(claims["jti"]):
+        raise TokenError(_("The token's id is not text."))
+    provider = discovery.provider
+    until = min(int(claims["exp"]), int(claims["iat"]) + provider.max_age_seconds)
+    return Logout(subject, session, claims["jti"], until + provider.leeway_seconds + 1)
 
 
 def _verified(
