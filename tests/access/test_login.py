@@ -99,6 +99,15 @@ def test_roles_come_and_go_with_the_claim(site: Site) -> None:
     assert not inside(person, site.web)
 
 
+def test_who_was_made_a_superuser_in_the_database_is_refused(site: Site) -> None:
+    """The web could not take the mark away, and no claim gives it."""
+    Person().log_in(site.web.url, site.bank, "1")
+    site.web.database.execute("UPDATE auth_user SET is_superuser = true")
+    page = Person().log_in(site.web.url, site.bank, "1")
+    assert page.status_code == 403
+    assert "is a superuser in auth_user" in site.web.log.read_text()
+
+
 def test_a_person_without_a_role_leaves_no_login(site: Site) -> None:
     person = Person()
     page = person.log_in(site.web.url, site.bank, "3")
