@@ -71,6 +71,14 @@ def promtool() -> str:
     return program
 
 
+def nginx() -> str:
+    """nginx, the proxy of docker/compose.yaml."""
+    program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if program is None:
+        _missing("needs nginx (Debian: nginx-light)")
+    return program
+
+
 def _missing(reason: str) -> NoReturn:
     if os.environ.get("ANNALS_TEST_ALL") == "1":
         pytest.fail(f"{reason}; ANNALS_TEST_ALL=1 allows no skip", pytrace=False)

@@ -1,0 +1,105 @@
+"""docker/nginx/nginx.conf, run by nginx in front of the real web."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from annals.embedded import process
+from annals.embedded.postgres import Postgres
+from tests import need
+from tests.attack.web import Site, Web, close, request, slowest, still_open
+from tests.consuming import until
+from tests.processes import own_database, server
+
+__all__ = ["server"]
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGURATION = ROOT / "docker" / "nginx" / "nginx.conf"
+ID = "behind-a-proxy"
+PATH = f"/api/v1/history/product-instance/{ID}"
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture(scope="module")
+def front(server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
+    """The proxy as a Web. Its waits are a second, so that the tests need not take long."""
+    program = need.nginx()
+    folder = tmp_path_factory.mktemp("proxy")
+    with own_database(server) as database:
+        site = Site(folder, database.url)
+        site.prepare()
+        site.store(ID, 100, 100, 640)
+        with site.serve() as web:
+            (port,) = process.free_ports([None])
+            file = folder / "nginx.conf"
+            file.write_text(
+                CONFIGURATION.read_text()
+                .replace("server web:8000;", f"server 127.0.0.1:{web.port};")
+                .replace("listen 8080 default_server;", f"listen 127.0.0.1:{port};")
+                .replace(" 10s;", " 1s;")
+                .replace("/tmp/", f"{folder}/nginx-")  # noqa: S108 - what the container has
+            )
+            command = [program, "-c", str(file), "-g", "daemon off; master_process off;"]
+            proxy = subprocess.Popen([*command, "-p", str(folder)])
+            found = Web(port, web.log, database.url, proxy.pid)
+            try:
+                until(lambda: found.get("/healthz").status == 200, "the proxy does not answer")
+                yield found
+            finally:
+                proxy.terminate()
+                proxy.wait(20)
+
+
+def test_answers_and_refusals_come_through(front: Web) -> None:
+    answer = front.get(f"{PATH}?pageSize=1")
+    assert answer.status == 200
+    assert answer.headers["cache-control"] == "no-store"
+    assert front.get(f"{PATH}?pageSize=1", method="HEAD").body == b""
+    assert front.get("/nothing").status == 404
+    long = f"{PATH}?path=/{'a' * 6000}"
+    assert front.get(long).status == 200
+    for closed in ("/metrics", "/readyz"):
+        assert b"nginx" in front.get(closed).body
+
+
+def test_a_client_does_not_choose_the_address_in_the_log(front: Web) -> None:
+    front.get(PATH, headers={"Authorization": "Basic bm9ib2R5Ong=", "X-Forwarded-For": "1.2.3.4"})
+    until(lambda: "'nobody'" in front.log.read_text(), "no line of the refused login")
+    assert "1.2.3.4" not in front.log.read_text()
+
+
+def test_clients_that_send_slowly_are_closed(front: Web) -> None:
+    held = [front.connect() for _ in range(20)]
+    for each in held:
+        each.sendall(request(PATH)[:40])
+    alive = slowest(lambda: front.get("/healthz", timeout=10), 1)
+    until(lambda: still_open(held) == 0, "the proxy keeps clients that never finish a request")
+    close(held)
+    assert alive < 10
+
+
+def test_answers_that_nobody_reads_are_closed(front: Web) -> None:
+    held = [front.ask(f"{PATH}?pageSize=100", receive_buffer=4096) for _ in range(20)]
+    assert slowest(lambda: front.get("/healthz", timeout=10), 3) < 10
+    close(held)
+
+
+def test_an_address_has_a_limit_of_connections(front: Web) -> None:
+    with front.locked("product_instance_aud"):
+        held = [front.ask(f"{PATH}?pageSize=1") for _ in range(50)]
+        until(lambda: front.get("/healthz").status == 429, "no limit of connections")
+        close(held)
+    until(lambda: front.get("/healthz").status == 200, "the limit does not end")
+
+
+def test_a_client_that_leaves_the_proxy_leaves_the_web(front: Web) -> None:
+    with front.locked("product_instance_aud"):
+        held = [front.ask(f"{PATH}?pageSize=1")]
+        until(lambda: front.waiting() == 1, "the question does not wait")
+        close(held)
+        until(lambda: front.waiting() == 0, "the statement goes on")
