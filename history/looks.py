@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 class Look:
     """applications: the ids of the applications of which versions were read, in that order.
     unmasked: the paths whose masked values the answer shows. reason: why, in the person's words.
-    refused: what did not let the reader see these applications; empty where nothing did."""
+    refused: what did not let the reader see these applications; empty where nothing did. hidden:
+    the ids of applications that a list leaves out because the reader may not see them."""
 
     applications: dict[str, None] = field(default_factory=dict)
     unmasked: list[str] = field(default_factory=list)
     reason: str = ""
     refused: str = ""
+    hidden: tuple[str, ...] = ()
 
 
 _present: ContextVar[Look | None] = ContextVar("look", default=None)
@@ -51,6 +53,13 @@ def refused(why: str) -> None:
     look = _present.get()
     if look is not None:
         look.refused = why
+
+
+def hidden(applications: Iterable[str]) -> None:
+    """A list leaves these out."""
+    look = _present.get()
+    if look is not None:
+        look.hidden = tuple(dict.fromkeys((*look.hidden, *applications)))
 
 
 def unmasked(path: str, reason: str) -> None:

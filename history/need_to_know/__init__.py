@@ -1,6 +1,7 @@
 """Need-to-know beyond roles: which applications the present reader may see, asked of one rule."""
 
 from history.need_to_know.reader import (
+    REASON,
     NeedToKnowError,
     QuotaError,
     applies,
@@ -12,6 +13,7 @@ from history.need_to_know.reader import (
 from history.need_to_know.rule import Application, Rule
 
 __all__ = [
+    "REASON",
     "Application",
     "NeedToKnowError",
     "QuotaError",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from psycopg.types.numeric import Int4
 
-from history import masking, need_to_know
+from history import looks, masking, need_to_know
 from history.entities import BY_NAME, CHILDREN, ENTITIES, ROOT, Entity
 from history.timeline import paging, rows, token
 from history.timeline.newest import Newest, applications_of, newest_child, newest_keys
@@ -124,6 +124,7 @@ def _visible(found: dict[str, dict[Carrier, Hit]]) -> dict[str, dict[Carrier, Hi
             of[Carrier(entity, id)] = owners
     every = {application for owners in of.values() for application in owners}
     allowed = need_to_know.may_see(every, rows.root_documents)
+    looks.hidden(sorted(every - allowed))
     shown = {place for place, owners in of.items() if owners <= allowed}
     return {
         text: {

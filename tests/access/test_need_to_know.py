@@ -192,6 +192,15 @@ def test_who_was_refused_is_in_the_journal(people: Store, ruled: Any) -> None:
     assert b"need-to-know: curious" in page.content
 
 
+def test_who_looked_for_a_hidden_application_is_in_the_journal(people: Store, ruled: Any) -> None:
+    ruled("not_vip")
+    login("support").get("/api/v1/search?q=77-0001")
+    shown, hidden = JournalEntry.objects.order_by("outcome").reverse()
+    assert (shown.application, shown.outcome, shown.reason) == ("A1", "shown", "")
+    assert (hidden.application, hidden.outcome) == ("V1", "refused")
+    assert (hidden.action, hidden.reason) == ("search", "need-to-know: left out of the list")
+
+
 def test_what_the_reader_is_told(people: Store, ruled: Any) -> None:
     ruled("not_vip")
     support = login("support")

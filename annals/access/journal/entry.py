@@ -15,12 +15,15 @@ from annals.access.attempts import address_of
 from annals.access.journal.actions import BREAK_GLASS
 from annals.access.journal.words import Action, Actor, Outcome
 from annals.access.oidc.bearer import Service
+from history import need_to_know
 from history.entities import ROOT, Entity
 from history.looks import Look
 
 QUARANTINE: Final = "quarantine"
 # Why somebody looks, in their own words, as a client may say it: UTF-8, percent-encoded.
 REASON: Final = "X-Annals-Reason"
+# A list of a thousand hits may hide as many; the first ones say who looked for what.
+MOST_HIDDEN: Final = 20
 # Parameters whose values cannot be data of a client, and what such a value looks like.
 _HARMLESS: Final = {
     "pageSize": r"\d{1,3}",
@@ -62,7 +65,8 @@ class Entry:
 def entries(
     request: HttpRequest, response: HttpResponseBase, action: Action, look: Look
 ) -> Iterator[Entry]:
-    """The rows of a request that was answered: one for each application that it read, or one."""
+    """The rows of a request that was answered: one for each application that it read, or one; and
+    one for each that a list left out, because the reader may not see it."""
     actor, login = _who(request)
     entity, identifier, application = _subject(request, action)
     outcome = _outcome(response)
@@ -88,6 +92,13 @@ def entries(
     of = dict.fromkeys(filter(None, (application, *look.applications)))
     for each in of or [""]:
         yield replace(found, application=each)
+    for each in look.hidden[:MOST_HIDDEN]:
+        yield replace(
+            found,
+            application=each,
+            outcome=Outcome.REFUSED,
+            reason=f"{need_to_know.REASON}: left out of the list",
+        )
 
 
 def _reason(request: HttpRequest, look: Look) -> str:
