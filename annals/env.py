@@ -12,16 +12,6 @@ from msgspec import Meta
 
 EXACT = {"DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS"}
 KAFKA_PREFIX = "ANNALS_KAFKA_"
-# librdkafka settings that belong to the consumer, each with what another value would break.
-OURS_IN_KAFKA = {
-    "isolation.level": "Annals reads committed messages only; aborted ones are not versions",
-    "partition.assignment.strategy": "the consumer's hand-over needs the eager strategies; "
-    "an incremental one would let two consumers read a partition",
-    "group.id": "use ANNALS_CONSUMER_GROUP",
-    "enable.auto.commit": "offsets are committed after their rows",
-    "enable.auto.offset.store": "offsets are committed after their rows",
-    "auto.offset.reset": "the ledger says where reading goes on",
-}
 
 
 class SettingError(ValueError):
@@ -326,43 +316,6 @@ def read(environ: Mapping[str, str]) -> Settings:
     if settings.database_url is not None:
         _check_database_url(settings.database_url)
     return settings
-
-
-def kafka(environ: Mapping[str, str], file: Path | None = None) -> dict[str, str]:
-    """librdkafka settings from the properties file, overridden by ANNALS_KAFKA_* variables:
-    ANNALS_KAFKA_SASL_MECHANISM is sasl.mechanism. Raises SettingError."""
-    found = _properties(file) | {
-        name.removeprefix(KAFKA_PREFIX).lower().replace("_", "."): value
-        for name, value in environ.items()
-        if name.startswith(KAFKA_PREFIX) and value
-    }
-    for name, why in OURS_IN_KAFKA.items():
-        if name in found:
-            raise SettingError(
-                f"{name} cannot be set for Kafka ({KAFKA_PREFIX}"
-                f"{name.upper().replace('.', '_')} or ANNALS_LIBRDKAFKA_FILE): {why}."
-            )
-    return found
-
-
-def _properties(file: Path | None) -> dict[str, str]:
-    if file is None:
-        return {}
-    try:
-        lines = file.read_text().splitlines()
-    except OSError as error:
-        raise SettingError(f"ANNALS_LIBRDKAFKA_FILE cannot be read: {error}") from None
-    found = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        name, equals, value = line.partition("=")
-        if not equals or not name.strip():
-            raise SettingError(
-                f"ANNALS_LIBRDKAFKA_FILE is wrong: line {number} of {file} is not name=value."
-            )
-        found[name.strip()] = value.strip()
-    return found
 
 
 def _read_elsewhere(name: str) -> bool:

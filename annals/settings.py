@@ -9,7 +9,7 @@ from typing import Any
 from django.utils.translation import gettext_lazy as _
 from psycopg.conninfo import conninfo_to_dict
 
-from annals import env
+from annals import env, librdkafka
 from annals.access import address
 from annals.access.oidc import providers
 from annals.observe import logs
@@ -107,7 +107,7 @@ POSTGRES_EXTRA_AUTO_EXTENSION_SET_UP = False
 # Settings of librdkafka, for the consumer and for the producer of the simulator.
 KAFKA = {
     "bootstrap.servers": ANNALS.kafka_bootstrap_servers or "",
-    **env.kafka(os.environ, ANNALS.librdkafka_file),
+    **librdkafka.given(os.environ, ANNALS.librdkafka_file),
 }
 
 # The identity providers, in the order of their file.

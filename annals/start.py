@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from types import TracebackType
 
-from annals import env
+from annals import env, librdkafka
 
 WITHOUT_DATABASE = frozenset(
     {"help", "embedded", "compilemessages", "makemessages", "collectstatic", "simulate", "version"}
@@ -20,7 +20,7 @@ def checked_settings(arguments: Sequence[str] = ()) -> env.Settings:
     """The settings, fit for this command line. Exits with 1 and a message if one is wrong."""
     try:
         settings = env.read(os.environ)
-        env.kafka(os.environ, settings.librdkafka_file)
+        librdkafka.given(os.environ, settings.librdkafka_file)
         refuse_open_demo(settings, _binds(arguments))
         if settings.trusted_proxies or settings.operator_networks:
             from annals.access import address

@@ -117,7 +117,7 @@ def test_a_look_is_one_row(
 
 NO_LOOKS = {
     *("admin/", "admin/jsi18n/", "admin/completeness/", "api/v1/", "api/v1/completeness"),
-    *("api/schema/", "api/docs/"),
+    *("api/schema/", "api/docs/", "api/docs/login/"),
 }
 NO_LOOKS_UNDER = (
     *("admin/login/", "admin/logout/", "admin/language/", "oidc/"),
@@ -273,7 +273,8 @@ def test_a_merged_timeline_names_each_application_that_it_shows(
     store.add("R2", 0, {"salary": "777777"}, 0, entity="participant-role", application="A2")
     store.add("R2", 1, {"salary": "1"}, 1, entity="participant-role", application="A1")
     assert "777777" in support.get(address).content.decode()
-    assert [(row.entity_id, row.application) for row in rows()] == [("A1", "A1"), ("A1", "A2")]
+    # Both have one time.
+    assert {(row.entity_id, row.application) for row in rows()} == {("A1", "A1"), ("A1", "A2")}
 
 
 def test_a_list_of_results_is_a_look_at_each_application_in_it(

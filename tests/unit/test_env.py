@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from annals import env, start
+from annals import env, librdkafka, start
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -74,7 +74,7 @@ def test_no_text_breaks_more_than_a_setting(text: str) -> None:
 
 
 def test_librdkafka_names_are_made_of_ours() -> None:
-    assert env.kafka(
+    assert librdkafka.given(
         {"ANNALS_KAFKA_SASL_MECHANISM": "PLAIN", "ANNALS_KAFKA_FETCH_MAX_BYTES": "", "OTHER": "x"}
     ) == {"sasl.mechanism": "PLAIN"}
 
@@ -100,15 +100,15 @@ def test_the_start_stops_with_the_sentence(monkeypatch: pytest.MonkeyPatch) -> N
     assert str(caught.value).startswith("annals: ANNALS_RETENTION_DAYS is wrong: ")
 
 
-@pytest.mark.parametrize("name", sorted(env.OURS_IN_KAFKA))
+@pytest.mark.parametrize("name", sorted(librdkafka.OURS))
 def test_what_the_ledger_depends_on_cannot_be_set(name: str, tmp_path: Path) -> None:
     variable = "ANNALS_KAFKA_" + name.upper().replace(".", "_")
     with pytest.raises(env.SettingError, match=f"^{re.escape(name)} cannot be set .*{variable}"):
-        env.kafka({variable: "cooperative-sticky"})
+        librdkafka.given({variable: "cooperative-sticky"})
     file = tmp_path / "librdkafka.properties"
     file.write_text(f"{name}=read_uncommitted\n")
     with pytest.raises(env.SettingError, match=f"^{re.escape(name)} cannot be set "):
-        env.kafka({}, file)
+        librdkafka.given({}, file)
 
 
 def test_such_a_setting_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
