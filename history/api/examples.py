@@ -192,6 +192,12 @@ ERRORS: dict[int, list[tuple[str, str]]] = {
             " moment",
         ),
         ("archive_unavailable", "the archive cannot be read; try again later, or without it"),
+        (
+            "too_long",
+            "the answer takes longer than a request may; ask for less: a smaller pageSize, a"
+            " shorter period (from, to), one entity instead of the application",
+        ),
+        ("busy", "too many questions about long histories at once; try again in a moment"),
     ],
 }
 
