@@ -87,7 +87,11 @@ class BearerToken(BaseAuthentication):
             log.warning("Bearer tokens cannot be checked: %s", error)
             raise UnavailableError(gettext("the issuer of the token cannot be reached")) from None
         if found.client == discoveries()[found.issuer].provider.docs_client_id:
-            return _person(found), found
+            if (person := _person(found)) is None:
+                REFUSED.take(address, REFUSED_A_MINUTE)
+                text = gettext("Log in on the screens first: that gives you a role.")
+                raise AuthenticationFailed(text)
+            return person, found
         return Service(found.issuer, found.client, found.sensitive), found
 
     def authenticate_header(self, request: Request) -> str:
@@ -102,17 +106,15 @@ class BearerToken(BaseAuthentication):
         return ", ".join(ways) or 'Session realm="annals"'
 
 
-def _person(found: tokens.Bearer) -> User:
+def _person(found: tokens.Bearer) -> User | None:
     """The login of the person who has this token by /api/docs/: with the roles and the masks that
-    they have on the screens."""
+    they have on the screens. None for somebody without a login or a role there."""
     identity = (
         Identity.objects.select_related("user")
         .filter(issuer=found.issuer, subject=found.subject, user__is_active=True)
         .first()
     )
-    if identity is None or not identity.user.is_staff:
-        raise AuthenticationFailed(gettext("Log in on the screens first: that gives you a role."))
-    return identity.user
+    return identity.user if identity is not None and identity.user.is_staff else None
 
 
 def _insufficient(why: str) -> PermissionDenied:

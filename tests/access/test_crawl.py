@@ -1,0 +1,140 @@
+"""Every link of every page, followed as each role: none is broken, none leads to what the role may
+not see, and no page fails."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import parse_qsl, urljoin, urlsplit
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import Resolver404, resolve
+
+from annals.access.roles import ROLES
+from history.models import FieldLabel
+from tests.access.masked_answers import mark
+from tests.access.test_permissions import filled
+from tests.db.conftest import store
+from tests.db.store import Store
+
+__all__ = ["filled", "store"]
+
+STARTS = ["/admin/", "/admin/login/", "/admin/applications/B1/", "/api/docs/"]
+# Addresses of one route with as many parameters are alike: so many of them are enough.
+ALIKE = 4
+PAGES = 300
+
+
+class Links(HTMLParser):
+    """The addresses that a page names: of other pages, and of files that it needs."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.pages: list[str] = []
+        self.files: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag == "a" and given.get("href"):
+            self.pages.append(given["href"] or "")
+        elif tag == "form" and (given.get("method") or "get").lower() == "get":
+            self.pages.append(given.get("action") or "")
+        elif given.get("src"):
+            self.files.append(given["src"] or "")
+        elif tag == "link" and given.get("href"):
+            self.files.append(given["href"] or "")
+
+
+@pytest.fixture
+def full(store: Store, filled: dict[str, object]) -> Iterator[None]:
+    """An application with children, changes of all kinds, masked fields, and ids that are hard to
+    link to."""
+    for number in range(60):
+        document = {
+            "number": "7708-2026-1",
+            "rate": str(number),
+            "list": [{"pid": "x", "n": number}],
+            "passport": {"series": str(number // 10), "number": "112233"},
+        }
+        store.add("B1", number, document, number)
+    for child in ("R1", "r/at", "r?b#c", "Ключ 1"):
+        for number in (0, 2):
+            child_document = {"fullName": f"Рожков {number}", "passport": {"series": "4509"}}
+            kind = {"entity": "participant-role", "application": "B1"}
+            store.add(child, number, child_document, 100 + number, **kind)
+    FieldLabel.objects.create(path="/passport/number", russian="Номер паспорта", sensitive=True)
+    mark("/passport")
+    yield
+    mark()
+
+
+def crawl(client: Client, starts: list[str]) -> tuple[dict[str, str], int]:
+    """What is wrong, by address; and the number of pages that were opened."""
+    wrong: dict[str, str] = {}
+    todo = deque((start, "") for start in starts)
+    alike: Counter[tuple[str, int]] = Counter()
+    seen: set[str] = set()
+    opened = 0
+    while todo and opened < PAGES:
+        address, found_on = todo.popleft()
+        parts = urlsplit(address)
+        address = parts._replace(fragment="").geturl()
+        if address in seen:
+            continue
+        seen.add(address)
+        try:
+            route = resolve(parts.path.replace("%2F", "/")).route
+        except Resolver404:
+            route = parts.path
+        key = (route, min(len(parse_qsl(parts.query, True)), 2))
+        alike[key] += 1
+        if alike[key] > ALIKE:
+            continue
+        answer: Any = client.get(address)
+        opened += 1
+        if answer.status_code == 302:
+            todo.append((urljoin(address, answer.headers["Location"]), found_on))
+            to_login = answer.headers["Location"].startswith("/admin/login/")
+            if to_login and "_auth_user_id" in client.session:
+                wrong[address] = f"asks for a log-in, linked from {found_on}"
+            continue
+        if answer.status_code != 200:
+            wrong[address] = f"{answer.status_code}, linked from {found_on}"
+            continue
+        if not answer.headers["Content-Type"].startswith("text/html") or answer.streaming:
+            continue
+        links = Links(answer.content.decode())
+        here = [urljoin(address, each) for each in links.pages]
+        todo += [(each, address) for each in here if not urlsplit(each).scheme]
+        for file in {urljoin(address, each) for each in links.files} - seen:
+            seen.add(file)
+            got = client.get(file)
+            if got.status_code != 200:
+                wrong[file] = f"{got.status_code}, needed by {address}"
+            got.getvalue()  # a file is closed at its end
+    return wrong, opened
+
+
+# The links are the same in both languages; two roles show that the texts are there.
+@pytest.mark.parametrize(
+    "role, language", [*((role, "ru") for role in (None, *ROLES)), (None, "en"), ("privacy", "en")]
+)
+def test_every_link_leads_somewhere(
+    role: str | None, language: str, client: Client, full: None
+) -> None:
+    client.raise_request_exception = False
+    client.cookies["django_language"] = language
+    if role is not None:
+        client.force_login(User.objects.get(username=role))
+        starts = STARTS if role != "ops" else [s for s in STARTS if "applications" not in s]
+    else:
+        starts = ["/admin/login/", "/api/docs/"]
+    wrong, opened = crawl(client, starts)
+    assert wrong == {}
+    least = 3 if role is None else 8 if role == "ops" else 40
+    assert least <= opened < PAGES
