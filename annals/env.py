@@ -114,6 +114,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "0 = no limit. Unset: 200, and no limit in the demo."
         ),
     ] = None
+    quota_roles: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Other limits for people with a role, comma-separated: `auditor=1000`; "
+            "the highest of a person's roles counts, 0 = no limit. Unset: none."
+        ),
+    ] = ()
     quota_programs: Annotated[
         int,
         Meta(

@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from psycopg.conninfo import conninfo_to_dict
 
 from annals import env, librdkafka
-from annals.access import address
+from annals.access import address, roles
 from annals.access.oidc import providers
 from annals.observe import logs
 
@@ -112,6 +112,9 @@ KAFKA = {
 
 # The identity providers, in the order of their file.
 OIDC_PROVIDERS = providers.given(ANNALS)
+
+# By role, how many applications its people may open in an hour.
+QUOTAS = roles.quotas(ANNALS)
 
 TRUSTED_PROXIES = address.trusted(ANNALS)
 OPERATOR_NETWORKS = address.of_operators(ANNALS)

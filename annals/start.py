@@ -22,6 +22,10 @@ def checked_settings(arguments: Sequence[str] = ()) -> env.Settings:
         settings = env.read(os.environ)
         librdkafka.given(os.environ, settings.librdkafka_file)
         refuse_open_demo(settings, _binds(arguments))
+        if settings.quota_roles:
+            from annals.access import roles
+
+            roles.quotas(settings)
         if settings.trusted_proxies or settings.operator_networks:
             from annals.access import address
 

@@ -9,6 +9,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.db import Error, connection, transaction
 from prometheus_client import Counter
 
@@ -65,9 +66,14 @@ def watch() -> None:
 
 
 def limit_of(user: Caller) -> int:
-    """Different applications an hour; 0: no limit."""
+    """Different applications an hour; 0: no limit. One query where ANNALS_QUOTA_ROLES is set."""
     if isinstance(user, Service):
         return settings.ANNALS.quota_programs
+    if settings.QUOTAS and isinstance(user, User):
+        roles = user.groups.values_list("name", flat=True)
+        limits = [settings.QUOTAS[role] for role in roles if role in settings.QUOTAS]
+        if limits:
+            return 0 if 0 in limits else max(limits)
     given = settings.ANNALS.quota_people
     if given is None:
         return 0 if settings.ANNALS.demo else PEOPLE

@@ -13,6 +13,8 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
+from annals import env
+
 log = logging.getLogger(__name__)
 
 COMPLETENESS = "ingest.view_completeness"
@@ -52,6 +54,20 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "privacy": (*READ, UNMASK, JOURNAL),
     "admin": (*READ, *OPERATE, *ADMINISTER),
 }
+
+
+def quotas(given: env.Settings) -> Mapping[str, int]:
+    """ANNALS_QUOTA_ROLES, by role. Raises env.SettingError."""
+    found = {}
+    for text in given.quota_roles:
+        role, _, number = (part.strip() for part in text.partition("="))
+        if role not in ROLES or not number.isascii() or not number.isdigit():
+            raise env.SettingError(
+                f"ANNALS_QUOTA_ROLES is wrong: {text!r} must be ROLE=NUMBER; the roles are "
+                f"{', '.join(ROLES)}. See docs/settings.md."
+            )
+        found[role] = int(number)
+    return found
 
 
 def receive(using: str = "default", **_: Any) -> None:

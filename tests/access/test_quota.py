@@ -9,16 +9,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 from django.db import ProgrammingError, connection
 from django.test import Client
 from prometheus_client import REGISTRY
 
+from annals import env
 from annals.access import quota
 from annals.access.grants import WEB
 from annals.access.journal.days import create
 from annals.access.models import JournalEntry, Opened
+from annals.access.roles import quotas
 from history.entities import ROOT
 from history.models import SearchKey
 from tests.access.issuer import Issuer
@@ -127,6 +129,23 @@ def test_the_limit_of_people(
 ) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, demo=demo, quota_people=given)
     assert quota.limit_of(User.objects.get(username="support")) == limit
+
+
+def test_roles_have_limits_of_their_own(settings: Any, db: None) -> None:
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, quota_people=7)
+    settings.QUOTAS = quotas(env.Settings(quota_roles=("auditor=1000", "privacy = 0", "ops=5")))
+    names = ("support", "auditor", "privacy", "ops")
+    found = [quota.limit_of(User.objects.get(username=name)) for name in names]
+    assert found == [7, 1000, 0, 5]
+    both = User.objects.get(username="auditor")
+    both.groups.add(Group.objects.get(name="ops"))
+    assert quota.limit_of(both) == 1000
+
+
+@pytest.mark.parametrize("text", ["auditor", "auditor=", "nobody=5", "auditor=-1", "auditor=many"])
+def test_a_wrong_limit_of_a_role_is_named(text: str) -> None:
+    with pytest.raises(env.SettingError, match=f"^ANNALS_QUOTA_ROLES is wrong: '{text}'"):
+        quotas(env.Settings(quota_roles=(text,)))
 
 
 @pytest.fixture
