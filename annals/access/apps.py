@@ -12,12 +12,13 @@ class AccessConfig(AppConfig):
     def ready(self) -> None:
         from django.contrib import admin
 
-        from annals.access import attempts, quota, sessions
+        from annals.access import attempts, deletion, quota, sessions
         from annals.access.journal import operators
         from annals.access.passwords import LoginForm
         from history.need_to_know import rule
 
         attempts.watch()
+        deletion.watch()
         operators.watch()
         quota.watch()
         sessions.watch()

@@ -100,3 +100,10 @@ def make_break_glass(name: str, password: str, now: Any) -> User:
     user.save()
     BreakGlass.objects.update_or_create(user=user, defaults={"made": now})
     return user
+
+
+def switch_off(user: User) -> None:
+    """No password lets this login in any more, its sessions end, and it has no rights."""
+    user.is_staff = user.is_superuser = user.is_active = False
+    user.set_unusable_password()  # which ends its sessions
+    user.save()

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from annals.access.models import BreakGlass
-from annals.access.passwords import make_break_glass
+from annals.access.passwords import make_break_glass, switch_off
 
 
 class Command(BaseCommand):
@@ -22,7 +22,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("name", metavar="NAME", help="the login, for example breakglass")
-        parser.add_argument("--remove", action="store_true", help="delete this login instead")
+        parser.add_argument("--remove", action="store_true", help="switch this login off instead")
 
     def handle(self, **options: Any) -> None:
         name = options["name"]
@@ -30,8 +30,11 @@ class Command(BaseCommand):
             found = BreakGlass.objects.filter(user__username=name).first()
             if found is None:
                 raise CommandError(f"There is no break-glass login {name!r}.")
-            found.user.delete()
-            self.stderr.write(f"{name} is deleted, with its sessions' rights.")
+            switch_off(found.user)
+            self.stderr.write(
+                f"{name} is switched off, and its sessions have ended. The login itself stays: what"
+                " it did is in the access journal and in the admin's log under this name."
+            )
             return
         password = secrets.token_urlsafe(24)
         try:
