@@ -6,17 +6,27 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+
+class Unmasked(NamedTuple):
+    """A masked value that the answer shows: its RFC 6901 pointer, and the moment of the version,
+    which tells two versions of one number apart."""
+
+    path: str
+    moment: datetime
 
 
 @dataclass(slots=True)
 class Look:
     """applications: the ids of the applications of which versions were read, in that order.
-    unmasked: the paths whose masked values the answer shows. reason: why, in the person's words.
+    unmasked: the masked value that the answer shows. reason: why, in the person's words.
     refused: what did not let the reader see these applications; empty where nothing did. hidden:
     the ids of applications that a list leaves out because the reader may not see them."""
 
     applications: dict[str, None] = field(default_factory=dict)
-    unmasked: list[str] = field(default_factory=list)
+    unmasked: Unmasked | None = None
     reason: str = ""
     refused: str = ""
     hidden: tuple[str, ...] = ()
@@ -62,9 +72,10 @@ def hidden(applications: Iterable[str]) -> None:
         look.hidden = tuple(dict.fromkeys((*look.hidden, *applications)))
 
 
-def unmasked(path: str, reason: str) -> None:
-    """The answer shows the masked value at this path, for this reason."""
+def unmasked(path: str, moment: datetime, reason: str) -> None:
+    """The answer shows the masked value at this path of the version of this moment, for this
+    reason."""
     look = _present.get()
     if look is not None:
-        look.unmasked.append(path)
+        look.unmasked = Unmasked(path, moment)
         look.reason = reason

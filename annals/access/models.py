@@ -1,6 +1,8 @@
 """Who a login is at its provider, where it is logged in, how many of its logins failed, what it
 opened, and who looked at what."""
 
+from typing import Final
+
 from django.contrib.auth.models import User
 from django.contrib.postgres.functions import RandomUUID
 from django.db import models
@@ -8,6 +10,11 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 from psqlextra.models import PostgresPartitionedModel
 from psqlextra.types import PostgresPartitioningMethod
+
+from annals.access.journal.words import Action, Actor, Outcome
+
+# Before the primary key of a user, in the journal.
+USER: Final = "user:"
 
 
 class Identity(models.Model):
@@ -49,8 +56,7 @@ class BreakGlass(models.Model):
 
 
 class Attempts(models.Model):
-    """Failed logins of a name, from an address, or of both together, since the last quiet hour; see
-    annals.access.attempts."""
+    """Failed logins of one name or from one address, since the last quiet hour."""
 
     key = models.CharField(max_length=64, primary_key=True)  # a digest: no name is kept here
     failures = models.IntegerField()
@@ -84,20 +90,28 @@ class LogoutToken(models.Model):
         default_permissions = ()
 
 
+def identity_of(user: int) -> str:
+    """The identity of a login in the journal, by its primary key: a login may get another name."""
+    return f"{USER}{user}"
+
+
 class JournalEntry(PostgresPartitionedModel):
     """One row of the access journal; a request that read several applications has a row for each.
 
     at: the database's clock. actor, action, outcome: see annals.access.journal.words. login: of a
-    person, or a client id; empty where nobody was logged in.
+    person, or a client id; empty where nobody was logged in. identity: who that is, whatever the
+    login is called later: the user's key, issuer and client id, or the operating system's user.
     entity, entity_id: what was asked for, as asked. application: the one that it belongs to, empty
     where that is not known. query: the address with the names of its parameters, and the values
-    that can be no data of a client. Text is cut to the length of its column.
+    that can be no data of a client. path, moment: which field of which version was unmasked; an RFC
+    6901 pointer, and ISO 8601. Text is on one line, and cut to the length of its column.
     """
 
     pk = models.CompositePrimaryKey("at", "id")
     at = models.DateTimeField(db_default=Now())
     id = models.UUIDField(db_default=RandomUUID())  # type: ignore[assignment] # not Django's own
     login = models.CharField(max_length=150)
+    identity = models.CharField(max_length=300)
     actor = models.CharField(max_length=20)
     address = models.CharField(max_length=45)
     request_id = models.CharField(max_length=64)
@@ -109,12 +123,22 @@ class JournalEntry(PostgresPartitionedModel):
     status = models.IntegerField()
     method = models.CharField(max_length=10)
     query = models.CharField(max_length=1000)
+    path = models.TextField()
+    moment = models.CharField(max_length=40)
     reason = models.CharField(max_length=500)
 
     class Meta:
         db_table = "access_journal"
         default_permissions = ()
         permissions = [("view_journal", _("Can read the access journal"))]
+        constraints = [
+            models.CheckConstraint(
+                name="access_journal_words",
+                condition=models.Q(
+                    actor__in=Actor.values, action__in=Action.values, outcome__in=Outcome.values
+                ),
+            )
+        ]
         indexes = [
             models.Index("login", "at", name="access_journal_login"),
             models.Index(

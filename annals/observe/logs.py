@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from history.error_text import describe, trace
+from history.plain_text import one_line
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
@@ -90,14 +91,6 @@ def _word(value: object) -> str:
     """The value of a field; in quotes if it could be taken for the beginning of another field."""
     text = str(value)
     return json.dumps(text, ensure_ascii=False) if QUOTED.search(text) else text
-
-
-def one_line(text: str) -> str:
-    """The text with escapes for its control characters, so that nobody can forge a log line or
-    command the terminal that shows it."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def configuration(level: str, style: str) -> dict[str, Any]:

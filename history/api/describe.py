@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from django.conf import settings
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.utils import (
     OpenApiExample,
@@ -173,7 +172,7 @@ class _Session(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     name = "session"
 
     def get_security_definition(self, auto_schema: Any) -> Schema:  # noqa: ARG002
-        return {"type": "apiKey", "in": "cookie", "name": settings.SESSION_COOKIE_NAME}
+        return {"type": "apiKey", "in": "cookie", "name": "sessionid"}
 
 
 class _Basic(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

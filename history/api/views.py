@@ -18,8 +18,6 @@ from history.api.parameters import whole_number
 from history.record import MAX_VERSION, ChangeType
 from history.timeline import Include, Query, Sort
 
-LARGE_PAGE = 100  # a larger one is dear
-
 
 @describe.call(
     "timeline",
@@ -33,11 +31,7 @@ class Timeline(Call):
 
     def is_dear(self, question: Question) -> bool:
         parameters = question.parameters
-        return (
-            question.page_size() > LARGE_PAGE
-            or parameters.flag("archive")
-            or parameters.text("path", length=None) is not None
-        )
+        return parameters.flag("archive") or parameters.text("path", length=None) is not None
 
     def answer(self, question: Question) -> Answer:
         query = Query(

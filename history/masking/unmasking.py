@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import datetime
 
 from django.http import HttpRequest
 
@@ -14,11 +15,18 @@ log = logging.getLogger(__name__)
 
 
 def record_unmasking(
-    request: HttpRequest, entity: Entity, id: str, version: int, path: str, reason: str
+    request: HttpRequest,
+    entity: Entity,
+    id: str,
+    version: int,
+    moment: datetime,
+    path: str,
+    reason: str,
 ) -> None:
-    """Record that the user of a request is about to see one masked value. path: RFC 6901 pointer
-    into the snapshot. The journal writes its entry before the answer leaves."""
-    looks.unmasked(path, reason)
+    """Record that the user of a request is about to see one masked value. version, moment: the
+    number of the version, and when it was made. path: RFC 6901 pointer into the snapshot. The
+    journal writes its entry before the answer leaves."""
+    looks.unmasked(path, moment, reason)
     # As JSON: a line break in the reason cannot begin a line of its own.
     user, whose, where, why = (
         dumps(each).decode()

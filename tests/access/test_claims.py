@@ -68,6 +68,13 @@ def test_a_login_that_only_looks_alike_keeps_its_name(db: None) -> None:
     assert (shown_name("m@petrov"), shown_name("m")) == ("Петров", "Мария")
 
 
+def test_a_login_that_is_renamed_leaves_a_line(db: None, caplog: pytest.LogCaptureFixture) -> None:
+    first = user_of(BANK, claims("1", "Петров", "clerks"))
+    again = user_of(BANK, claims("1", "Петров", "clerks", login="boss"))
+    assert first.pk == again.pk
+    assert "login 'm.petrov@bank' is called 'boss@bank' from now on" in caplog.text
+
+
 def test_a_permission_that_was_given_manually_goes_with_the_claim(db: None) -> None:
     user = user_of(BANK, claims("1", "Петров", "clerks", "auditors"))
     user.user_permissions.add(Permission.objects.get(codename="view_sensitive"))

@@ -121,7 +121,7 @@ NO_LOOKS = {
 }
 NO_LOOKS_UNDER = (
     *("admin/login/", "admin/logout/", "admin/language/", "oidc/"),
-    *("admin/history/person/", "admin/history/fieldlabel/", "admin/auth/", "admin/r/"),
+    *("admin/history/person/", "admin/history/fieldlabel/", "admin/auth/"),
     *("admin/autocomplete/", "admin/^(?P<app_label>", "admin/(?P<url>"),
 )
 
@@ -237,11 +237,136 @@ def test_only_the_values_of_harmless_parameters_are_kept(support: Client) -> Non
     support.get(f"/admin/history/?q={SECRET}&page=2")
     first, second = rows()
     assert first.query == (
-        f"{API}?pageSize=7&sort=version&from=2026-01-01T00:00:00Z&path&author&tz&pageToken&unknown"
+        f"{API}?pageSize=7&sort=version&from=2026-01-01T00:00:00+00:00&path&author&tz&pageToken"
+        "&others=1"
     )
     assert second.query == "/admin/history/?q&page"
     for row in (first, second):
         assert not any("4509" in str(value) for value in vars(row).values())
+
+
+@pytest.mark.parametrize(
+    "query, kept",
+    [
+        ("%2B79161234567", "others=1"),
+        ("79161234567=1&4509123456", "others=2"),
+        ("time=79161234567", "time"),
+        ("time=1985-03-12", "time"),
+        ("from=79161234567&to=4509123456", "from&to"),
+        ("from=3&to=12", "from=3&to=12"),
+        ("include=ivanov,petrov", "include"),
+        ("include=diff,changes", "include=diff,changes"),
+        ("tz=Europe/Ivanov", "tz"),
+        ("pageSize=916&format=ivan&action=ivanov&outcome=petrov", "pageSize&format&action&outcome"),
+        ("login=petrov", "login"),
+    ],
+)
+def test_no_parameter_can_carry_data_of_a_client(query: str, kept: str, support: Client) -> None:
+    support.get(f"/admin/{ENTITY}/?{query}")
+    assert last().query == f"/admin/{ENTITY}/?{kept}"
+
+
+@pytest.mark.parametrize(
+    "login, address",
+    [
+        ("support", f"/admin/{ENTITY}/"),
+        ("support", API),
+        ("privacy", "/admin/journal/"),
+        (None, API),
+    ],
+)
+def test_more_parameters_than_django_reads(
+    login: str | None, address: str, client: Client, store: Store, caplog: Any
+) -> None:
+    if login:
+        client.force_login(User.objects.get(username=login))
+    answer = client.get(address + "?" + "&".join(f"a{number}" for number in range(1100)))
+    assert answer.status_code == 400
+    (row,) = rows()
+    assert (row.login, row.outcome, row.status) == (login or "", "failed", 400)
+    assert row.query == f"{address}?too many parameters"
+    assert "Traceback" not in caplog.text
+
+
+def test_who_is_not_logged_in_writes_no_text_of_their_own(client: Client, store: Store) -> None:
+    names = "&".join(["path=x"] * 300 + ["pageSize=7"])
+    client.get(f"{API}/{'x' * 300}?{names}", headers={"X-Annals-Reason": "because"})
+    client.get(f"/api/v1/history/product-instance/{'y' * 900}", headers={"X-Annals-Reason": "z"})
+    assert [row.reason for row in rows()] == ["", ""]
+    assert max(len(row.query) for row in rows()) == 200
+
+
+FORGED = [
+    "ok\n2026-11-22 03:00:00 UTC  boss (Иванов): timeline product-instance A1, shown",
+    "\x1b[2K\x1b[1A",
+    "a\u202eb",
+    "a\u2028b",
+    "a\x85b",
+    "a\u200bb",
+]
+
+
+@pytest.mark.parametrize("text", FORGED)
+def test_a_text_is_one_line_without_commands(text: str, support: Client) -> None:
+    support.get(API, headers={"X-Annals-Reason": quote(f"why {text}")})
+    support.get(f"/api/v1/history/product-instance/{quote(text)}")
+    assert len(rows()) == 2
+    for row in rows():
+        for value in (row.reason, row.entity_id, row.query):
+            assert value.isprintable(), value
+    assert rows()[0].reason.startswith("why ")
+
+
+@pytest.mark.parametrize(
+    "reason", ["\u200b" * 5, "\u2800" * 5, "\u3164" * 5, "\u00ad" * 5, "-- --"]
+)
+def test_a_reason_that_cannot_be_seen_is_none(reason: str, support: Client) -> None:
+    support.get(API, headers={"X-Annals-Reason": quote(reason)})
+    assert last().reason == ""
+
+
+def test_the_identity_stays_when_the_login_is_renamed(support: Client) -> None:
+    user = User.objects.get(username="support")
+    support.get(API)
+    user.username = "somebody-else"
+    user.save()
+    support.get(API)
+    first, second = rows()
+    assert (first.login, second.login) == ("support", "somebody-else")
+    assert first.identity == second.identity == f"user:{user.pk}"
+
+
+def test_a_request_with_a_wrong_csrf_token_comes_from_a_session(store: Store) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(User.objects.get(username="support"))
+    assert client.post(API).status_code == 403
+    assert (last().login, last().actor, last().outcome) == ("support", "person", "refused")
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "TRACE", "PUT", "DELETE", "PATCH", "POST", "ODD"])
+@pytest.mark.parametrize(
+    "address", [f"/admin/{ENTITY}/", f"/admin/{ENTITY}/versions/0/?download=1", "/admin/history/"]
+)
+def test_a_screen_answers_get_and_head_only(address: str, method: str, support: Client) -> None:
+    answer = support.generic(method, address)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, HEAD")
+    assert SECRET not in answer.content.decode()
+    assert (last().login, last().outcome, last().status) == ("support", "failed", 405)
+
+
+@pytest.mark.parametrize(
+    "address, status",
+    [
+        ("/admin/ingest/quarantined/?reason__exact=%00", 400),
+        ("/admin/ingest/quarantined/?%00=1", 400),
+        ("/admin/auth/user/?q=%00", 400),
+        ("/admin/r/1/1/", 404),
+        ("/admin/r/31/%00/", 404),
+    ],
+)
+def test_no_address_of_the_screens_fails(address: str, status: int, support: Client) -> None:
+    support.force_login(User.objects.get(username="admin"))
+    assert support.get(address).status_code == status
 
 
 @pytest.mark.parametrize("identifier", ["a\0b", "x" * 3000, "a/b\nc", "\udc80"])

@@ -39,14 +39,16 @@ API = f"/api/v1/{ENTITY}"
 TODAY = datetime.now(UTC).date()
 AHEAD = [TODAY + timedelta(days=number) for number in range(9)]  # ahead_days=1, and 7 to spare
 WEB_INSERT = (
-    f"INSERT INTO {TABLE} ({{}}login, actor, address, request_id, action, entity, entity_id,"
-    " application, outcome, status, method, query, reason)"
-    " VALUES ({}'support', '', '', '', '', '', '', '', '', 200, '', '', '')"
+    f"INSERT INTO {TABLE} ({{}}login, identity, actor, address, request_id, action, entity,"
+    " entity_id, application, outcome, status, method, query, path, moment, reason)"
+    " VALUES ({}'support', '', 'person', '', '', 'other', '', '', '', 'shown', 200, '', '', '', '',"
+    " '')"
 )
 INSERT = (
-    f"INSERT INTO {TABLE} (at, login, actor, address, request_id, action, entity, entity_id,"
-    " application, outcome, status, method, query, reason)"
-    " VALUES (%s, %s, 'person', '', '', 'timeline', '', '', 'A1', 'shown', 200, 'GET', '', '')"
+    f"INSERT INTO {TABLE} (at, login, identity, actor, address, request_id, action, entity,"
+    " entity_id, application, outcome, status, method, query, path, moment, reason)"
+    " VALUES (%s, %s, '', 'person', '', '', 'timeline', '', '', 'A1', 'shown', 200, 'GET', '', '',"
+    " '', '')"
 )
 
 
@@ -201,7 +203,8 @@ def test_a_day_is_sealed_and_verified(sealed: date) -> None:
         f"UPDATE {TABLE} SET at = at + interval '1 microsecond' WHERE login = 'login-7'",
         f"DELETE FROM {TABLE} WHERE login = 'login-7'",
         f"INSERT INTO {TABLE} SELECT at, gen_random_uuid(), 'x', actor, address, request_id,"
-        " action, entity, entity_id, application, outcome, status, method, query, reason"
+        " action, entity, entity_id, application, outcome, status, method, query, reason, identity,"
+        " path, moment"
         f" FROM {TABLE} WHERE login = 'login-7'",
     ],
 )

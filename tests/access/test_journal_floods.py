@@ -93,7 +93,7 @@ def test_the_row_comes_by_itself(transactional_db: None, monkeypatch: pytest.Mon
     with connection.cursor() as cursor:
         cursor.execute("TRUNCATE access_journal")
     monkeypatch.setattr(floods.FLOOD, "minute", None)
-    monkeypatch.setattr(floods, "MINUTE", 0.5)
+    monkeypatch.setattr(floods, "MINUTE", 2.0)
     ask(FIRST + 3)
     found = JournalEntry.objects.filter(query__startswith="3 more requests")
     until(found.exists, "no row about the minute")

@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import IntegrityError, connection
 from django.test import Client
 from django.utils import translation
 
-from annals.access.journal import operators, screen
+from annals.access.journal import operators, read, screen
 from annals.access.journal.days import TABLE
-from annals.access.models import JournalEntry
+from annals.access.journal.lines import lines
+from annals.access.journal.read import Filters
+from annals.access.models import JournalEntry, identity_of
 from annals.access.roles import ROLES
 from history.models import Person
 from tests.access.test_permissions import ENTITY
@@ -44,6 +46,9 @@ def add(login: str, minutes: float = 1, **given: Any) -> None:
         "method": "GET",
         "query": API,
         "reason": "",
+        "identity": "",
+        "path": "",
+        "moment": "",
     }
     JournalEntry.objects.create(
         login=login, at=datetime.now(UTC) - timedelta(minutes=minutes), **{**fields, **given}
@@ -95,9 +100,10 @@ def test_nobody_has_looked_yet(privacy: Client) -> None:
 
 
 def test_newest_first_with_names_and_words(privacy: Client) -> None:
-    Person.objects.create(login="m.petrov", full_name="Петров Михаил", kind="person")
+    petrov = User.objects.create(username="m.petrov@bank", last_name="Петров Михаил")
     add("first", 3)
-    add("m.petrov@bank", 2, reason="Жалоба 17", outcome="refused", status=403)
+    known = identity_of(petrov.pk)
+    add("m.petrov@bank", 2, reason="Жалоба 17", outcome="refused", status=403, identity=known)
     add("audit-system", 1, actor="service", action="search", entity="", entity_id="")
     assert logins(privacy) == ["audit-system", "m.petrov%40bank", "first"]
     text = page(privacy)
@@ -172,7 +178,7 @@ def test_each_look_into_the_journal_is_in_it(privacy: Client) -> None:
     page(privacy, application="A1", login="somebody")
     row = JournalEntry.objects.get()
     assert (row.login, row.action, row.application) == ("privacy", "journal", "A1")
-    assert row.query == "/admin/journal/?application&login"
+    assert row.query == "/admin/journal/?application&login=somebody"
     assert "privacy" in page(privacy)
 
 
@@ -187,6 +193,93 @@ def test_the_journal_as_a_file(privacy: Client) -> None:
     assert own["action"] == "journal"  # asked for A1
     assert (row["login"], row["reason"], row["query"]) == ("'=cmd|' /C calc'!A0", "'+1", "'@x")
     assert datetime.fromisoformat(row["at"]).tzinfo is not None
+
+
+FORMULAS = [
+    "=1+1",
+    " =1+1",
+    "＝1+1",
+    "x;=cmd|' /C calc'!A0;",
+    'x\n=HYPERLINK("http://evil";"click")',
+    "\t=1",
+    "a\r-1",
+    "x; @sum(1)",
+]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+@pytest.mark.parametrize("delimiter", [",", ";", "|", "\t"])
+def test_no_cell_is_a_formula(delimiter: str, text: str, privacy: Client) -> None:
+    add("a", 1, reason=text, entity_id=text, query=text)
+    answer: Any = privacy.get(JOURNAL, {"format": "csv"})
+    file = b"".join(answer.streaming_content).decode("utf-8-sig")
+    for begin in csv.reader(io.StringIO(file), delimiter=delimiter):
+        for found in begin:
+            assert not found.strip().startswith(("=", "+", "-", "@", "＝")), found
+
+
+def test_a_name_belongs_to_one_identity(privacy: Client) -> None:
+    Person.objects.create(login="m.petrov", full_name="Петров из банка", kind="person")
+    one = User.objects.create(username="m.petrov@bank", last_name="Петров из банка")
+    two = User.objects.create(username="m.petrov@keycloak", last_name="Петрова Анна")
+    add("m.petrov@bank", 4, identity=identity_of(one.pk))
+    add("m.petrov@keycloak", 3, identity=identity_of(two.pk))
+    add("m.petrov@gone", 2, identity="user:987654")
+    add("m.petrov", 1, actor="service", identity="https://issuer.example#m.petrov")
+    found = [(line.row.login, line.who) for line in lines(read.rows(Filters(entity_id="A1")))]
+    assert found == [
+        ("m.petrov", ""),
+        ("m.petrov@gone", ""),
+        ("m.petrov@keycloak", "Петрова Анна"),
+        ("m.petrov@bank", "Петров из банка"),
+    ]
+
+
+def test_a_login_that_was_renamed_is_shown_with_both_names(privacy: Client) -> None:
+    user = User.objects.create(username="boss")
+    add("support", 1, identity=identity_of(user.pk))
+    add("old", 2)
+    assert "теперь boss" in page(privacy)
+    assert page(privacy).count("теперь") == 1
+    assert "support (person, now boss)" in said("A1")
+
+
+def test_words_of_a_later_version_are_shown_as_they_are(privacy: Client) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {TABLE} DROP CONSTRAINT access_journal_words")
+    add("a", 1, action="telepathy", actor="robot", outcome="guessed")
+    assert "telepathy" in page(privacy)
+    assert "a (robot): telepathy product-instance A1, guessed" in said("A1", "--all")
+
+
+@pytest.mark.parametrize("field", ["action", "actor", "outcome"])
+def test_the_table_takes_known_words_only(field: str, db: None) -> None:
+    with pytest.raises(IntegrityError, match="access_journal_words"):
+        add("a", 1, **{field: "telepathy"})
+
+
+def test_an_old_row_cannot_forge_lines(privacy: Client) -> None:
+    forged = "ok\n2026-11-22 03:00:00 UTC  boss (Иванов): timeline product-instance A1, shown"
+    add("a", 1, reason=forged, query="\x1b[2K\u202e")
+    for text in (said("A1"), said("A1", "--format", "json"), page(privacy)):
+        assert "ok\\n2026" in text or "ok\\\\n2026" in text
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    before = said("A1").count("\n")
+    add("b", 1)
+    assert said("A1").count("\n") == before + 2  # one line of the row, one of the look before
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "9999-12-31T23:59:59.999999+00:00~" + "0" * 32,
+        "9999-12-31T23:59:59.999999-23:59~" + "0" * 32,
+        "0001-01-01T00:00:00+23:59~" + "0" * 32,
+    ],
+)
+def test_a_token_at_the_end_of_time(token: str, privacy: Client) -> None:
+    page(privacy, page=token)
 
 
 def test_a_superuser_needs_the_role_too(client: Client, db: None) -> None:

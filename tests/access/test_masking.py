@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import jsonpatch
 import msgspec
@@ -24,7 +25,7 @@ from history.models import FieldLabel, SearchKey
 from history.nul_text import to_store
 from ingest.models import Quarantined
 from tests.access.masked_answers import addresses, exported, leaks, mark, paths_in, whole_answer
-from tests.db.store import T0, Store
+from tests.db.store import T0, Store, minute
 
 PERSON = BY_NAME["participant-role"]
 SECRETS = {
@@ -373,7 +374,12 @@ def test_the_privacy_officer_sees_one_value_once_with_a_reason(
     assert leaks(officer.get(UNMASK, {"path": "/passport"}).content, SECRETS) == []
 
 
-@pytest.mark.parametrize("reason", ["", "     ", "abcd", "x" * 501])
+INVISIBLE = ["\u200b", "\u2800", "\u3164", "\u00ad", "\u202e", "."]
+
+
+@pytest.mark.parametrize(
+    "reason", ["", "     ", "abcd", "x" * 501, *(each * 5 for each in INVISIBLE)]
+)
 def test_without_a_reason_nothing_is_unmasked(reason: str, people: Store) -> None:
     answer = login("privacy").post(UNMASK, {"path": "/passport", "reason": reason})
     assert answer.status_code == 200
@@ -385,12 +391,32 @@ def test_the_journal_has_the_path_and_the_reason(people: Store) -> None:
     officer.post(UNMASK, {"path": "/passport", "reason": "complaint 17"})
     officer.post(UNMASK, {"path": "/passport", "reason": ""})
     login("support").post(UNMASK, {"path": "/passport", "reason": "complaint 17"})
-    found = JournalEntry.objects.order_by("at").values_list("action", "outcome", "query", "reason")
+    found = JournalEntry.objects.order_by("at").values_list("action", "outcome", "path", "reason")
     assert list(found) == [
-        ("unmask", "shown", f"{UNMASK} /passport", "complaint 17"),
-        ("version", "shown", UNMASK, ""),  # the page that asks for the reason
-        ("unmask", "refused", UNMASK, ""),
+        ("unmask", "shown", "/passport", "complaint 17"),
+        ("version", "shown", "", ""),  # the page that asks for the reason
+        ("unmask", "refused", "", ""),
     ]
+
+
+def test_the_field_has_its_place_in_the_row_whatever_the_address_is(people: Store) -> None:
+    form = {"path": "/passport", "reason": "complaint 17"}
+    for query in ("a" * 1100, "%20%2FfullName", "path=/fullName"):
+        answer = login("privacy").post(f"{UNMASK}?{query}", form)
+        assert leaks(answer.content, SECRETS) == ["4509-112233"]
+    assert set(JournalEntry.objects.values_list("action", "path")) == {("unmask", "/passport")}
+
+
+def test_two_versions_of_one_number_are_told_apart(people: Store) -> None:
+    for number in (1, 2):
+        people.add("P9", 7, {"passport": f"4509-00000{number}"}, number, entity=PERSON)
+    officer, form = login("privacy"), {"path": "/passport", "reason": "complaint 17"}
+    for number in (1, 2):
+        at = quote(minute(number).isoformat())
+        address = f"/admin/history/{PERSON.name}/P9/versions/7/unmask/?at={at}"
+        assert f"4509-00000{number}" in officer.post(address, form).content.decode()
+    found = JournalEntry.objects.order_by("at").values_list("path", "moment")
+    assert list(found) == [("/passport", minute(number).isoformat()) for number in (1, 2)]
 
 
 @pytest.mark.parametrize("failure", ["refuse", "answer"])

@@ -113,7 +113,6 @@ ELSEWHERE = {
     "admin/language/",
     "admin/logout/",
     "admin/autocomplete/",
-    "admin/r/<path:content_type_id>/<path:object_id>/",
     "admin/^(?P<app_label>history|ingest|auth)/$",
     "admin/(?P<url>.*)$",
     *(

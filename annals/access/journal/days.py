@@ -37,12 +37,12 @@ class JournalRows:
         *(
             Column(name, Form.TEXT)
             for name in (
-                *("login", "actor", "address", "request_id", "action", "entity", "entity_id"),
-                *("application", "outcome"),
+                *("login", "identity", "actor", "address", "request_id", "action", "entity"),
+                *("entity_id", "application", "outcome"),
             )
         ),
         Column("status", Form.NUMBER),
-        *(Column(name, Form.TEXT) for name in ("method", "query", "reason")),
+        *(Column(name, Form.TEXT) for name in ("method", "query", "path", "moment", "reason")),
     )
     order: tuple[str, ...] = ("at", "id")
     # Every row has another microsecond, or nearly so.

@@ -2,45 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from django.http import HttpRequest, HttpResponseBase
+from django.contrib.auth import SESSION_KEY, get_user
+from django.http import HttpRequest, HttpResponseBase, QueryDict
 from django.urls import reverse
 
 from annals.access.attempts import address_of
+from annals.access.journal import parameters
 from annals.access.journal.actions import BREAK_GLASS
 from annals.access.journal.words import Action, Actor, Outcome
+from annals.access.models import identity_of
 from annals.access.oidc.bearer import Service
 from history import need_to_know
 from history.entities import ROOT, Entity
 from history.looks import Look
+from history.plain_text import letters
 
 QUARANTINE: Final = "quarantine"
 # Why somebody looks, in their own words, as a client may say it: UTF-8, percent-encoded.
 REASON: Final = "X-Annals-Reason"
 # A list of a thousand hits may hide as many; the first ones say who looked for what.
 MOST_HIDDEN: Final = 20
-# Parameters whose values cannot be data of a client, and what such a value looks like.
-_HARMLESS: Final = {
-    "pageSize": r"\d{1,3}",
-    "sort": r"updatedAt|version",
-    "order": r"asc|desc",
-    "type": r"CREATE|UPDATE|DELETE",
-    "include": r"[a-z,]{1,30}",
-    "tz": r"[A-Za-z]+(/[A-Za-z_]+)*",
-    "archive": r"true|false",
-    "download": r"1",
-    "format": r"[a-z]{1,5}",
-    **dict.fromkeys(
-        ("from", "to", "time", "since", "until"),
-        r"\d{1,10}|\d{4}-\d\d-\d\d([T ][\d:.]{5,15}(Z|[+-][\d:]{2,5})?)?",
-    ),
-    **dict.fromkeys(("action", "outcome"), "[a-z -]{1,20}"),
-}
+# Of the query of a request that nobody in particular makes.
+SHORT: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +37,7 @@ class Entry:
     """A row of the journal without its time and id; see annals.access.models.JournalEntry."""
 
     login: str
+    identity: str
     actor: Actor
     address: str
     request_id: str
@@ -59,6 +49,8 @@ class Entry:
     application: str = ""
     method: str = ""
     query: str = ""
+    path: str = ""
+    moment: str = ""
     reason: str = ""
 
 
@@ -67,7 +59,8 @@ def entries(
 ) -> Iterator[Entry]:
     """The rows of a request that was answered: one for each application that it read, or one; and
     one for each that a list left out, because the reader may not see it."""
-    actor, login = _who(request)
+    actor, login, identity = _who(request)
+    known = actor is not Actor.NOBODY
     entity, identifier, application = _subject(request, action)
     outcome = _outcome(response)
     if look.unmasked:
@@ -76,6 +69,7 @@ def entries(
         action = Action.VERSION  # the page that asks for the reason
     found = Entry(
         login=login,
+        identity=identity,
         actor=actor,
         address=address_of(request),
         request_id=request.META.get("HTTP_X_REQUEST_ID", ""),
@@ -85,8 +79,10 @@ def entries(
         entity=entity,
         entity_id=identifier,
         method=request.method or "",
-        query=_query(request, look),
-        reason=_reason(request, look),
+        query=_query(request, action)[: None if known else SHORT],
+        path=look.unmasked.path if look.unmasked else "",
+        moment=look.unmasked.moment.astimezone(UTC).isoformat() if look.unmasked else "",
+        reason=_reason(request, look) if known else look.refused,
     )
     # What the address names may have shown another application too, where a child has moved.
     of = dict.fromkeys(filter(None, (application, *look.applications)))
@@ -102,19 +98,34 @@ def entries(
 
 
 def _reason(request: HttpRequest, look: Look) -> str:
-    """The person's words, after what refused them."""
+    """The person's words, if there are any, after what refused them."""
     words = look.reason or unquote(request.headers.get(REASON, ""))
-    return ": ".join(each for each in (look.refused, words) if each)
+    return ": ".join(each for each in (look.refused, words) if letters(each))
 
 
-def _who(request: HttpRequest) -> tuple[Actor, str]:
-    user: Any = getattr(request, "user", None)
-    if user is None or not user.is_authenticated:
-        return Actor.NOBODY, ""
+def _who(request: HttpRequest) -> tuple[Actor, str, str]:
+    """Actor, login, identity."""
+    user = _user(request)
+    if user is None:
+        return Actor.NOBODY, "", ""
     if isinstance(user, Service):
-        return Actor.SERVICE, user.get_username()
+        return Actor.SERVICE, user.get_username(), user.pk
     broken = getattr(request, BREAK_GLASS, False) or request.session.get(BREAK_GLASS, False)
-    return Actor.BREAK_GLASS if broken else Actor.PERSON, user.get_username()
+    actor = Actor.BREAK_GLASS if broken else Actor.PERSON
+    return actor, user.get_username(), identity_of(user.pk)
+
+
+def _user(request: HttpRequest) -> Any:
+    """Who is logged in; None for nobody. The API takes a request that it refuses for a wrong CSRF
+    token as anonymous, but it comes from a session."""
+    user: Any = getattr(request, "user", None)
+    if user is not None and user.is_authenticated:
+        return user
+    session = getattr(request, "session", None)
+    if session is None or SESSION_KEY not in session:
+        return None
+    user = get_user(request)
+    return user if user.is_authenticated else None
 
 
 def _subject(request: HttpRequest, action: Action) -> tuple[str, str, str]:
@@ -123,8 +134,8 @@ def _subject(request: HttpRequest, action: Action) -> tuple[str, str, str]:
     if action is Action.QUARANTINE:
         return QUARANTINE, given.get("object_id", ""), ""
     if action is Action.JOURNAL:
-        asked = request.GET.get
-        return asked("entity", ""), asked("id", ""), asked("application", "")
+        asked = parameters.given(request) or QueryDict()
+        return asked.get("entity", ""), asked.get("id", ""), asked.get("application", "")
     kind, identifier = given.get("entity"), given.get("id", "")
     if "productInstanceId" in given or action is Action.APPLICATION:
         identifier = given.get("productInstanceId", identifier)
@@ -143,10 +154,6 @@ def _outcome(response: HttpResponseBase) -> Outcome:
     return Outcome.REFUSED if login else Outcome.SHOWN
 
 
-def _query(request: HttpRequest, look: Look) -> str:
-    """The path, the names of the parameters and the harmless values; what was unmasked."""
-    names = []
-    for name, value in request.GET.items():
-        harmless = name in _HARMLESS and re.fullmatch(_HARMLESS[name], str(value))
-        names.append(f"{name}={value}" if harmless else name)
-    return " ".join([request.path + ("?" if names else "") + "&".join(names), *look.unmasked])
+def _query(request: HttpRequest, action: Action) -> str:
+    kept = parameters.kept(request, action)
+    return f"{request.path}?{kept}" if kept else request.path

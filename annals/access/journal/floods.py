@@ -72,6 +72,7 @@ def _counted(client: str, number: int, since: datetime) -> Entry:
     whose = "of this client" if client else "of clients without a row"
     return Entry(
         login="",
+        identity="",
         actor=Actor.NOBODY,
         address=client,
         request_id="",

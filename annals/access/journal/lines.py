@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from django.contrib.auth.models import User
+from django.db.models import TextChoices
+
 from annals.access.journal.words import Action, Actor, Outcome
-from annals.access.models import JournalEntry
+from annals.access.models import USER, JournalEntry
 from history.admin.parts import links
 from history.admin.parts.cards import title
 from history.entities import BY_NAME
@@ -16,19 +20,22 @@ from history.people import Author, authors
 
 COLUMNS: Final = (
     *("at", "login", "actor", "address", "action", "entity", "entity_id", "application"),
-    *("outcome", "status", "reason", "method", "query", "request_id"),
+    *("outcome", "status", "reason", "method", "query", "request_id", "identity", "path", "moment"),
 )
-# A spreadsheet takes a text that begins so for a formula.
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+# A spreadsheet takes a text that begins so for a formula. It may split a line at other characters
+# than the comma, and a cell at its line breaks.
+_FORMULA: Final = re.compile(r"(?:^|(?<=[;,|\t\r\n]))(?=\s*[=+\-@\t\r＝＋－＠])")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One row, for people. who: the full name of the login, where it is known. subject: the kind of
-    what was looked at. url: its page, empty where there is none."""
+    """One row, for people. who: the full name of the login, where it is known. now: what the login
+    is called today, where that is another name. subject: the kind of what was looked at. url: its
+    page, empty where there is none."""
 
     row: JournalEntry
     who: str
+    now: str
     actor: str
     action: str
     outcome: str
@@ -36,27 +43,52 @@ class Line:
     url: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """A login of today, and the full name of its person."""
+
+    login: str
+    full: str
+
+
 def lines(found: Iterable[JournalEntry]) -> Iterator[Line]:
     """The rows with their names for people."""
     rows = list(found)
-    # A login of a provider is LOGIN@PROVIDER; the people table has LOGIN.
-    known = authors(row.login.partition("@")[0] for row in rows)
+    users = _users(rows)
+    # A login of a provider, LOGIN@PROVIDER, is in no table of people: its LOGIN may be of others.
+    people = authors(row.login for row in rows)
     for row in rows:
         kind = BY_NAME.get(row.entity)
         url = links.landing(kind, row.entity_id) if kind and row.entity_id else ""
+        user = users.get(row.identity)
         yield Line(
             row=row,
-            who=_name(known[row.login.partition("@")[0]]),
-            actor=str(Actor(row.actor).label),
-            action=str(Action(row.action).label),
-            outcome=str(Outcome(row.outcome).label),
+            who=(user.full if user else "") or _name(people[row.login], row.actor),
+            now=user.login if user and user.login != row.login else "",
+            actor=_label(Actor, row.actor),
+            action=_label(Action, row.action),
+            outcome=_label(Outcome, row.outcome),
             subject=title(kind) if kind else "",
             url=url,
         )
 
 
-def _name(who: Author) -> str:
-    return "" if who.kind == "unknown" else who.name
+def _users(rows: Sequence[JournalEntry]) -> Mapping[str, _Name]:
+    """The logins of today behind the identities of these rows."""
+    keys = {row.identity.removeprefix(USER) for row in rows if row.identity.startswith(USER)}
+    known = User.objects.filter(pk__in=[int(key) for key in keys if key.isdecimal()])
+    return {f"{USER}{user.pk}": _Name(user.username, user.get_full_name()) for user in known}
+
+
+def _name(who: Author, actor: str) -> str:
+    """The name in the table of people, which has persons and programs."""
+    expected = "service" if actor == Actor.SERVICE else "person"
+    return who.name if who.kind == expected and actor != Actor.OPERATOR else ""
+
+
+def _label(words: type[TextChoices], value: str) -> str:
+    """The word of a closed set for people; one of a later Annals as it is."""
+    return str(words(value).label) if value in words.values else value
 
 
 def cell(row: JournalEntry, name: str) -> str:
@@ -64,5 +96,4 @@ def cell(row: JournalEntry, name: str) -> str:
     value = getattr(row, name)
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
-    text = str(value)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return _FORMULA.sub("'", str(value))

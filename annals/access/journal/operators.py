@@ -36,6 +36,7 @@ def record(action: Action, query: str, reason: str = "", **subject: str) -> None
     Raises JournalError, unless ANNALS_JOURNAL_FAILURE lets the command go on."""
     entry = Entry(
         login=login(),
+        identity=f"uid:{os.getuid()}",
         actor=Actor.OPERATOR,
         address=LOCAL,
         request_id="",

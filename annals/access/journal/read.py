@@ -9,10 +9,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from django.conf import settings
+from django.db import models
 from django.db.models import QuerySet
 
 from annals.access.models import JournalEntry
 from history import clock
+from history.plain_text import one_line
 
 SPAN: Final = timedelta(days=31)
 CHUNK: Final = 1000
@@ -39,7 +41,7 @@ def page(filters: Filters, size: int, after: Place | None = None) -> list[Journa
     """Up to `size` rows after a place (None: the newest ones)."""
     found: list[JournalEntry] = []
     for span in _spans(filters, after):
-        found += span[: size - len(found)]
+        found += map(_readable, span[: size - len(found)])
         if len(found) == size:
             break
     return found
@@ -53,6 +55,20 @@ def rows(filters: Filters) -> Iterator[JournalEntry]:
         after = place(found[-1])
 
 
+def _readable(row: JournalEntry) -> JournalEntry:
+    """The row with its texts on one line, also where something else than Annals has written it."""
+    for name in _TEXTS:
+        setattr(row, name, one_line(getattr(row, name)))
+    return row
+
+
+_TEXTS: Final = tuple(
+    each.name
+    for each in JournalEntry._meta.fields
+    if isinstance(each, models.CharField | models.TextField)
+)
+
+
 def place(row: JournalEntry) -> Place:
     """Where a row is in the order of the journal."""
     return row.at, row.id
@@ -64,12 +80,12 @@ def _spans(filters: Filters, after: Place | None) -> Iterator[QuerySet[JournalEn
     now = clock.now()
     # The database's clock may be ahead of this one.
     until = min(filters.until or now + timedelta(days=1), now + timedelta(days=1))
-    if after is not None:
-        until = min(until, after[0] + timedelta(microseconds=1))
+    if after is not None and after[0] < until:
+        until = after[0] + timedelta(microseconds=1)
     kept = now.astimezone(UTC) - timedelta(days=settings.ANNALS.journal_days + 1)
     oldest = max(filters.since or kept, kept)
     wanted = {
-        field.name: getattr(filters, field.name)
+        field.name: one_line(getattr(filters, field.name))
         for field in fields(filters)
         if field.name not in ("since", "until") and getattr(filters, field.name)
     }

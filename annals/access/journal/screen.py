@@ -143,6 +143,6 @@ def _place(token: str) -> Place | None:
     at, _sep, id = token.partition("~")
     try:
         moment = datetime.fromisoformat(at)
-        return (moment, uuid.UUID(id)) if moment.tzinfo else None
-    except ValueError:
+        return (moment.astimezone(UTC), uuid.UUID(id)) if moment.tzinfo else None
+    except (ValueError, OverflowError):
         return None

@@ -89,6 +89,7 @@ def _brought_up_to_date(provider: Provider, claims: Mapping[str, Any]) -> User |
             issuer=provider.issuer, subject=claims["sub"], user=user, login=user.username
         )
     elif identity.login != user.username:
+        log.warning("login %r is called %r from now on", identity.login, user.username)
         identity.login = user.username
         identity.save(update_fields=["login"])
     if name and _is_first(identity, login):

@@ -15,6 +15,7 @@ from django.contrib.sessions.backends.signed_cookies import SessionStore
 from django.http import HttpRequest, HttpResponse
 from django.urls import get_script_prefix
 
+COOKIE: Final = "annals_login"
 SECONDS: Final = 600
 STATES: Final = "oidc_states"
 NEXT: Final = "oidc_login_next"
@@ -42,7 +43,7 @@ class Handshake(SessionStore):
         """Send it with a response; without what is too old or too long to be sent."""
         oldest = sorted(self.states, key=lambda state: self.states[state]["added_on"])
         if not oldest:
-            response.delete_cookie(_name(), path=_path())
+            response.delete_cookie(COOKIE, path=_path())
             return
         for state in oldest[:-AT_ONCE]:
             del self.states[state]
@@ -53,7 +54,7 @@ class Handshake(SessionStore):
             self.states[state]["next"] = None  # it leads to the first page
             self.save()
         response.set_cookie(
-            _name(),
+            COOKIE,
             self._text(),
             max_age=SECONDS,
             path=_path(),
@@ -68,13 +69,8 @@ class Handshake(SessionStore):
 
 def of(request: HttpRequest) -> Handshake:
     """That of the browser; an empty one if it has none, or one that is too old or not ours."""
-    return Handshake(request.COOKIES.get(_name()))
-
-
-def _name() -> str:
-    return f"{settings.COOKIE_PREFIX}annals_login"
+    return Handshake(request.COOKIES.get(COOKIE))
 
 
 def _path() -> str:
-    """A cookie with the prefix has no other path."""
-    return "/" if settings.COOKIE_PREFIX else f"{get_script_prefix()}oidc/"
+    return f"{get_script_prefix()}oidc/"

@@ -18,9 +18,12 @@ from history.admin.parts.subject import subject
 from history.admin.parts.values import Value, readable
 from history.admin.site.access import may_view_history
 from history.entities import Entity
+from history.plain_text import letters
 from history.timeline import Version
 
 SHORTEST_REASON, LONGEST_REASON = 5, 500
+# Of the reason's characters that can be seen.
+FEWEST_LETTERS = 3
 
 
 class ReasonForm(forms.Form):
@@ -36,6 +39,13 @@ class ReasonForm(forms.Form):
 
     def __init__(self, data: object, **kwargs: object) -> None:
         super().__init__(data, label_suffix="", **kwargs)  # type: ignore[arg-type]
+
+    def clean_reason(self) -> str:
+        """A reason that nobody can read is none."""
+        reason: str = self.cleaned_data["reason"]
+        if letters(reason) < FEWEST_LETTERS:
+            raise forms.ValidationError(_("Give the reason in words."))
+        return reason
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -83,9 +93,11 @@ def _unmasked(request: HttpRequest, form: ReasonForm, version: Version) -> Value
     reason = form.cleaned_data["reason"]
     entity, id, number = version.entity, version.id, version.version
 
+    moment = version.updated_at
+
     def record(path: str) -> None:
-        masking.record_unmasking(request, entity, id, number, path, reason)
+        masking.record_unmasking(request, entity, id, number, moment, path, reason)
 
     path = form.cleaned_data["path"]
-    _hidden, value = timeline.unmask(entity, id, number, path, record, version.updated_at)
+    _hidden, value = timeline.unmask(entity, id, number, path, record, moment)
     return readable(value, fields_of(entity), path)

@@ -6,13 +6,13 @@ from functools import wraps
 from typing import Any
 
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import BadRequest, PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 from django.views.i18n import set_language
 
 from history.addresses import ID, KIND
@@ -58,8 +58,24 @@ def _with_visible_nul(view: Callable[..., HttpResponseBase]) -> Callable[..., Ht
     return shown
 
 
-def _of_passwords(each: URLResolver | URLPattern) -> bool:
-    return str(each.pattern).startswith("password_change/")
+def _not_ours(each: URLResolver | URLPattern) -> bool:
+    """Nobody changes a password here: the web's database login may not. No object has a page on
+    another site, which `r/` would lead to."""
+    return str(each.pattern).startswith(("password_change/", "r/"))
+
+
+def _of_a_model(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """A page of a ModelAdmin. Filters give their values to the database as they come, which refuses
+    NUL."""
+
+    @require_http_methods(["GET", "HEAD", "POST"])
+    @wraps(view)
+    def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if any("\0" in name + value for name, its in request.GET.lists() for value in its):
+            raise BadRequest
+        return view(request, *args, **kwargs)
+
+    return checked
 
 
 class AnnalsSite(admin.AdminSite):
@@ -102,11 +118,15 @@ class AnnalsSite(admin.AdminSite):
         ]
         views += [path(one.address, one.view, name=one.name) for one in self.screens]
         for view in views:
-            view.callback = self.admin_view(_with_visible_nul(view.callback))
+            # One page has a form that is sent.
+            own = view.callback if view.callback is unmask.page else require_safe(view.callback)
+            view.callback = super().admin_view(_with_visible_nul(own))
         switch = path("language/", require_POST(set_language), name="language")
-        # Nobody changes a password here: the web's database login may not.
-        own = [each for each in super().get_urls() if not _of_passwords(each)]
-        return [switch, *views, *own]
+        return [switch, *views, *(each for each in super().get_urls() if not _not_ours(each))]
+
+    def admin_view(self, view: Callable[..., Any], cacheable: bool = False) -> Any:
+        """Django wraps each page of its own with this."""
+        return super().admin_view(_of_a_model(view), cacheable)
 
     def add_screen(
         self,

@@ -70,8 +70,9 @@ class Command(BaseCommand):
     def _text(self, found: list[Line]) -> None:
         for line in found:
             row = line.row
-            who = f"{row.login} ({line.who or line.actor})" if row.login else line.actor
-            what = " ".join(filter(None, (line.action, row.entity, row.entity_id)))
+            now = f", now {line.now}" if line.now else ""
+            who = f"{row.login} ({line.who or line.actor}{now})" if row.login else line.actor
+            what = " ".join(filter(None, (line.action, row.entity, row.entity_id, row.path)))
             why = f", reason: {row.reason}" if row.reason else ""
             at = f"{row.at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
             self.stdout.write(f"{at} UTC  {who}: {what}, {line.outcome}{why}")

@@ -1,0 +1,21 @@
+"""Text of other people for people: on one line, with nothing in it that cannot be seen."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Letters by Unicode, and nothing on the screen: the fillers of Hangul.
+_FILLERS: Final = frozenset("\u115f\u1160\u3164\uffa0")
+
+
+def one_line(text: str) -> str:
+    """The text with escapes for its control characters, so that nobody can forge a line or command
+    the terminal that shows it."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def letters(text: str) -> int:
+    """How many letters and digits of the text can be seen."""
+    return sum(each.isalnum() and each not in _FILLERS for each in text)
