@@ -173,7 +173,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             ge=1,
             le=5,
             description="How many questions about whole histories (blame, the history of a field, "
-            "applications, changes of a path, the archive) one web process answers at a time. "
+            "applications, changes of a path, the archive, pages of more than 100 versions) one "
+            "web process answers at a time. "
             "Twice as many more wait for 2 seconds, others get 503. A process has 16 threads.",
         ),
     ] = 4

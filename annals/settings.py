@@ -162,7 +162,13 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 SECURE_REFERRER_POLICY = "same-origin"
+SESSION_ENGINE = "annals.access.sessions"
 SESSION_COOKIE_HTTPONLY = True
+# Behind HTTPS browsers take these cookies from this host only, and over TLS only: another host of
+# the domain cannot give a person somebody else's session.
+COOKIE_PREFIX = "__Host-" if ANNALS.https else ""
+SESSION_COOKIE_NAME = f"{COOKIE_PREFIX}sessionid"
+CSRF_COOKIE_NAME = f"{COOKIE_PREFIX}csrftoken"
 SESSION_COOKIE_AGE = ANNALS.session_hours * 3600
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = ANNALS.https
 SECURE_HSTS_SECONDS = 31_536_000 if ANNALS.https else 0

@@ -4,7 +4,7 @@ from django.contrib import admin
 from django.urls import include, path
 from django.views import defaults
 
-from annals.access.oidc.description import LoginDocs, docs_login
+from annals.access.oidc.description import LoginDocs, LoginDone
 from history.api import errors
 from history.api.schema import Schema
 from ingest.completeness.api import Completeness
@@ -14,7 +14,7 @@ urlpatterns = [
     path("oidc/", include("annals.access.oidc.urls")),
     path("api/schema/", Schema.as_view(), name="schema"),
     path("api/docs/", LoginDocs.as_view(), name="docs"),
-    path("api/docs/login/", docs_login, name="docs-login"),
+    path("api/docs/login/", LoginDone.as_view(), name="docs-login"),
     path("api/v1/completeness", Completeness.as_view()),
     path("api/v1/", include("history.api.urls")),
 ]

@@ -9,6 +9,7 @@ from typing import Any
 from django.urls import register_converter
 
 from history.entities import BY_NAME, Entity
+from history.record import ID_LENGTH
 
 
 class EntityName:
@@ -26,15 +27,23 @@ class EntityName:
 
 class Id:
     """`<id:...>`: an id with any characters, also slashes and line breaks. Longer addresses must be
-    declared before shorter ones: the end of an address names the page or the call."""
+    declared before shorter ones: the end of an address names the page or the call.
+
+    Browsers and other clients take the segments . and .. out of an address, percent-encoded ones
+    too. So these are written as 33 and 34 dots, which are longer than any id.
+    """
 
     regex = r"[\s\S]+"
 
     def to_python(self, value: str) -> str:
-        return value
+        return "/".join(_DOTS.get(part, part) for part in value.split("/"))
 
     def to_url(self, value: str) -> str:
-        return value
+        return "/".join(_WRITTEN.get(part, part) for part in value.split("/"))
+
+
+_DOTS = {"." * (ID_LENGTH + len(dots)): dots for dots in (".", "..")}
+_WRITTEN = {dots: written for written, dots in _DOTS.items()}
 
 
 register_converter(EntityName, "entity")

@@ -56,7 +56,8 @@ class BreakGlass(models.Model):
 
 
 class Attempts(models.Model):
-    """Failed logins of one name or from one address, since the last quiet hour."""
+    """Failed logins of a name, from an address, or of both together, since the last quiet hour; see
+    annals.access.attempts."""
 
     key = models.CharField(max_length=64, primary_key=True)  # a digest: no name is kept here
     failures = models.IntegerField()

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db import Error, connection, transaction
+from django.db import Error, OperationalError, connection, transaction
 from prometheus_client import Counter
 
 from annals.access.oidc.bearer import Service
@@ -89,7 +89,7 @@ def _on_open(user: Caller, applications: Collection[str], **_: Any) -> None:
     except Error as error:
         # As with the journal, which the database does not accept then either.
         if settings.ANNALS.journal_failure != "answer":
-            raise
+            raise OperationalError("opened applications cannot be counted") from error
         log.error(  # noqa: TRY400 - a trace of a database error would quote its row
             "applications opened cannot be counted: %s",
             describe(error),

@@ -9,6 +9,7 @@ from pathlib import Path
 from annals import env
 from annals.demo import check
 from annals.demo.client import Client, ClientError
+from annals.demo.people import LOGINS
 from annals.demo.port import Port, hold
 from annals.demo.supervisor import DemoError, StopAskedError, Supervisor, print_step
 from annals.embedded import logins
@@ -16,7 +17,6 @@ from annals.embedded.process import EmbeddedError
 
 MANAGE = str(Path(__file__).resolve().parent.parent.parent / "manage.py")
 FIRST_PORT, PORTS = 8000, 100
-LOGINS = ("support", "auditor", "ops", "underwriter", "privacy", "admin")
 FIRST_LOAD = ("--applications", "40", "--days", "30", "--json")
 CONTINUOUS_LOAD = ("--rps", "2")
 SHOWCASE_TIMEOUT_S = 20
@@ -95,7 +95,9 @@ def serve(demo: Supervisor, port: Port, simulate: bool) -> None:
     print_step("Logs", str(demo.logs))
     print_step("Screens", f"{address}/admin/")
     print_step("API", f"{address}/api/docs/")
-    print_step("Logins", ", ".join(f"{login}/{login}" for login in LOGINS))
+    print_step("Logins", "the password of each is its name")
+    for login, may in LOGINS.items():
+        print_step("", f"{login:<13}{may}")
     if simulate:
         identifier = showcase(demo, address)
         demo.start("simulate", MANAGE, "simulate", *CONTINUOUS_LOAD)
@@ -114,7 +116,7 @@ def showcase(demo: Supervisor, address: str) -> str | None:
     A file keeps the id for the next start. It may be wrong by then: the broker loses what was not
     stored when the demo stopped, and retention removes old applications.
     """
-    client = Client(address, LOGINS[0], LOGINS[0])
+    client = Client(address, "support", "support")
     file = demo.home / "showcase"
     if file.exists() and stored(client, file.read_text()):
         return file.read_text()

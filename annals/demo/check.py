@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from annals.demo import json_patch, produced
+from annals.demo import json_patch, people, produced
 from annals.demo.client import Client, ClientError
 from annals.demo.port import hold
 from annals.demo.produced import Produced
@@ -60,9 +60,26 @@ def _check(demo: Supervisor, manage: str) -> None:
     demo.web(port)
     client = Client(f"http://{process.HOST}:{port.number}", "support", "support")
     _served(client, expected)
-    page = client.screen(f"/admin/history/product-instance/{showcase}/")
+    application = f"/admin/history/product-instance/{showcase}/"
+    page = client.screen(application)
     _same("the application's screen", showcase in page and "support" in page, True)
-    print_step("Screens", f"support sees /admin/history/product-instance/{showcase}/")
+    print_step("Screens", f"support sees {application}")
+    _logged_in(client.address, application)
+
+
+def _logged_in(address: str, application: str) -> None:
+    """Each login opens its own screens and no others, and the privacy officer reads who looked."""
+    reader, operator = [application], [people.QUARANTINE]
+    expected = dict.fromkeys(people.LOGINS, reader) | {
+        "ops": operator,
+        "privacy": [*reader, people.JOURNAL],
+        "admin": reader + operator,
+    }
+    _same("the screens of each login", people.opened(address, application), expected)
+    journal = Client(address, "privacy", "privacy").screen(people.JOURNAL)
+    missing = [login for login in people.LOGINS if f"?login={login}" not in journal]
+    _same("logins that are not in the access journal", missing, [])
+    print_step("Logins", f"{', '.join(expected)}: each its own screens; privacy sees who looked")
 
 
 def _consumed(demo: Supervisor, manage: str, expected: Produced) -> None:

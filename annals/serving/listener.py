@@ -22,6 +22,8 @@ BODY_BYTES: Final = 10 << 20
 # then the thread that writes waits.
 MEMORY_BYTES: Final = 1 << 20
 FILE_BYTES: Final = 64 << 20
+# What waits to be sent to all clients together.
+UNREAD_BYTES: Final = 256 << 20
 # Answered by a thread of its own: it shows that the process answers, however busy it is.
 PROBE: Final = "/healthz"
 
@@ -53,7 +55,8 @@ class Threads:
         self.probe.set_thread_count(1)
 
     def add_task(self, channel: Channel) -> None:
-        lane = self.probe if channel.requests[0].path == PROBE else self.usual
+        path = getattr(channel.requests[0], "path", "")  # what is no request has none
+        lane = self.probe if path == PROBE else self.usual
         lane.add_task(channel)
 
     def shutdown(self, timeout: float) -> None:
@@ -106,6 +109,18 @@ class Listener(TcpWSGIServer):
     def maintenance(self, now: float) -> None:  # noqa: ARG002 - waitress' signature
         for channel in list(self.active_channels.values()):
             channel.expire(self.seconds)
+        self._forget_unread(UNREAD_BYTES)
+
+    def _forget_unread(self, most: int) -> None:
+        """Close the connections that have read their answer for longest, until at most so many
+        bytes wait to be sent."""
+        found = [each for each in self.active_channels.values() if each.total_outbufs_len]
+        waiting = sum(each.total_outbufs_len for each in found)
+        for channel in sorted(found, key=lambda each: each.since):
+            if waiting <= most:
+                return
+            waiting -= channel.total_outbufs_len
+            channel.handle_close()
 
     def stop(self) -> None:
         """Take no more connections. Those that wait for a request are closed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from django.conf import settings
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.utils import (
     OpenApiExample,
@@ -172,7 +173,7 @@ class _Session(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     name = "session"
 
     def get_security_definition(self, auto_schema: Any) -> Schema:  # noqa: ARG002
-        return {"type": "apiKey", "in": "cookie", "name": "sessionid"}
+        return {"type": "apiKey", "in": "cookie", "name": settings.SESSION_COOKIE_NAME}
 
 
 class _Basic(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

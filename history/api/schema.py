@@ -13,8 +13,11 @@ from history.api.call import Options
 from history.api.components import COMPONENTS
 
 
-class _English(Options):
-    """What is said in English only, whatever language is asked for."""
+class Open(Options):
+    """What everybody may see, in English only, whatever language is asked for."""
+
+    authentication_classes = []
+    permission_classes = [AllowAny]
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         answer = super().finalize_response(request, response, *args, **kwargs)
@@ -22,18 +25,14 @@ class _English(Options):
         return answer
 
 
-class Schema(_English, SpectacularAPIView):
+class Schema(Open, SpectacularAPIView):
     """GET /api/schema/: OpenAPI 3.1 in JSON."""
 
     renderer_classes = [OpenApiJsonRenderer2]
-    authentication_classes = []
-    permission_classes = [AllowAny]
     custom_settings = {"APPEND_COMPONENTS": {"schemas": COMPONENTS}}
 
 
-class Docs(_English, SpectacularSwaggerSplitView):
+class Docs(Open, SpectacularSwaggerSplitView):
     """GET /api/docs/: Swagger UI, served from here, with its script in a separate file."""
 
-    authentication_classes = []
-    permission_classes = [AllowAny]
     template_name = "history/swagger.html"

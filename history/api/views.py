@@ -18,6 +18,8 @@ from history.api.parameters import whole_number
 from history.record import MAX_VERSION, ChangeType
 from history.timeline import Include, Query, Sort
 
+LARGE_PAGE = 100  # a larger one is dear
+
 
 @describe.call(
     "timeline",
@@ -31,7 +33,11 @@ class Timeline(Call):
 
     def is_dear(self, question: Question) -> bool:
         parameters = question.parameters
-        return parameters.flag("archive") or parameters.text("path", length=None) is not None
+        return (
+            question.page_size() > LARGE_PAGE
+            or parameters.flag("archive")
+            or parameters.text("path", length=None) is not None
+        )
 
     def answer(self, question: Question) -> Answer:
         query = Query(

@@ -82,6 +82,7 @@ class Consumer:
         self._database = Worker("database")
         self._written: Future[Written] | None = None
         self._launched_at = 0.0
+        self._looked_at = time.monotonic()  # for topics
         self._background = Background(probe, beats, self._record)
         self._machine = StateMachine(policy.limits, policy.tolerance, policy.decode)
         self._positions = self._machine.positions
@@ -376,8 +377,16 @@ class Consumer:
             self._writer.close()
 
     def _idle_long_enough(self) -> bool:
-        limit, since = self._policy.until_idle, self._machine.idle_since()
-        return limit is not None and since is not None and time.monotonic() - since >= limit
+        limit, now = self._policy.until_idle, time.monotonic()
+        if limit is None:
+            return False
+        if self._positions.assigned is None and now - self._looked_at >= limit:
+            self._looked_at = now
+            if self._source.without_topics():
+                logger.warning("the brokers have none of the topics")
+                return True
+        since = self._machine.idle_since()
+        return since is not None and now - since >= limit
 
 
 def _done(future: Future[T], seconds: float) -> bool:

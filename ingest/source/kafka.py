@@ -48,6 +48,7 @@ OURS = frozenset(
     }
 )
 LEAVING_SECONDS = 2.0
+TOPICS_SECONDS = 1.0
 # After this many session timeouts without partitions the group counts as stuck.
 STUCK_AFTER_SESSIONS = 1.5
 # A producer can set any timestamp; one beyond the year 9999 counts as unknown.
@@ -80,7 +81,7 @@ class Source:
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._paused: set[KafkaPartition] = set()
         self._ends: dict[KafkaPartition, int] = {}
-        self._group = group
+        self._group, self._topics = group, topics
         self._session_seconds = int(reading["session.timeout.ms"]) / 1000
         self._wait_for_partitions()
         self._consumer.subscribe(
@@ -117,6 +118,15 @@ class Source:
         self._consumer.assign(
             [ck.TopicPartition(*partition, at) for partition, at in offsets.items()]
         )
+
+    def without_topics(self) -> bool:
+        """Whether the brokers answer, and have none of the topics: then no partition is assigned.
+        Waits up to TOPICS_SECONDS."""
+        try:
+            there = self._consumer.list_topics(timeout=TOPICS_SECONDS).topics
+        except ck.KafkaException:
+            return False
+        return not any(topic in there for topic in self._topics)
 
     def pause(self, partitions: Iterable[KafkaPartition]) -> None:
         """Deliver no messages of these partitions until resume() or start()."""

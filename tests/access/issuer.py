@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Self
 
 import jwt
@@ -37,7 +39,8 @@ def jwk(key: Any, name: str | None, **more: object) -> dict[str, object]:
 class Issuer:
     """Serves on a port of the loopback address while it is used as a context."""
 
-    def __init__(self) -> None:
+    def __init__(self, certificate: Path | None = None) -> None:
+        """certificate: with its key, to serve over TLS."""
         self.keys: list[dict[str, object]] = [jwk(RSA, "rsa"), jwk(EC, "ec", alg="ES256")]
         self.metadata: dict[str, object] = {}
         self.asked: list[str] = []
@@ -61,7 +64,12 @@ class Issuer:
                 """Quiet."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/realm"
+        if certificate is not None:
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            tls.load_cert_chain(certificate)
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        scheme = "https" if certificate else "http"
+        self.url = f"{scheme}://127.0.0.1:{self._server.server_port}/realm"
 
     def answer(self, path: str) -> object:
         """The JSON at a path, None where there is none."""

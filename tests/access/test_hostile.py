@@ -4,8 +4,12 @@ is right, and nothing of the token or of the history is in it."""
 from __future__ import annotations
 
 import logging
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -21,6 +25,7 @@ from tests.access.hostile import BEARER, HOSTILE, IDENTITY
 from tests.access.issuer import CLIENT, OTHER_RSA, Issuer, jwk
 from tests.db.store import Store
 
+ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = "/api/v1/history/product-instance/A1"
 REFUSED = re.compile(r'Bearer realm="annals", error="invalid_token", error_description="[^"\\]+\."')
 RATE = "rate-of-the-client"
@@ -141,6 +146,48 @@ def test_a_token_of_one_issuer_in_the_name_of_another(
         )
     assert answer.status_code == 401
     assert "signature is wrong" in answer.headers["WWW-Authenticate"]
+
+
+def test_behind_https_no_other_host_can_begin_a_login_for_somebody(
+    client: Client, issuer: Issuer, settings: Any, db: None
+) -> None:
+    """The name of the cookie makes browsers refuse it from other hosts of the domain."""
+    settings.COOKIE_PREFIX = "__Host-"
+    settings.SESSION_COOKIE_SECURE = True
+    callback = begun(client, issuer)
+    issuer.id_token = issuer.token()
+    [cookie] = client.cookies.values()
+    assert cookie.key == "__Host-annals_login"
+    assert (cookie["path"], cookie["secure"], cookie["httponly"]) == ("/", True, True)
+    assert not cookie["domain"]
+    assert client.get(callback, secure=True).status_code == 302
+
+
+def test_behind_https_the_cookies_are_of_this_host(tmp_path: Path) -> None:
+    code = (
+        "import django; django.setup()\n"
+        "from django.test import Client\n"
+        "print(Client().get('/admin/login/', secure=True, HTTP_HOST='localhost').cookies)\n"
+        "from django.conf import settings; print(settings.SESSION_COOKIE_NAME)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=os.environ
+        | {
+            "DJANGO_SETTINGS_MODULE": "annals.settings",
+            "ANNALS_HTTPS": "true",
+            "ANNALS_HOME": str(tmp_path),
+            "DATABASE_URL": "postgresql:///x",
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    cookie, session = done.stdout.splitlines()
+    assert cookie.startswith("Set-Cookie: __Host-csrftoken=")
+    assert {"Path=/", "Secure"} <= set(cookie.split("; "))
+    assert session == "__Host-sessionid"
 
 
 def begun(client: Client, issuer: Issuer) -> str:

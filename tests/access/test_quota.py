@@ -194,3 +194,18 @@ def test_the_web_counts_with_its_own_rights_and_cannot_forget(committed: Store) 
                     cursor.execute(statement)
         finally:
             cursor.execute("RESET ROLE")
+
+
+@pytest.mark.parametrize("failure, status", [("refuse", 503), ("answer", 200)])
+def test_what_cannot_be_counted_is_not_opened(
+    failure: str, status: int, committed: Store, settings: Any
+) -> None:
+    support = login("support")
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, journal_failure=failure)
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE access_opened RENAME TO gone")
+    try:
+        assert support.get(f"{API}/A0").status_code == status
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE gone RENAME TO access_opened")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from annals.access.oidc import tokens
-from annals.access.oidc.discovery import AGAIN_SECONDS, Discovery, ProviderDownError
+from annals.access.oidc import calls, tokens
+from annals.access.oidc.calls import ProviderDownError
+from annals.access.oidc.discovery import AGAIN_SECONDS, Discovery
 from annals.access.oidc.providers import Provider
+from annals.embedded import certificates
 from tests.access.hostile import BEARER, HOSTILE, Make
 from tests.access.issuer import CLIENT, EC, OTHER_RSA, RSA, SCOPE, Issuer, jwk
 
@@ -201,3 +205,49 @@ def test_metadata_that_cannot_be_trusted(
     issuer.metadata = metadata
     with pytest.raises(ProviderDownError):
         tokens.bearer(issuer.token(), known)
+
+
+@pytest.mark.parametrize("dribbles", ["headers", "body"])
+def test_a_provider_that_sends_a_byte_now_and_then_is_cut_off(
+    dribbles: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each read is fast enough; the answer would take ten minutes."""
+    monkeypatch.setattr(calls, "CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr(calls, "READ_SECONDS", 0.3)
+    sent, over = [0], threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        client, _ = listener.accept()
+        with client:
+            client.recv(65_536)
+            start = b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n"
+            client.sendall(start + (b"X-A: " if dribbles == "headers" else b"\r\n{"))
+            try:
+                while sent[0] < 6_000:
+                    client.sendall(b" ")
+                    sent[0] += 1
+                    over.wait(0.1)
+            except OSError:
+                over.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        issuer = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        slow = Provider(name="slow", title="Slow", issuer=issuer, client_id=CLIENT)
+        with pytest.raises(ProviderDownError):
+            Discovery(slow).check()
+        assert over.wait(20)
+        thread.join(20)
+    assert sent[0] < 1_000
+
+
+def test_a_provider_elsewhere_cannot_name_an_address_on_this_machine(tmp_path: Path) -> None:
+    """Its metadata come over TLS; the client secret would go to a program next to Annals."""
+    authority, _ = certificates.make(tmp_path)
+    with Issuer(tmp_path / "server.pem") as issuer:
+        issuer.metadata = {"token_endpoint": "http://127.0.0.1:9/token"}
+        discovery = Discovery(provider(issuer, ca_file=authority))
+        assert discovery.endpoint("jwks_uri").startswith("https://")
+        with pytest.raises(ProviderDownError, match="no usable token_endpoint"):
+            discovery.endpoint("token_endpoint")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import html
 import re
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urljoin
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from history.admin.parts import links
 from history.entities import BY_NAME, ROOT
@@ -39,7 +42,33 @@ IDS = [
     "a%2Fat",
     "a?b#c",
     "Ключ 1",
+    ".",
+    "..",
+    "a/../b",
+    "./at",
+    "a/.",
+    "...",
+    "%2e%2e",
 ]
+# What ids are hard to write in an address for.
+HARD = st.sampled_from(["/", ".", "..", "/at", "/blame", "/versions", "%2F", "%", "?", "#", "\\"])
+ANY_ID = (
+    st.lists(HARD | st.text(st.characters(exclude_categories=["Cs"]), max_size=4), max_size=8)
+    .map(lambda parts: "".join(parts).replace("\0", "")[:32])
+    .filter(bool)
+)
+
+
+def sent(address: str) -> str:
+    """What a browser asks for: it takes dots out, percent-encoded ones too."""
+    plain = re.sub("%2e", ".", address, flags=re.IGNORECASE)
+    return urljoin("http://annals/here", plain).removeprefix("http://annals")
+
+
+def written(id: str) -> str:
+    """An id in an address of the API, as docs/api.md says."""
+    dots = {".": "." * 33, "..": "." * 34}
+    return "%2F".join(quote(dots.get(part, part), safe="") for part in id.split("/"))
 
 
 @pytest.fixture
@@ -61,7 +90,7 @@ def test_every_call_reaches_every_id(reader: Client, store: Store, id: str) -> N
     for other in ("a", "a/versions", "a\r\n"):
         if other != id:
             store.add(other, 3, {"other": other}, 0)
-    base = f"/api/v1/history/product-instance/{quote(id, safe='')}"
+    base = sent(f"/api/v1/history/product-instance/{written(id)}")
     later = minute(9).replace(tzinfo=None).isoformat()
     assert [each["id"] for each in data(reader.get(f"{base}/versions"))["history"]] == [id, id]
     assert data(reader.get(f"{base}/versions/1"))["entity"] == {"n": 1}
@@ -70,7 +99,7 @@ def test_every_call_reaches_every_id(reader: Client, store: Store, id: str) -> N
     values = data(reader.get(f"{base}/fields?path=/n"))["values"]
     assert [each["value"] for each in values] == [1, 0]
     assert data(reader.get(f"{base}/blame"))["id"] == id
-    whole = f"/api/v1/applications/{quote(id, safe='')}"
+    whole = sent(f"/api/v1/applications/{written(id)}")
     assert [each["id"] for each in data(reader.get(f"{whole}/history"))["history"]] == [id, id]
     assert data(reader.get(f"{whole}/at?time={later}"))["application"]["entity"] == {"n": 1}
 
@@ -87,16 +116,16 @@ def test_every_screen_reaches_every_id(reader: Client, store: Store, id: str) ->
         links.snapshot(ROOT, id, 1),
         links.compare(ROOT, id, {"from": 0, "to": 1}),
     ):
-        page = reader.get(address)
+        page = reader.get(sent(address))
         assert page.status_code == 200, address
         assert "<h1>Заявка 1</h1>" in page.content.decode(), address
-    child = reader.get(links.timeline(CHILD, id))
+    child = reader.get(sent(links.timeline(CHILD, id)))
     assert "<h1>Рожков Олег</h1>" in child.content.decode()
-    body = reader.get(links.application(id)).content.decode()
+    body = reader.get(sent(links.application(id))).content.decode()
     found = re.findall(r'href="(/admin/[^"#]*)"', body)
     assert len(found) > 3
     for link in found:
-        assert reader.get(link.replace("&amp;", "&")).status_code in (200, 302), link
+        assert reader.get(sent(html.unescape(link))).status_code in (200, 302), link
 
 
 def test_a_child_with_a_line_break_does_not_break_the_applications_page(
@@ -107,6 +136,37 @@ def test_a_child_with_a_line_break_does_not_break_the_applications_page(
     page = reader.get("/admin/applications/A1/")
     assert page.status_code == 200
     assert "/admin/history/participant-role/R%0A1/" in page.content.decode()
+
+
+def test_any_id_is_reached_through_the_links_that_lead_to_it(reader: Client, store: Store) -> None:
+    """From the page of its application, and as docs/api.md writes it: through a client that takes
+    dots out of addresses."""
+    known: set[str] = set()
+
+    @settings(
+        max_examples=60,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(id=ANY_ID)
+    def reached(id: str) -> None:
+        if id in known:
+            return
+        known.add(id)
+        name, application = f"Рожков {len(known)}", f"app-{len(known)}"
+        store.add(id, 0, {"fullName": name}, 0, entity=CHILD, application=application)
+        answer = reader.get(sent(f"/api/v1/history/{CHILD.name}/{written(id)}/versions"))
+        assert [each["id"] for each in data(answer)["history"]] == [id]
+        page = reader.get(f"/admin/applications/{application}/").content.decode()
+        found = {sent(html.unescape(each)) for each in re.findall(r'href="([^"]*)"', page)}
+        child = [each for each in found if each.startswith(f"/admin/history/{CHILD.name}/")]
+        assert child
+        for address in child:
+            opened = reader.get(address)
+            assert (opened.status_code, name in opened.content.decode()) == (200, True), address
+
+    reached()
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Moscow", "Pacific/Kiritimati", "America/New_York"])

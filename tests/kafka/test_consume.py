@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from annals.embedded.daemon import Daemon
 from history import days
-from tests.consuming import Consumers, Database, Feed, complete, send, until
+from tests.consuming import Consumers, Database, Feed, complete, environment, send, until
 from tests.kafka import brokers
 from tests.messages import NOW, TOPIC, TWIN, value
 from tests.processes import consumers, database, feed, server
@@ -30,6 +31,17 @@ def test_what_was_produced_is_what_is_stored(
     again = consumers.drain()
     assert again["read"] == 0
     complete(consumers, database, feed)
+
+
+def test_without_topics_there_is_nothing_to_wait_for(
+    broker: Daemon, database: Database, tmp_path: Path
+) -> None:
+    """No broker assigns a partition then; the embedded one does not even form the group."""
+    consumers = Consumers(environment(broker, database), tmp_path)
+    try:
+        assert consumers.drain()["read"] == 0
+    finally:
+        consumers.stop()
 
 
 def test_a_running_one_stores_at_once_and_ends_at_sigterm(

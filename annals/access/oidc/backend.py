@@ -15,13 +15,9 @@ from django.http import HttpRequest
 from mozilla_django_oidc.auth import OIDCAuthenticationBackend
 
 from annals.access.oidc import tokens
+from annals.access.oidc.calls import ProviderDownError, ProviderRefusesError
 from annals.access.oidc.claims import user_of
-from annals.access.oidc.discovery import (
-    Discovery,
-    ProviderDownError,
-    ProviderRefusesError,
-    discoveries,
-)
+from annals.access.oidc.discovery import Discovery, discoveries
 
 SETTINGS: Final[Mapping[str, object]] = {
     "OIDC_USE_NONCE": True,

@@ -17,7 +17,8 @@ from annals.access.address import network
 from annals.access.attempts import address_of
 from annals.access.models import Identity
 from annals.access.oidc import tokens
-from annals.access.oidc.discovery import ProviderDownError, discoveries
+from annals.access.oidc.calls import ProviderDownError
+from annals.access.oidc.discovery import discoveries
 from annals.access.roles import READ, SENSITIVE
 from history.api.allowance import Allowances
 from history.api.errors import UnavailableError

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from annals.access.oidc.discovery import Discovery, discoveries
-from history.api.schema import Docs
+from history.api.schema import Docs, Open
 
 Scheme = dict[str, Any]
 JWT: Scheme = {
@@ -93,12 +93,15 @@ class LoginDocs(Docs):
         return answer
 
 
-def docs_login(request: HttpRequest) -> HttpResponse:
-    """Where a provider sends the window of the login: it hands the code to the page that opened it,
-    and closes."""
-    answer = render(request, "access/docs_login.html")
-    answer.headers["Cross-Origin-Opener-Policy"] = "unsafe-none"  # as the provider's own page
-    return answer
+class LoginDone(Open):
+    """GET /api/docs/login/: where a provider sends the window of the login. It hands the code to
+    the page that opened it, and closes."""
+
+    @extend_schema(exclude=True)
+    def get(self, request: Request) -> HttpResponse:
+        answer = render(request._request, "access/docs_login.html")
+        answer.headers["Cross-Origin-Opener-Policy"] = "unsafe-none"  # as the provider's own page
+        return answer
 
 
 def _offered() -> Sequence[Discovery]:

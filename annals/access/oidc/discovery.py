@@ -12,33 +12,21 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import jwt
-import msgspec
-import requests
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from django.conf import settings
 
+from annals.access.oidc.calls import ProviderDownError, ask
 from annals.access.oidc.providers import LOOPBACK, Provider
 
 log = logging.getLogger(__name__)
 
-CONNECT_SECONDS: Final = 3.0
-READ_SECONDS: Final = 5.0
-LONGEST_ANSWER: Final = 1_048_576
 METADATA_SECONDS: Final = 3_600.0
 KEYS_SECONDS: Final = 3_600.0
 # A token with an unknown key id, or a provider that is down, makes us ask no more often than this.
 AGAIN_SECONDS: Final = 10.0
 MOST_KEYS: Final = 100
 SMALLEST_RSA_BITS: Final = 2_048
-
-
-class ProviderDownError(Exception):
-    """The provider did not answer, or not as a provider does. Asking again later is right."""
-
-
-class ProviderRefusesError(ProviderDownError):
-    """The provider answers, and says that what it was asked for is wrong (400)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +60,7 @@ class Discovery:
         """The address that the metadata give, as `token_endpoint`. Raises ProviderDownError."""
         with self._lock:
             address = self._current_metadata().get(name)
-        if not isinstance(address, str) or not _safe(address):
+        if not isinstance(address, str) or not self._safe(address):
             raise ProviderDownError(f"{self.provider.issuer} names no usable {name}")
         return address
 
@@ -99,7 +87,7 @@ class Discovery:
             finally:
                 self._lock.release()
         address = metadata.get(name)
-        return address if isinstance(address, str) and _safe(address) else None
+        return address if isinstance(address, str) and self._safe(address) else None
 
     def check(self) -> None:
         """Ask the provider now. Raises ProviderDownError: better on a page of ours than as an
@@ -171,7 +159,7 @@ class Discovery:
 
     def _fetch_keys(self) -> None:
         address = self._current_metadata().get("jwks_uri")
-        if not isinstance(address, str) or not _safe(address):
+        if not isinstance(address, str) or not self._safe(address):
             raise ProviderDownError(f"{self.provider.issuer} names no usable jwks_uri")
         given = self.get(address).get("keys")
         if not isinstance(given, list):
@@ -183,53 +171,29 @@ class Discovery:
                     keys.setdefault(name, []).append(key)
         self._keys, self._keys_until = keys, self._clock() + KEYS_SECONDS
 
+    def _safe(self, address: str) -> bool:
+        """Over TLS, or where the issuer itself is on the loopback address, also there: a provider
+        elsewhere must not send us, with the client secret, to a program on this machine."""
+        parts = urlsplit(address)
+        return parts.scheme == "https" or (
+            parts.scheme == "http"
+            and parts.hostname in LOOPBACK
+            and urlsplit(self.provider.issuer).scheme == "http"
+        )
+
     def get(self, address: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
         """A JSON object from the provider. Raises ProviderDownError."""
-        return self._ask("GET", address, headers=headers)
+        return ask(self.provider, "GET", address, headers=headers)
 
     def post(self, address: str, form: dict[str, str], **options: Any) -> dict[str, Any]:
         """The JSON object that answers a form. Raises ProviderDownError."""
-        return self._ask("POST", address, data=form, **options)
-
-    def _ask(self, method: str, address: str, **options: Any) -> dict[str, Any]:
-        """Bounded in time and size, and never redirected: a provider must not lead us elsewhere."""
-        try:
-            with requests.request(
-                method,
-                address,
-                timeout=(CONNECT_SECONDS, READ_SECONDS),
-                verify=str(self.provider.ca_file) if self.provider.ca_file else True,
-                allow_redirects=False,
-                stream=True,
-                **options,
-            ) as answer:
-                until = time.monotonic() + READ_SECONDS
-                body = b""
-                for part in answer.iter_content(65_536):
-                    body += part
-                    if len(body) > LONGEST_ANSWER or time.monotonic() > until:
-                        raise ProviderDownError(f"{address} answers too much or too slowly")
-                if answer.status_code == 400:
-                    raise ProviderRefusesError(f"{address} answers 400")
-                if answer.status_code != 200:
-                    raise ProviderDownError(f"{address} answers {answer.status_code}")
-                found = msgspec.json.decode(body)
-        except (requests.RequestException, msgspec.DecodeError, RecursionError) as error:
-            raise ProviderDownError(f"{address}: {type(error).__name__}") from None
-        if not isinstance(found, dict):
-            raise ProviderDownError(f"{address} answers no JSON object")
-        return found
+        return ask(self.provider, "POST", address, data=form, **options)
 
 
 @cache
 def discoveries() -> dict[str, Discovery]:
     """By issuer, what is known of each provider of ANNALS_OIDC_FILE; one for the process."""
     return {provider.issuer: Discovery(provider) for provider in settings.OIDC_PROVIDERS}
-
-
-def _safe(address: str) -> bool:
-    parts = urlsplit(address)
-    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
 
 
 def _usable(given: Any, algorithms: tuple[str, ...]) -> Key | None:

@@ -15,7 +15,6 @@ from django.contrib.sessions.backends.signed_cookies import SessionStore
 from django.http import HttpRequest, HttpResponse
 from django.urls import get_script_prefix
 
-COOKIE: Final = "annals_login"
 SECONDS: Final = 600
 STATES: Final = "oidc_states"
 NEXT: Final = "oidc_login_next"
@@ -43,7 +42,7 @@ class Handshake(SessionStore):
         """Send it with a response; without what is too old or too long to be sent."""
         oldest = sorted(self.states, key=lambda state: self.states[state]["added_on"])
         if not oldest:
-            response.delete_cookie(COOKIE, path=_path())
+            response.delete_cookie(_name(), path=_path())
             return
         for state in oldest[:-AT_ONCE]:
             del self.states[state]
@@ -54,7 +53,7 @@ class Handshake(SessionStore):
             self.states[state]["next"] = None  # it leads to the first page
             self.save()
         response.set_cookie(
-            COOKIE,
+            _name(),
             self._text(),
             max_age=SECONDS,
             path=_path(),
@@ -69,8 +68,13 @@ class Handshake(SessionStore):
 
 def of(request: HttpRequest) -> Handshake:
     """That of the browser; an empty one if it has none, or one that is too old or not ours."""
-    return Handshake(request.COOKIES.get(COOKIE))
+    return Handshake(request.COOKIES.get(_name()))
+
+
+def _name() -> str:
+    return f"{settings.COOKIE_PREFIX}annals_login"
 
 
 def _path() -> str:
-    return f"{get_script_prefix()}oidc/"
+    """A cookie with the prefix has no other path."""
+    return "/" if settings.COOKIE_PREFIX else f"{get_script_prefix()}oidc/"

@@ -32,8 +32,8 @@ from annals.access.attempts import address_of
 from annals.access.models import Identity, ProviderSession
 from annals.access.oidc import handshake, tokens
 from annals.access.oidc.backend import by_name, setting
+from annals.access.oidc.calls import ProviderDownError
 from annals.access.oidc.claims import NoRoleError
-from annals.access.oidc.discovery import ProviderDownError
 from annals.access.oidc.handshake import Handshake
 
 log = logging.getLogger(__name__)

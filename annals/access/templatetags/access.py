@@ -13,7 +13,7 @@ from django.utils.translation import ngettext
 
 from annals.access import sessions
 from annals.access.oidc.backend import by_name
-from annals.access.oidc.discovery import ProviderDownError
+from annals.access.oidc.calls import ProviderDownError
 
 register = template.Library()
 

@@ -1,0 +1,166 @@
+"""Logging in with two real providers, clicked through: one's name, logging out, a session that is
+over, a provider that is down."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+from annals.embedded.postgres import Postgres
+from tests.access.real_provider import RealProvider
+from tests.access.web import Web, age
+from tests.browser.chromium import launch
+from tests.processes import own_database
+from tests.processes import server as postgres
+
+__all__ = ["postgres"]  # tests/browser has a `server` of its own
+
+pytestmark = [pytest.mark.browser, pytest.mark.system]
+
+CONTRAST = Path(__file__).with_name("contrast.js").read_text()
+# The pages of the provider ask for a font.
+ELSEWHERE = re.compile(r"^(?!http://127\.0\.0\.1[:/])")
+BANK, PARTNER = "Учётная запись банка", "Партнёрский портал"
+
+
+@dataclass
+class Site:
+    """Annals, its two providers, and a browser that looks at it. faults: what a clean page must
+    not do."""
+
+    web: Web
+    bank: RealProvider
+    partner: RealProvider
+    page: Page
+    faults: list[str]
+
+    def shot(self, name: str) -> None:
+        """A picture, where ANNALS_TEST_PICTURES names a folder for them."""
+        assert self.page.evaluate(CONTRAST) == [], name
+        assert self.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+        if folder := os.environ.get("ANNALS_TEST_PICTURES"):
+            self.page.screenshot(path=f"{folder}/{name}.png")
+
+    def there(self, login: str) -> None:
+        """Log in on the pages of a provider."""
+        self.page.fill("[name=login]", login)
+        self.page.fill("[name=password]", "x")
+        self.page.click("[type=submit]")
+        self.page.click("[type=submit]")  # agree that Annals gets the name
+
+
+@pytest.fixture(scope="module")
+def running(postgres: Postgres) -> Iterator[Site]:
+    with tempfile.TemporaryDirectory(prefix="annals-login-") as name, ExitStack() as stack:
+        folder = Path(name)
+        database = stack.enter_context(own_database(postgres))
+        web = Web(database, folder)
+        bank = stack.enter_context(RealProvider("bank", folder, web.url))
+        partner = stack.enter_context(RealProvider("partner", folder, web.url))
+        roles = {"staff": "support"}
+        bank.account("1", preferred_username="m.petrov", name="Петров Михаил", groups=["staff"])
+        partner.account("1", preferred_username="a.orlova", name="Орлова Анна", groups=["staff"])
+        partner.account("2", preferred_username="x", name="Чужой", groups=[])
+        web.start([
+            bank.declaration(roles) | {"title": BANK},
+            partner.declaration(roles) | {"title": PARTNER},
+        ])  # fmt: skip
+        stack.callback(web.stop)
+        browser = launch(stack.enter_context(sync_playwright()))
+        stack.callback(browser.close)
+        context = browser.new_context(
+            base_url=web.url, locale="ru-RU", viewport={"width": 900, "height": 480}
+        )
+        context.set_default_timeout(15_000)
+        context.route(ELSEWHERE, lambda route: route.abort())
+        page = context.new_page()
+        faults: list[str] = []
+        page.on(
+            "console",
+            lambda said: faults.append(said.text) if said.type == "error"
+            and said.location["url"].startswith(web.url) and "status of" not in said.text else None,
+        )  # fmt: skip
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        yield Site(web, bank, partner, page, faults)
+
+
+@pytest.fixture
+def site(running: Site) -> Iterator[Site]:
+    running.page.context.clear_cookies()
+    yield running
+    assert not running.faults
+
+
+def test_in_with_one_provider_out_and_in_with_the_other(site: Site) -> None:
+    page = site.page
+    page.goto("/admin/completeness/")
+    expect(page.locator(".provider")).to_have_text([f"Вход: {BANK}", f"Вход: {PARTNER}"])
+    expect(page.locator("#login-form")).not_to_be_visible()
+    site.shot("login")
+    page.click(f"text={BANK}")
+    site.there("1")
+    expect(page).to_have_url(f"{site.web.url}/admin/completeness/")
+    expect(page.locator("#user-tools")).to_contain_text("Петров Михаил")
+    page.click("#logout-form [type=submit]")
+    expect(page.locator(".said h1")).to_have_text("Вы вышли")
+    expect(page.locator(".said")).to_contain_text(BANK)
+    site.shot("logged-out")
+    page.click("text=Выйти и там")
+    assert page.url.startswith(site.bank.url)
+    page.goto("/admin/login/")
+    page.click(f"text={PARTNER}")
+    site.there("1")
+    expect(page.locator("#user-tools")).to_contain_text("Орлова Анна")
+    page.click("#logout-form [type=submit]")
+    page.click(".language [lang=en]")  # the page after a logout cannot be opened again
+    expect(page.locator(".provider").first).to_have_text(f"Log in with {BANK}")
+
+
+def test_who_comes_back_after_a_pause_reads_why_and_gets_to_the_same_page(site: Site) -> None:
+    page = site.page
+    page.goto("/admin/")
+    page.click(f"text={BANK}")
+    site.there("1")
+    expect(page.locator("#user-tools")).to_contain_text("Петров Михаил")
+    age(site.web, 3_700, "annals_seen")
+    page.goto("/admin/history/?q=A1")
+    expect(page.locator(".over")).to_contain_text("60 минут здесь ничего не делали")
+    site.shot("over")
+    page.click(f"text={BANK}")  # the provider still knows the person
+    assert urlsplit(page.url)[2:4] == ("/admin/history/", "q=A1")
+
+
+def test_a_provider_that_is_down_leads_to_the_other_one(site: Site) -> None:
+    page = site.page
+    site.bank.stop()
+    try:
+        page.goto("/admin/completeness/")
+        page.click(f"text={BANK}")
+        expect(page.locator(".said h1")).to_have_text("Вход не выполнен")
+        expect(page.locator(".said")).to_contain_text(f"«{BANK}» не отвечает")
+        site.shot("down")
+        page.click("text=На страницу входа")
+        page.click(f"text={PARTNER}")
+        site.there("1")
+        expect(page).to_have_url(f"{site.web.url}/admin/completeness/")
+    finally:
+        site.bank.start()
+
+
+def test_a_person_without_a_role_reads_what_to_do(site: Site) -> None:
+    site.page.goto("/admin/")
+    site.page.click(f"text={PARTNER}")
+    site.there("2")
+    expect(site.page.locator(".said")).to_contain_text("нет роли в Annals")
+    site.shot("no-role")
+    site.page.click(".language [lang=en]")
+    expect(site.page.locator(".provider").first).to_have_text(f"Log in with {BANK}")

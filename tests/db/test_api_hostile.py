@@ -1,0 +1,147 @@
+"""Whatever a client sends to an address under /api/: an answer below 500, and each error in JSON
+with a code and a request id. Asked past Django's test client, as a server hands requests over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from io import BytesIO
+from typing import Any
+
+import pytest
+from django.core.handlers.wsgi import WSGIHandler
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from history.addresses import keeping_raw_path
+from tests.db.store import Store
+
+BASE = "/api/v1/history/product-instance/A1"
+Answer = tuple[int, dict[str, str], bytes]
+
+
+@pytest.fixture
+def application(store: Store) -> Iterator[Any]:
+    store.add("A1", 0, {"rate": "1"}, 0)
+    request_started.disconnect(close_old_connections)
+    request_finished.disconnect(close_old_connections)
+    yield keeping_raw_path(WSGIHandler())
+    request_started.connect(close_old_connections)
+    request_finished.connect(close_old_connections)
+
+
+def ask(application: Any, path: str, method: str = "GET", query: str = "", **more: str) -> Answer:
+    """path and query: bytes as characters up to 255, the path decoded once, as WSGI has them."""
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": method,
+        "SCRIPT_NAME": "",
+        "PATH_INFO": path,
+        "QUERY_STRING": query,
+        "SERVER_NAME": "localhost",
+        "SERVER_PORT": "80",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "REMOTE_ADDR": "127.0.0.1",
+        "HTTP_HOST": "localhost",
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "http",
+        "wsgi.input": BytesIO(b"x=1"),
+        "wsgi.errors": BytesIO(),
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": True,
+        "wsgi.run_once": False,
+        **more,
+    }
+    said: list[Any] = []
+    body = application(environ, lambda status, headers: said.extend((status, headers)))
+    return int(said[0].split()[0]), dict(said[1]), b"".join(body)
+
+
+def check(answer: Answer, asked: object) -> None:
+    status, headers, body = answer
+    assert status < 500, asked
+    assert headers["Cache-Control"] == "no-store"
+    if status >= 400:
+        assert headers["Content-Type"] == "application/json", asked
+        error = json.loads(body)["error"] if body else {}
+        assert body == b"" or error["requestId"] == headers["X-Request-ID"], asked
+        assert body == b"" or (error["code"] and error["message"]), asked
+
+
+METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "ODD"]
+PATHS = [
+    *("/api", "/api/", "/api//", "/api/v1", "/api/v1/", "/api/schema", "/api/docs", "/api/docs/x"),
+    *("/api/docs/login/", "/api/schema/", "/api/docs/", "/api/v2/search", "/api/../admin/"),
+    *(BASE, f"{BASE}/", f"{BASE}\0", f"{BASE}\xff/at", f"{BASE}\r\nX: y", "/api/\xd1\x8b"),
+    *("/api/v1/search", "/api/v1/completeness", "/api/v1/applications//history"),
+    *("/api/v1/history//A1", "/api/v1/history/product-instance/", f"{BASE}/versions/\xb2"),
+    f"/api/v1/history/product-instance/{'a' * 8000}",
+]
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: ascii(path)[:60])
+def test_every_method_everywhere(application: Any, path: str) -> None:
+    for method in METHODS:
+        check(ask(application, path, method, CONTENT_LENGTH="3"), (method, path))
+
+
+HEADERS = {
+    "HTTP_AUTHORIZATION": ["Basic", "Basic x", "Basic \xff", "Basic Og==", "Basic gGE6YQ==",
+        "Bearer", "Bearer  ", "Bearer \xe9", "Bearer a.b.c", f"Bearer {'a' * 70_000}", "Digest",
+        "\x00"],
+    "HTTP_COOKIE": ["sessionid=" + "a" * 32, 'sessionid="aaaaaaaa\\000"', "sessionid=\xff" * 9,
+        "sessionid=" + "a" * 8000, "django_language=../x", 'django_language="\\000"', ";=;\x00",
+        'csrftoken="\\000"'],
+    "HTTP_HOST": ["", "evil.example", "localhost:x", "[::1", "a b", "\xff", "localhost\x00"],
+    "HTTP_ACCEPT": ["nonsense", "text/html;q=x", "\xff", "application/json;version=9"],
+    "HTTP_ACCEPT_LANGUAGE": ["\xff", "x" * 5000, "ru;q=9", "../en", "en\x00", "*", "en_US,ru"],
+    "HTTP_ACCEPT_ENCODING": ["gzip;q=x", "\xff", "gzip"],
+    "HTTP_IF_NONE_MATCH": ["x", '"', 'W/"', "\xff", "*"],
+    "HTTP_IF_MODIFIED_SINCE": ["x", "Thu, 01 Jan 99999 00:00:00 GMT"],
+    "HTTP_X_FORWARDED_FOR": ["x", "\xff", "1.2.3.4, evil", "," * 500],
+    "HTTP_X_FORWARDED_PROTO": ["https", "\xff"],
+    "HTTP_X_REQUEST_ID": ["\xff", "a\nb", "x" * 5000],
+    "HTTP_X_ANNALS_REASON": ["%FF", "\xff", "%00", "x" * 5000],
+    "HTTP_RANGE": ["bytes=0-0", "x"],
+    "CONTENT_LENGTH": ["x", "-1", "99999999999999999999"],
+    "CONTENT_TYPE": ["multipart/form-data", "multipart/form-data; boundary=\xff", "\xff"],
+    "REMOTE_ADDR": ["", "x", "::1%eth0", "\xff"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_every_odd_header(application: Any, name: str) -> None:
+    for value in HEADERS[name]:
+        for path in (f"{BASE}/versions/0", "/api/schema/", "/api/docs/", "/api/nothing"):
+            for method in ("GET", "POST"):
+                check(ask(application, path, method, **{name: value}), (path, method, value))
+        for path in ("/admin/", "/admin/login/", "/admin/history/"):
+            assert ask(application, path, **{name: value})[0] < 500, (path, value)
+
+
+TEXT = st.text(st.characters(max_codepoint=255), max_size=30)
+
+
+@settings(
+    max_examples=150,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(
+    path=st.lists(
+        st.sampled_from(["v1", "history", "product-instance", "A1", "at", "", "..", "\0"]) | TEXT,
+        max_size=7,
+    ),
+    query=TEXT | st.sampled_from(["%", "%FF", "a=%00", "=&=", "from=%ED%A0%80", "tz=\0"]),
+    headers=st.dictionaries(st.sampled_from([*HEADERS, "HTTP_X", "HTTP_EXPECT"]), TEXT, max_size=3),
+    method=st.sampled_from(METHODS),
+)
+@example(path=["schema", ""], query="lang=%00&version=x", headers={}, method="GET")
+@example(path=["docs", ""], query="script=&lang=%FF&version=%00", headers={}, method="GET")
+def test_any_request(
+    application: Any, path: list[str], query: str, headers: dict[str, str], method: str
+) -> None:
+    address = "/api/" + "/".join(path)
+    check(ask(application, address, method, query, **headers), (address, query, headers))
