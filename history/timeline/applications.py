@@ -63,6 +63,10 @@ def _pairs(entity: Entity, wanted: Sequence[rows.Place]) -> tuple[list[Pair], Se
     return neighbours.first_fetched(entity, [each for each in wanted if each[0] in keys], keys)
 
 
+# Children of a moment that are read at once, if they are not large.
+AT_ONCE = 100
+
+
 @dataclass(frozen=True, slots=True)
 class MissingPart:
     """The application itself, or a child, that existed at a moment, or may have, although the store
@@ -106,7 +110,8 @@ def at(id: str, moment: datetime) -> Application:
         gone = dict(current)
         left: Sequence[rows.Place] = sorted(current.items())
         while left:
-            pairs, left = neighbours.first_fetched(entity, left, keys)
+            pairs, unread = neighbours.first_fetched(entity, left[:AT_ONCE], keys)
+            left = [*unread, *left[AT_ONCE:]]
             found = [pair for pair in pairs if pair.row.product_instance_id == id or entity.root]
             parts += [_within(budget, each) for each in compose.versions(found, frozenset())]
             for pair in pairs:

@@ -23,12 +23,14 @@ def chain(entity: Entity, id: str, start: Key | None = None) -> Iterator[Pair]:
         return
     key = keys.newest if start is None else keys.up_to(start)
     upper: rows.VersionRow | None = None
+    most = paging.BATCH
     while key is not None:
         batch = [key]
-        while len(batch) < paging.BATCH and (lower := keys.previous(batch[-1])) is not None:
+        while len(batch) < most and (lower := keys.previous(batch[-1])) is not None:
             batch.append(lower)
         read, left = rows.first_bodies(entity, [(id, each) for each in batch])
         unread = {place for _, place in left}
+        most = min(paging.BATCH, max(1, 2 * len(read)))  # where they are large, all are measured
         batch = list(takewhile(lambda each: each not in unread, batch))  # noqa: B023 - used at once
         for each in batch:
             row = read.get((id, each))  # None if retention has just removed it

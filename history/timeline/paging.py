@@ -84,6 +84,7 @@ def page(query: Paged, read: Reader) -> Page:
         ended = made.add(batch.pairs)
         if not ended:
             made.place = batch.end
+            made.expect(len(batch.pairs))
             ended = batch.end is None or made.complete
         if ended:
             following = token.issue(query.binding, made.place) if made.place else None
@@ -102,11 +103,20 @@ class _Page:
         self._path = query.filters.path
         self._budget = Budget()
         self._examined = 0
+        self._most = BATCH if self._path is not None else query.page_size
+        self._next = self._most
 
     @property
     def wanted(self) -> int:
         """How many versions to read next."""
-        return BATCH if self._path is not None else self._query.page_size - len(self.versions)
+        if self._path is not None:
+            return self._next
+        return min(self._next, self._query.page_size - len(self.versions))
+
+    def expect(self, read: int) -> None:
+        """Read at most twice as many next time: PostgreSQL measures also those that are too large
+        to be sent."""
+        self._next = max(1, min(self._most, 2 * read))
 
     @property
     def complete(self) -> bool:

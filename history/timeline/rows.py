@@ -76,22 +76,29 @@ def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
 
 
 # Around a statement that gives rows of versions in order. PostgreSQL makes the text of a document
-# once, only for those rows, and sends no more than READ_BYTES. OFFSET 0 keeps the planner from
-# making it several times, or for rows that LIMIT leaves out.
+# once, only for those rows, and sends no more than READ_BYTES. A large text is dropped before the
+# sum, which would write it to a file. OFFSET 0 keeps the planner from making texts several times.
 _BOUNDED = """
     SELECT version, updated_at, type, client_id, author, product,
            CASE WHEN total <= %s OR total = size THEN text END, id
     FROM (
-        SELECT *, octet_length(text) AS size,
-               sum(octet_length(text)) OVER (ROWS UNBOUNDED PRECEDING) AS total
-        FROM (SELECT *, data::text AS text FROM ({rows}) AS found OFFSET 0) AS texts
-    ) AS sized
+        SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) AS total
+        FROM (
+            SELECT version, updated_at, type, client_id, author, product, id,
+                   octet_length(text) AS size,
+                   CASE WHEN number = 1 OR octet_length(text) <= %s THEN text END AS text
+            FROM (
+                SELECT *, data::text AS text
+                FROM (SELECT *, row_number() OVER () AS number FROM ({rows}) AS found) AS numbered
+                OFFSET 0) AS texts
+            OFFSET 0) AS measured
+    ) AS summed
 """
 
 
 def _read(statement: str, values: Sequence[object]) -> Read:
     """The rows of a statement, from the first one on, of which the documents may be read now."""
-    found = fetch(_bounded(statement), [Int4(READ_BYTES), *values])
+    found = fetch(_bounded(statement), [Int4(READ_BYTES), Int4(READ_BYTES), *values])
     rows = [VersionRow._make(row) for row in found]
     read = [row for row in rows if row.data is not None]
     unread = [(row.id, row.key) for row in rows if row.data is None]
@@ -218,9 +225,12 @@ def first_bodies(
 def bodies(entity: Entity, wanted: Iterable[Place]) -> dict[Place, VersionRow]:
     """All versions with these ids and keys that are (still) in the store."""
     found: dict[Place, VersionRow] = {}
-    left: Sequence[Place] = list(wanted)
+    left = list(wanted)
+    most = len(left)
     while left:
-        read, left = first_bodies(entity, left)
+        read, unread = first_bodies(entity, left[:most])
+        left = [*unread, *left[most:]]
+        most = max(1, 2 * len(read))
         found |= read
     return found
 

@@ -15,6 +15,7 @@ from tests.attack import (
     deadline,
     dear_questions,
     forged_logs,
+    giant_documents,
     half_open,
     odd_requests,
     slow_loris,
@@ -40,6 +41,7 @@ ATTACKS: dict[str, Attack] = {
     "client-leaves": client_leaves.run,
     "odd-requests": odd_requests.run,
     "forged-logs": forged_logs.run,
+    "giant-documents": giant_documents.run,
 }
 
 

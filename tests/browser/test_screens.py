@@ -18,6 +18,7 @@ A1 = "/admin/history/product-instance/A1/"
 WHOLE = "/admin/applications/A1/"
 W1 = "/admin/history/product-instance/W1/"
 R1 = "/admin/history/participant-role/R1/"
+G1 = "/admin/history/product-instance/G1/"
 NEWEST = T0 + timedelta(hours=119, microseconds=510186)
 CONTRAST = Path(__file__).with_name("contrast.js").read_text()
 RUSSIAN_J = (
@@ -43,6 +44,22 @@ SCREENS = [
 def fits(page: Page) -> bool:
     """Whether nothing reaches beyond the right edge of the window."""
     return bool(page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
+
+
+def test_shows_the_rest_of_a_version_with_thousands_of_changes(visit: Open) -> None:
+    page = visit(G1)
+    newest = page.locator(".version").first
+    expect(newest).to_contain_text("2500 изменений")
+    expect(newest).to_contain_text("Ещё 1500 изменений здесь не показано.")
+    newest.get_by_role("link", name="Показать остальные").click()
+    expect(page.locator(".pager")).to_contain_text("Изменения 1001–2000 из 2500")
+    expect(page.locator("tbody tr")).to_have_count(1000)
+    page.get_by_role("link", name="Показать остальные").click()
+    expect(page.locator(".pager")).to_contain_text("Изменения 2001–2500 из 2500")
+    expect(page.locator("tbody tr")).to_have_count(500)
+    expect(page.get_by_role("link", name="Показать остальные")).to_have_count(0)
+    page.get_by_role("link", name="Предыдущие изменения").click()
+    expect(page.locator(".pager")).to_contain_text("Изменения 1001–2000 из 2500")
 
 
 def test_finds_and_reads_an_application(visit: Open) -> None:

@@ -11,9 +11,9 @@ from django.test import Client
 
 from history import labels
 from history.admin.parts.cards import OPEN_ROWS
-from history.admin.parts.change_rows import MOST_ROWS
+from history.admin.parts.row_pages import MOST_ROWS
 from history.models import FieldLabel, Person
-from tests.db.screens import A1, SCREENS, WHOLE, documents, support, text
+from tests.db.screens import A1, SCREENS, WHOLE, documents, link, support, text
 from tests.db.store import Store
 
 __all__ = ["documents", "support"]
@@ -175,9 +175,16 @@ def test_russian_unless_switched(documents: Store, support: Client) -> None:
     assert "evil" not in elsewhere.headers["Location"]
 
 
-@pytest.mark.parametrize("address", [A1, WHOLE, f"{A1}compare/?from=0&to=1"])
+@pytest.mark.parametrize(
+    "address, said",
+    [
+        (A1, "здесь не показан"),
+        (WHOLE, "здесь не показан"),
+        (f"{A1}compare/?from=0&to=1", "Изменения 1–1000 из"),
+    ],
+)
 def test_a_document_with_thousands_of_changes_makes_no_endless_page(
-    address: str, store: Store, support: Client
+    address: str, said: str, store: Store, support: Client
 ) -> None:
     """20,000 small numbers are 58 KB in a message; each changed one would be a row of the page."""
     store.add("A1", 0, {"numbers": [n % 3 for n in range(5_000)]}, 0)
@@ -186,7 +193,47 @@ def test_a_document_with_thousands_of_changes_makes_no_endless_page(
     page = support.get(address)
     rows = page.content.count(b'<td class="old">')
     assert MOST_ROWS <= rows <= MOST_ROWS + OPEN_ROWS
-    assert "здесь не показан" in text(page)
+    assert said in text(page)
+    assert "Показать остальные" in text(page)
+
+
+@pytest.mark.parametrize("address", [A1, WHOLE])
+def test_the_rest_of_the_changes_of_a_version_is_one_link_away(
+    address: str, store: Store, support: Client
+) -> None:
+    FieldLabel.objects.update_or_create(
+        entity="", path="/t7", defaults={"russian": "Служебное", "kind": "technical"}
+    )
+    labels.forget()
+    fields = {f"{'t' if n < 10 else 'f'}{n}": n for n in range(2 * MOST_ROWS + 50)}
+    for version in range(3):
+        store.add("A1", version, {key: n + version for key, n in fields.items()}, version)
+    card = support.get(address).content.decode()
+    shown = {version: {f"/{key}" for key in fields} for version in (1, 2)}
+    for version in (2, 1):
+        part = card[card.index(f'id="v{version}') :].partition("</article>")[0]
+        seen = re.findall(r'title="(/[tf]\d+)', part)
+        (rest,) = re.findall(r'<a href="([^"]*)">Показать остальные', part)
+        for _ in range(9):
+            if not rest:
+                break
+            page = support.get(rest.replace("&amp;", "&")).content.decode()
+            seen += re.findall(r'title="(/[tf]\d+)', page)
+            rest = link(page, "next")
+        assert len(seen) == len(set(seen)), "a change is shown twice"
+        assert set(seen) == shown[version]
+        assert seen[-1] == "/t7"  # technical fields come last
+
+
+def test_a_page_draws_a_limited_number_of_values(store: Store, support: Client) -> None:
+    """100 lists of 100 lists of 10 numbers are 200 KB, and 100,000 values on a page."""
+    for version in range(2):
+        wide = [[[version] * 10] * 100] * 100
+        store.add("A1", version, {"wide": wide, "after": version}, version)
+    page = support.get(A1)
+    assert page.status_code == 200
+    assert page.content.count(b"<dt>") < 5_000
+    assert re.search(r"ещё \d+ в снимке", text(page))
 
 
 def test_a_document_with_thousands_of_fields_makes_no_endless_page(

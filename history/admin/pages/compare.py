@@ -15,6 +15,7 @@ from history.admin.pages.missing import not_found_page
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, utc
 from history.admin.parts.change_rows import change_rows
+from history.admin.parts.row_pages import AFTER, row_pages, start_of
 from history.admin.parts.subject import changed_by, subject
 from history.admin.parts.twins import Twin, other_versions
 from history.admin.site.access import may_view_history
@@ -46,7 +47,7 @@ class PairForm(forms.Form):
 @may_view_history
 def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
     """?from= and ?to= are version numbers; without them the page asks for them. ?fromAt= and
-    ?toAt= are as ?at= of the snapshot."""
+    ?toAt= are as ?at= of the snapshot. ?after= is how many changes the pages before had."""
     form = PairForm(request.GET)
     if not form.is_valid():
         return _ask_for_versions(request, entity, id)
@@ -58,7 +59,9 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
     except timeline.NotFoundError as error:
         return not_found_page(request, entity, id, error)
     count = sum(not one.technical for one in found.changes)
-    shown = change_rows(found.changes, found.after.data, fields_of(entity))
+    start = start_of(request.GET.get(AFTER, ""), len(found.changes))
+    shown = change_rows(found.changes, found.after.data, fields_of(entity), start=start)
+    here = links.comparison(entity, id, _place(found.before), _place(found.after))
     return _render(
         request,
         entity,
@@ -70,7 +73,7 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
             "columns": _columns(found),
             "rows": shown.plain,
             "technical_rows": shown.technical,
-            "notes": [shown.note] if shown.note else [],
+            **row_pages(here, start, len(found.changes), _("Changes {first}–{last} of {count}")),
             "twins": twins,
             "swap_url": links.comparison(entity, id, _place(found.after), _place(found.before)),
             "count_text": ngettext("{n} change", "{n} changes", count).format(n=count),

@@ -1,6 +1,5 @@
 """The newest version of an entity: each field with who changed it last, and when."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,8 +12,9 @@ from history import timeline
 from history.admin.pages.missing import not_found_page
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, utc
-from history.admin.parts.change_rows import MOST_ROWS, steps
+from history.admin.parts.change_rows import steps
 from history.admin.parts.field_names import Fields
+from history.admin.parts.row_pages import AFTER, MOST_ROWS, row_pages, start_of
 from history.admin.parts.subject import subject
 from history.admin.parts.values import Value, readable
 from history.admin.site.access import may_view_history
@@ -22,8 +22,6 @@ from history.entities import Entity
 from history.exactjson import Json
 from history.shares import dear_view
 from history.timeline import Leaf, Origin
-
-AFTER = "after"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
     except timeline.NotFoundError as error:
         return not_found_page(request, entity, id, error)
     leaves = sorted(found.leaves, key=_technical)
-    start = _start(request.GET.get(AFTER, ""), len(leaves))
+    start = start_of(request.GET.get(AFTER, ""), len(leaves))
     shown = leaves[start : start + MOST_ROWS]
     plain, technical = (
         [_line(entity, id, leaf, found.newest.data) for leaf in shown if _technical(leaf) is folded]
@@ -69,34 +67,15 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
             "subject": head,
             "lines": plain,
             "technical_lines": technical,
-            **_pages(links.state(entity, id), start, len(leaves)),
+            **row_pages(
+                links.state(entity, id), start, len(leaves), _("Fields {first}–{last} of {count}")
+            ),
         },
     )
 
 
 def _technical(leaf: Leaf) -> bool:
     return leaf.label is not None and leaf.label.technical
-
-
-def _start(after: str, count: int) -> int:
-    """The place of the first field of the page; 0 for what is no place in this document."""
-    start = int(after) if re.fullmatch(r"[0-9]{1,9}", after) else 0
-    return start if start < count else 0
-
-
-def _pages(address: str, start: int, count: int) -> dict[str, str]:
-    """range_text, next_url and previous_url, as far as there are other pages."""
-    end = min(start + MOST_ROWS, count)
-    found: dict[str, str] = {}
-    if end - start < count:
-        text = _("Fields {first}–{last} of {count}")
-        found["range_text"] = text.format(first=start + 1, last=end, count=count)
-    if end < count:
-        found["next_url"] = f"{address}?{AFTER}={end}"
-    if start:
-        before = max(0, start - MOST_ROWS)
-        found["previous_url"] = f"{address}?{AFTER}={before}" if before else address
-    return found
 
 
 def _line(entity: Entity, id: str, leaf: Leaf, data: Json) -> LeafLine:

@@ -1,7 +1,7 @@
 """Versions as the cards of a timeline page: who, when, and a row for each change."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from django.utils.translation import get_language, ngettext
@@ -9,9 +9,10 @@ from django.utils.translation import gettext as _
 
 from history import labels
 from history.admin.parts import links
-from history.admin.parts.change_rows import MOST_ROWS, ChangeRow, ChangeRows, change_rows
-from history.admin.parts.field_names import Fields
+from history.admin.parts.change_rows import ChangeRow, ChangeRows, change_rows
+from history.admin.parts.field_names import Fields, Room
 from history.admin.parts.headline import headline
+from history.admin.parts.row_pages import MOST_ROWS, after
 from history.admin.parts.values import Item, members
 from history.diff import Change
 from history.entities import Entity
@@ -29,7 +30,8 @@ KINDS = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
     """One version as it is shown. rows: the first OPEN_ROWS changes; more_rows: the others;
-    technical_rows: those of technical fields; hidden: what to say of changes without a row.
+    technical_rows: those of technical fields; hidden: what to say of changes without a row, and
+    rest_url: where these are.
     snapshot: only where there is no version to compare with. gap and note: which older versions
     are missing, in words."""
 
@@ -46,6 +48,7 @@ class Card:
     more_rows: Sequence[ChangeRow]
     technical_rows: Sequence[ChangeRow]
     hidden: str
+    rest_url: str
     snapshot: Sequence[Item]
     note: str
     gap: str
@@ -65,6 +68,7 @@ class CardBuilder:
     newest: tuple[int, datetime] | None = None
     merged: bool = False
     path_filter: Callable[[Entity, str, str], str] | None = None
+    room: Room = field(default_factory=Room)
 
     def build(self, versions: Sequence[Version]) -> list[Card]:
         """The cards, in the order of the versions. All of them have MOST_ROWS rows together; each
@@ -100,7 +104,8 @@ class CardBuilder:
             more_rows=rows.plain[OPEN_ROWS:],
             technical_rows=rows.technical,
             hidden=rows.note,
-            snapshot=_snapshot(version),
+            rest_url=_rest(version, rows),
+            snapshot=_snapshot(version, self.room),
             note=_note(version),
             gap=_gap(version),
             raw_url=links.snapshot(entity, id, *here),
@@ -118,12 +123,12 @@ class CardBuilder:
         def link(change: Change) -> str:
             return filtered(entity, id, change.key_path) if filtered else ""
 
-        return change_rows(version.changes, version.data, fields_of(entity), link, most)
+        return change_rows(version.changes, version.data, fields_of(entity, self.room), link, most)
 
 
-def fields_of(entity: Entity) -> Fields:
-    """The field names of a kind, in the reader's language."""
-    return Fields(labels.catalogue(), entity.name, (get_language() or "ru")[:2])
+def fields_of(entity: Entity, room: Room | None = None) -> Fields:
+    """The field names of a kind, in the reader's language. room: of the page that shows values."""
+    return Fields(labels.catalogue(), entity.name, (get_language() or "ru")[:2], room or Room())
 
 
 def title(entity: Entity) -> str:
@@ -161,10 +166,20 @@ def _count(version: Version) -> str:
     return ngettext("{n} change", "{n} changes", plain).format(n=plain)
 
 
-def _snapshot(version: Version) -> Sequence[Item]:
+def _snapshot(version: Version, room: Room) -> Sequence[Item]:
     if version.previous_version is None and isinstance(version.data, dict):
-        return members(version.data, fields_of(version.entity), "", 1)
+        return members(version.data, fields_of(version.entity, room), "", 1)
     return ()
+
+
+def _rest(version: Version, rows: ChangeRows) -> str:
+    """The comparison with the version before, from the first change that has no row on."""
+    number, moment = version.previous_version, version.previous_updated_at
+    if not rows.hidden or number is None or moment is None:
+        return ""
+    here = version.version, version.updated_at
+    address = links.comparison(version.entity, version.id, (number, moment), here)
+    return after(address, len(rows.plain) + len(rows.technical))
 
 
 def _note(version: Version) -> str:

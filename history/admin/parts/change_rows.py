@@ -10,6 +10,7 @@ from django.utils.translation import ngettext
 
 from history import masking
 from history.admin.parts.field_names import Fields
+from history.admin.parts.row_pages import MOST_ROWS
 from history.admin.parts.text_diff import mark_differences
 from history.admin.parts.values import ABSENT, Value, caption, readable
 from history.diff import Change, Maybe
@@ -18,8 +19,6 @@ from history.exactjson import Json
 from history.timeline import LabelledChange
 
 SHORT_ID = 10
-# A page takes about a millisecond for each row. A small document can have thousands of changes.
-MOST_ROWS = 1000
 _KEYED = re.compile(r"\[([^=]*)=(.*)\]", re.DOTALL)
 
 
@@ -41,8 +40,8 @@ class ChangeRow:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRows:
-    """The rows of plain fields and those of technical ones. hidden: how many more changes there
-    are."""
+    """The rows of plain fields and those of technical ones. hidden: how many changes come after
+    these."""
 
     plain: Sequence[ChangeRow]
     technical: Sequence[ChangeRow]
@@ -54,8 +53,8 @@ class ChangeRows:
         if not self.hidden:
             return ""
         text = ngettext(
-            "{n} more change is not shown here. The API has all of them.",
-            "{n} more changes are not shown here. The API has all of them.",
+            "{n} more change is not shown here.",
+            "{n} more changes are not shown here.",
             self.hidden,
         )
         return text.format(n=self.hidden)
@@ -67,14 +66,20 @@ def change_rows(
     fields: Fields,
     link: Callable[[Change], str] = lambda _: "",
     most: int = MOST_ROWS,
+    start: int = 0,
 ) -> ChangeRows:
-    """At most this many changes as rows, those of plain fields first. link: gives filter_url."""
-    plain = [one.change for one in changes if not one.technical][:most]
-    technical = [one.change for one in changes if one.technical][: most - len(plain)]
+    """At most this many changes as rows, from the one at `start` on; those of plain fields are
+    first. link: gives filter_url."""
+    ordered = sorted(changes, key=lambda one: one.technical)[start : start + most]
     shown, others = (
-        [row(one, snapshot, fields, link(one)) for one in part] for part in (plain, technical)
+        [
+            row(one.change, snapshot, fields, link(one.change))
+            for one in ordered
+            if one.technical is folded
+        ]
+        for folded in (False, True)
     )
-    return ChangeRows(shown, others, len(changes) - len(shown) - len(others))
+    return ChangeRows(shown, others, len(changes) - start - len(ordered))
 
 
 def row(change: Change, snapshot: Json, fields: Fields, filter_url: str = "") -> ChangeRow:

@@ -104,9 +104,10 @@ def readable(value: "Json | msgspec.Raw", fields: Fields, path: str, depth: int 
 
 
 def members(value: Mapping[str, Json], fields: Fields, path: str, depth: int) -> tuple[Item, ...]:
-    """The members of an object with their labels, at most MAX_ITEMS."""
+    """The members of an object with their labels, at most MAX_ITEMS and as many as there is room
+    for."""
     found = []
-    for key, member in islice(value.items(), MAX_ITEMS):
+    for key, member in islice(value.items(), fields.take(min(len(value), MAX_ITEMS))):
         place = f"{path}/{escape(key)}"
         found.append(Item(fields.label(place) or key, readable(member, fields, place, depth)))
     return tuple(found)
@@ -163,9 +164,9 @@ def _amount(plain: str, kind: str) -> str:
 def _list(values: Sequence[Json], fields: Fields, path: str, depth: int) -> Value:
     shown = tuple(
         Item(_item_name(value, place), readable(value, fields, f"{path}/{place}", depth + 1))
-        for place, value in enumerate(islice(values, MAX_ITEMS))
+        for place, value in enumerate(islice(values, fields.take(min(len(values), MAX_ITEMS))))
     )
-    if len(values) <= MAX_ITEMS and all(i.value.form in ("text", "number", "flag") for i in shown):
+    if len(shown) == len(values) and all(i.value.form in ("text", "number", "flag") for i in shown):
         line = ", ".join(item.value.text for item in shown)
         if len(line) <= LONG_TEXT:
             return Value("text", line, dumps(list(values)).decode())

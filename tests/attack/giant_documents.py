@@ -1,0 +1,157 @@
+"""Documents that make large answers: how long one takes, how large it is, what the web needs."""
+
+from __future__ import annotations
+
+import contextlib
+import http.cookiejar
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+
+from tests.attack.result import Figure
+from tests.attack.web import Site, Web
+
+# A page is 4 MiB, and everything that is not a version; a single document may be larger.
+ANSWER_MB, PEAK_MB, SECONDS = 10, 400, 20
+API = "/api/v1/history/product-instance"
+SCREEN = "/admin/history/product-instance"
+
+
+@dataclass(frozen=True, slots=True)
+class Giant:
+    """A document with many versions, and what is asked about it. fast: the number of versions in
+    the small attack."""
+
+    what: str
+    id: str
+    versions: int
+    fast: int
+    questions: tuple[str, ...]
+
+    def documents(self, count: int) -> Iterator[str]:
+        return (_DOCUMENTS[self.id](number) for number in range(count))
+
+
+def _items(number: int) -> str:
+    return json.dumps({"items": [{"pid": f"p{n}", "v": number} for n in range(3_000)]})
+
+
+def _exponents(number: int) -> str:
+    return f'{{"v": {number}, "numbers": [{", ".join(["1e131071"] * 500)}]}}'
+
+
+def _rows(number: int, count: int, added: int) -> str:
+    rows = [
+        {"pid": f"p{n}", "name": f"Квартира номер {n}", "amount": f"{n + added}.00"}
+        for n in range(count)
+    ]
+    return json.dumps({"v": number, "rows": rows}, ensure_ascii=False)
+
+
+def _long_key(number: int) -> str:
+    return json.dumps({"k" * 100_000: {f"f{n}": number for n in range(2_000)}})
+
+
+_DOCUMENTS = {
+    "items": _items,
+    "exponents": _exponents,
+    "wide": lambda number: _rows(number, 400, 0),
+    "megabyte": lambda number: _rows(number, 12_000, number),
+    "long-key": _long_key,
+}
+GIANTS = (
+    Giant("100 versions of 3,000 changed items", "items", 100, 20, (
+        f"{API}/items", f"{API}/items?pageSize=500", f"{API}/items/blame",
+        f"{SCREEN}/items/", f"{SCREEN}/items/compare/?from=1&to=9",
+    )),
+    Giant("500 numbers 1e131071", "exponents", 6, 2, (
+        f"{API}/exponents", f"{SCREEN}/exponents/",
+    )),
+    Giant("500 versions of 36 KB", "wide", 500, 50, (f"{API}/wide?pageSize=500",)),
+    Giant("60 versions of 1 MB", "megabyte", 60, 8, (
+        f"{API}/megabyte", f"{API}/megabyte/versions/5", f"{SCREEN}/megabyte/",
+        f"{SCREEN}/megabyte/versions/5/",
+    )),
+    Giant("2,000 fields below a key of 100 KB", "long-key", 3, 2, (
+        f"{API}/long-key/versions/1", f"{API}/long-key/blame",
+    )),
+)  # fmt: skip
+
+
+def run(site: Site, *, fast: bool) -> Iterator[Figure]:
+    """Ask for each of them, one after another."""
+    for giant in GIANTS:
+        _store(site.url, giant.id, giant.documents(giant.fast if fast else giant.versions))
+    with site.serve() as web:
+        browser = _browser(web)
+        for giant in GIANTS:
+            for address in giant.questions[: 1 if fast else None]:
+                _forget_peaks(web.pid)
+                began = time.monotonic()
+                size = _ask(browser, web, address)
+                seconds = time.monotonic() - began
+                what = f"{giant.what}, {address}"
+                yield Figure(f"{what}: answer", round(seconds, 2), SECONDS, "s")
+                yield Figure(f"{what}: its size", round(size / 1e6, 1), ANSWER_MB, "MB")
+                yield Figure(f"{what}: peak of a worker", _peak(web.pid), PEAK_MB, "MB")
+
+
+def _store(url: str, id: str, documents: Iterable[str]) -> None:
+    with psycopg.connect(url, autocommit=True) as plain, plain.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO product_instance_aud (id, version, data, updated_at, client_id, type)"
+            " VALUES (%s, %s, %s, now() - interval '1 hour' + %s * interval '1 second', 'attack',"
+            " least(%s, 1))",
+            [(id, number, text, number, number) for number, text in enumerate(documents)],
+        )
+
+
+def _browser(web: Web) -> urllib.request.OpenerDirector:
+    """A browser of the login `support`."""
+    jar = http.cookiejar.CookieJar()
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
+    form = f"http://127.0.0.1:{web.port}/admin/login/"
+    browser.open(form).read()
+    token = next(cookie.value for cookie in jar if cookie.name == "csrftoken")
+    given = {"username": "support", "password": "support", "csrfmiddlewaretoken": str(token)}
+    with contextlib.suppress(urllib.error.HTTPError):  # support may not see the page behind it
+        browser.open(form, urllib.parse.urlencode(given).encode()).read()
+    return browser
+
+
+def _ask(browser: urllib.request.OpenerDirector, web: Web, address: str) -> int:
+    """The bytes of the answer. Raises RuntimeError if it is none of success."""
+    try:
+        with browser.open(f"http://127.0.0.1:{web.port}{address}", timeout=200) as answer:
+            return len(answer.read())
+    except urllib.error.HTTPError as error:
+        raise RuntimeError(f"{address}: {error.code} {error.read()[:300]!r}") from None
+
+
+def _workers(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children]
+
+
+def _forget_peaks(pid: int) -> None:
+    """The kernel measures the peak memory of each worker from now on."""
+    for worker in _workers(pid):
+        Path(f"/proc/{worker}/clear_refs").write_text("5")
+
+
+def _peak(pid: int) -> float:
+    """The most memory that any worker had at once, in MB."""
+    lines = [
+        line
+        for worker in _workers(pid)
+        for line in Path(f"/proc/{worker}/status").read_text().splitlines()
+        if line.startswith("VmHWM:")
+    ]
+    return max(round(int(line.split()[1]) / 1024) for line in lines)
