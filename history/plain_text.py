@@ -8,12 +8,14 @@ from typing import Final
 _FILLERS: Final = frozenset("\u115f\u1160\u3164\uffa0")
 
 
-def one_line(text: str) -> str:
-    """The text with escapes for its control characters, so that nobody can forge a line or command
-    the terminal that shows it."""
+def one_line(text: str, keep: str = "") -> str:
+    """The text with escapes for its control characters but those to keep, so that nobody can forge
+    a line or command the terminal that shows it."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(
+        c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text
+    )
 
 
 def letters(text: str) -> int:

@@ -12,9 +12,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db.models import Count, F, Max, Min, Q
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from history.management.progress import Progress
+from history.plain_text import one_line
 from ingest.management.commands.consume import decoding
 from ingest.models import Ledger, Quarantined
 from ingest.quarantine import messages
@@ -24,6 +26,7 @@ from ingest.store import headers_json
 from ingest.store.connect import connect
 from ingest.store.current_window import kept
 
+LINES = "\n\t"
 PLACE = ("topic", "partition", "offset")
 SHOWN = (
     *(*PLACE, "timestamp", "reason", "detail", "status", "attempts"),
@@ -116,7 +119,10 @@ class Command(BaseCommand):
         table = Table(*(name.replace("_", " ") for name in fields), "detail")
         for row in found:
             table.add_row(
-                *("" if row[name] is None else str(row[name]) for name in (*fields, "detail"))
+                *(
+                    "" if row[name] is None else escape(one_line(str(row[name])))
+                    for name in (*fields, "detail")
+                )
             )
         self._console().print(table)
 
@@ -129,12 +135,12 @@ class Command(BaseCommand):
             sys.stdout.buffer.write(value or b"")
             return
         for name in SHOWN:
-            self.stdout.write(f"{name.replace('_', ' ')}: {getattr(row, name)}")
+            self.stdout.write(f"{name.replace('_', ' ')}: {one_line(str(getattr(row, name)))}")
         self.stdout.write(f"key: {_readable(row.key)}")
         for name, content in headers_json.from_json(row.headers):
             raw = name.encode("utf-8", "surrogateescape")
             self.stdout.write(f"header {_readable(raw)}: {_readable(content)}")
-        self.stdout.write(f"value ({len(value or b'')} bytes): {_readable(value)}")
+        self.stdout.write(f"value ({len(value or b'')} bytes): {_readable(value, LINES)}")
 
     def _retry(self, options: dict[str, Any]) -> None:
         selection = Selection(
@@ -200,6 +206,9 @@ def _matching(options: dict[str, Any]) -> Q:
     return Q(**{name: options[name] for name in names if options.get(name) is not None})
 
 
-def _readable(value: Any) -> str:
-    """Bytes as text; invalid UTF-8 as escapes."""
-    return "(none)" if value is None else bytes(value).decode("utf-8", "backslashreplace")
+def _readable(value: Any, keep: str = "") -> str:
+    """Bytes as text; invalid UTF-8 and control characters as escapes, but for line ends and tabs.
+    --raw gives them as they are."""
+    if value is None:
+        return "(none)"
+    return one_line(bytes(value).decode("utf-8", "backslashreplace"), keep)

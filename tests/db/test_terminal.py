@@ -1,0 +1,61 @@
+"""What others wrote commands no terminal: messages in quarantine, shown by commands."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from django.core.management import call_command
+
+from history import clock
+from history.entities import ROOT
+from ingest.models import Quarantined
+
+FORGED = "k\x1b[2J\n12 would be discarded\x9b\u2028"
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def row() -> Quarantined:
+    """A message whose sender wishes the reader ill."""
+    return Quarantined.objects.create(
+        topic=ROOT.topics[0],
+        topic_id="t",
+        partition=0,
+        offset=1,
+        key=FORGED.encode(),
+        value=b'{\n\t"a": "\x1b[2J\xff"}',
+        reason="bad_json",
+        detail=f"[red]{FORGED}",
+        first_seen=clock.now(),
+    )
+
+
+def said(*words: str) -> str:
+    out = io.StringIO()
+    call_command("quarantine", *words, stdout=out)
+    return out.getvalue()
+
+
+def test_a_message_is_shown_without_its_control_characters(row: Quarantined) -> None:
+    text = said("show", str(row.id))
+    assert set(text) - {"\n", "\t"} == {c for c in text if c.isprintable()}
+    assert '{\n\t"a": "\\x1b[2J\\xff"}' in text
+    assert "12 would be discarded" not in text.splitlines()
+
+
+def test_its_bytes_can_be_had_as_they_are(
+    row: Quarantined, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    said("show", str(row.id), "--raw")
+    assert capsysbinary.readouterr().out == row.value
+
+
+def test_a_list_shows_details_as_they_are_written(
+    row: Quarantined, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    text = said("list", "--ids", "--reason", "bad_json")
+    assert "\x1b" not in text
+    assert "[red]k\\x1b[2J\\n12 would be discarded" in text
