@@ -112,6 +112,20 @@ _RETRY = OpenApiParameter(
 _REQUEST_ID = OpenApiParameter(
     "X-Request-ID", str, "header", description="The log has it too.", response=True
 )
+_ALLOWANCE = [
+    OpenApiParameter(
+        f"RateLimit-{name}",
+        {"type": "integer"},
+        "header",
+        description=description,
+        response=[200, 304, 400, 403, 404, 429],
+    )
+    for name, description in (
+        ("Limit", "Requests a minute."),
+        ("Remaining", "Requests that may come now."),
+        ("Reset", "Seconds until the whole allowance is available again."),
+    )
+]
 _TAG = OpenApiParameter(
     "ETag", str, "header", description="For If-None-Match.", response=[200, 304]
 )
@@ -143,7 +157,7 @@ def call(
     for status, messages in examples.ERRORS.items():
         if status != 404 or missing:
             answers[status] = _error(status, messages)
-    headers = [_REQUEST_ID, _RETRY, *([_TAG] if tagged else [])]
+    headers = [_REQUEST_ID, _RETRY, *_ALLOWANCE, *([_TAG] if tagged else [])]
     described = extend_schema(
         operation_id=name,
         summary=summary,

@@ -11,7 +11,6 @@ from django.conf import settings
 from django.db import Error
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
-from django.utils import translation
 from prometheus_client import Counter
 
 from annals.access.journal.actions import action_of
@@ -21,7 +20,6 @@ from annals.access.journal.write import JournalError, write
 from history import looks
 from history.api import errors
 from history.error_text import describe
-from history.language import language_of
 from history.looks import Look
 
 log = logging.getLogger(__name__)
@@ -76,6 +74,5 @@ def _without_journal(
     response.close()
     if request.path_info.startswith("/api/"):
         return errors.answer(errors.JournalUnavailableError(str(error)), {"request": request})
-    with translation.override(language_of(request)):
-        page = render_to_string("access/no_journal.html", request=None)
+    page = render_to_string("access/no_journal.html", request=None)
     return HttpResponse(page, status=503, headers={"Retry-After": str(errors.RETRY_SECONDS)})
