@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.test import Client, RequestFactory
+from django.urls import reverse
 
 from annals.serving.deadlines import Deadlines
 from annals.serving.visit import VISIT, Visit
@@ -179,3 +180,20 @@ def test_dear_questions_are_refused_while_others_are_answered(
         assert "Сейчас слишком много запросов" in page.content.decode()
         assert client.get("/admin/history/product-instance/A1/").status_code == 200
     assert client.get(f"{PATH}/blame", headers=basic).status_code == 200
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_download_has_its_share_until_it_ends(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "WAIT_S", 0.0)
+    monkeypatch.setattr(shares, "_share", Share(1))
+    client.force_login(User.objects.get(username="privacy"))
+    download = f"{reverse('admin:journal')}?format=csv"
+    for _ in range(2):
+        first = client.get(download)
+        assert first.status_code == 200
+        assert client.get(download).status_code == 503
+        first.close()
+    assert b"".join(client.get(download)).startswith(b"\xef\xbb\xbfat,login")  # type: ignore[arg-type]
+    client.get(download).close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -21,6 +22,7 @@ from annals.access.journal.entry import QUARANTINE
 from annals.access.journal.lines import COLUMNS, cell, lines
 from annals.access.journal.read import Filters, Place
 from annals.access.journal.words import Action, Outcome
+from history import shares
 from history.admin.parts.cards import title
 from history.admin.parts.page_links import PAGE, pages
 from history.entities import ENTITIES, Entity
@@ -114,6 +116,20 @@ class _Echo:
         return text
 
 
+class _Download(StreamingHttpResponse):
+    """A download takes its share of the dear questions until its last byte, or until it ends
+    early. Raises BusyError."""
+
+    def __init__(self, text: Iterator[str]) -> None:
+        self._share = ExitStack()
+        self._share.enter_context(shares.dear())
+        super().__init__(text, content_type="text/csv; charset=utf-8")
+
+    def close(self) -> None:
+        self._share.close()
+        super().close()
+
+
 def _download(filters: Filters) -> StreamingHttpResponse:
     writer = csv.writer(_Echo())
 
@@ -122,7 +138,7 @@ def _download(filters: Filters) -> StreamingHttpResponse:
         for row in read.rows(filters):
             yield writer.writerow([cell(row, name) for name in COLUMNS])
 
-    answer = StreamingHttpResponse(text(), content_type="text/csv; charset=utf-8")
+    answer = _Download(text())
     answer.headers["Content-Disposition"] = 'attachment; filename="annals-journal.csv"'
     return answer
 

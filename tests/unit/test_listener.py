@@ -1,0 +1,130 @@
+"""The loop of a web process, with an application of its own: who is slow is closed."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+from waitress import wasyncore
+
+from annals.serving import channel
+from annals.serving.listener import Listener, Threads
+
+BODY = b"a" * (8 << 20)  # more than the system takes from a process for a client that does not read
+ASK = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    start_response("200 OK", [("Content-Length", str(len(BODY)))])
+    return [BODY]
+
+
+class Loop:
+    """A listener whose loop the test turns, and clients."""
+
+    def __init__(self) -> None:
+        self.map: dict[int, Any] = {}
+        self.threads = Threads(2)
+        listening = socket.create_server(("127.0.0.1", 0))
+        self.address = listening.getsockname()
+        self.listener = Listener(application, self.map, self.threads, listening, 60.0)
+        self.clients: list[socket.socket] = []
+
+    def client(self, text: bytes = b"") -> socket.socket:
+        made = socket.create_connection(self.address)
+        made.sendall(text)
+        self.clients.append(made)
+        return made
+
+    def until(self, condition: Callable[[], object]) -> None:
+        end = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < end
+            wasyncore.loop(0.01, use_poll=True, map=self.map, count=1)
+
+    @property
+    def channels(self) -> list[channel.Channel]:
+        return list(self.listener.active_channels.values())
+
+    @property
+    def unread(self) -> int:
+        return sum(each.total_outbufs_len > 0 for each in self.channels)
+
+    def close(self) -> None:
+        self.threads.shutdown(5)
+        for client in self.clients:
+            client.close()
+        for each in self.channels:
+            each.handle_close()
+        wasyncore.close_all(self.map)
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    made = Loop()
+    yield made
+    made.close()
+
+
+def test_answers_that_are_not_read_have_a_limit_together(loop: Loop) -> None:
+    first = loop.client(ASK)
+    loop.until(lambda: loop.unread == 1)
+    for count in (2, 3):
+        loop.client(ASK)
+        loop.until(lambda count=count: loop.unread == count)  # type: ignore[misc]
+    oldest = min(loop.channels, key=lambda each: each.since)
+    waiting = sum(each.total_outbufs_len for each in loop.channels)
+    loop.listener._forget_unread(waiting)
+    assert len(loop.channels) == 3
+    loop.listener._forget_unread(waiting - 1)
+    assert len(loop.channels) == 2
+    assert oldest not in loop.channels
+    assert oldest.addr == first.getsockname()
+
+
+def test_who_sends_or_reads_nothing_is_closed(loop: Loop) -> None:
+    loop.client()
+    loop.client(ASK[:20])
+    loop.client(ASK)
+    loop.until(lambda: len(loop.channels) == 3 and loop.unread == 1)
+    for each in loop.channels:
+        each.expire(60.0)
+    assert len(loop.channels) == 3
+    for each in loop.channels:
+        each.since -= 1e6
+        each.expire(60.0)
+    assert loop.channels == []
+
+
+def test_who_reads_is_not_closed(loop: Loop) -> None:
+    reader = loop.client(ASK)
+    loop.until(lambda: loop.unread == 1)
+    reader.setblocking(False)
+    read = 0
+
+    def some() -> bool:
+        nonlocal read
+        with contextlib.suppress(BlockingIOError):
+            read += len(reader.recv(1 << 20))
+        for each in loop.channels:
+            each.expire(60.0)
+        return read > len(BODY)
+
+    loop.until(some)
+    assert len(loop.channels) == 1
+
+
+def test_a_request_that_is_answered_may_take_long(loop: Loop) -> None:
+    """That is for the deadline of the request, not for the connection."""
+    loop.threads.usual.set_thread_count(0)  # nobody answers
+    loop.client(ASK)
+    loop.until(lambda: [each for each in loop.channels if each.requests])
+    (busy,) = loop.channels
+    busy.expire(60.0)
+    busy.since -= 1e6
+    busy.expire(60.0)
+    assert loop.channels == [busy]
