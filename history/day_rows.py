@@ -24,12 +24,20 @@ class Column(NamedTuple):
     form: Form
 
 
+class Closed(NamedTuple):
+    """Days that get no row after their end. kept_days: retention drops a day when it is older.
+    seal_after: a day is sealed so many days after its end; 0: no day is."""
+
+    kept_days: int
+    seal_after: int
+
+
 class DayRows(Protocol):
     """The rows of a table that is partitioned by UTC day.
 
     columns: in the canonical order. order: the columns by which the rows are sorted, a text by its
     bytes; two rows never have the same values of these. called: SQL of a text and of an integer by
-    which people find a row.
+    which people find a row. closed: None where rows may come into a day later.
     """
 
     @property
@@ -40,3 +48,5 @@ class DayRows(Protocol):
     def order(self) -> Sequence[str]: ...
     @property
     def called(self) -> tuple[str, str]: ...
+    @property
+    def closed(self) -> Closed | None: ...

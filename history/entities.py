@@ -63,6 +63,10 @@ class Entity:
         return ("id", "version")
 
     @property
+    def closed(self) -> None:
+        """A message may bring a version of any day."""
+
+    @property
     def topics(self) -> tuple[str, str]:
         """The live topic and its migration twin."""
         return TOPIC_PREFIX + self.name, MIGRATION_PREFIX + self.name

@@ -39,8 +39,11 @@ def due(
 ) -> Due:
     """The attached days that are finished, have rows and have no seal.
 
+    Those of tables that get no row after the end of a day are sealed without rows too: that there
+    was none can be shown only so.
+
     existing: the partitions of these tables. after_days: a day is finished this many days after its
-    end; 0: no day is sealed. An empty day is not sealed: it may be a day of which nothing came yet.
+    end; 0: no day is sealed. An empty day of versions may be one of which nothing came yet.
     A day that is archived is not sealed either: if its table exists again, it has only a part of
     the rows.
     """
@@ -55,9 +58,13 @@ def due(
         if part.day and part.day < finished and part.state is State.ATTACHED
     }
     names = _with_rows([name for place, name in found.items() if place not in done])
-    filled = {place for place, name in found.items() if name in names}
-    waiting = unsettled(filled)
     by_name = {each.table: each for each in tables}
+    filled = {
+        place
+        for place, name in found.items()
+        if name in names or (place not in done and by_name[place[0]].closed)
+    }
+    waiting = unsettled(filled)
     order = list(by_name)
     days = sorted(filled - waiting.keys(), key=lambda place: (order.index(place[0]), place[1]))
     return Due([(by_name[table], day) for table, day in days], waiting)

@@ -9,13 +9,13 @@ from datetime import date
 import msgspec
 import psycopg
 
-from history import days
+from history import clock, days
 from history.canonical import Connection, Digest, Range, digest
 from history.day_rows import DayRows
 from history.days import State
 from history.error_text import describe
 from history.models import ArchivedDay, DaySeal, SealedDay
-from history.seals import late
+from history.seals import closed, late
 from history.seals.seal import GENESIS, chained
 
 
@@ -65,6 +65,7 @@ def verify(connection: Connection, kept: DayRows, day: date | None = None) -> It
     whose origin ingest has noted since the seal. If the table has none of the sealed rows, and the
     day was not restored, the seal is compared with the digest that the database keeps of the
     archived day. A day that cannot be read has that as its fault; a lost connection is raised.
+    Where no row may come later, each day has to have a seal: those without one come last.
     `connection` is in autocommit mode.
     """
     seals = DaySeal.objects.filter(table=kept.table)
@@ -82,11 +83,14 @@ def verify(connection: Connection, kept: DayRows, day: date | None = None) -> It
         yield Verdict(
             known.table, known.day, known.rows, found.late, known.seal, found.fault, found.note
         )
+    for missing, why in closed.unsealed(connection, kept, _today()):
+        if day in (None, missing):
+            yield Verdict(kept.table, missing, 0, 0, "", why, "not compared")
 
 
 def _compare(connection: Connection, kept: DayRows, known: DaySeal) -> _Result:
     place = days.locate(connection, kept.table, known.day)
-    count = late.count(connection, kept.table, known.day)
+    count = 0 if kept.closed else late.count(connection, kept.table, known.day)
     rest, found = Digest(), 0
     if place.state is not State.ABSENT and not count:
         rest = digest(connection, kept, place.child)
@@ -98,14 +102,16 @@ def _compare(connection: Connection, kept: DayRows, known: DaySeal) -> _Result:
     if (rest.finish(), rest.rows) != (known.digest, known.rows):
         fault = _difference(msgspec.convert(known.ranges, list[Range]), rest, known)
         if not rest.rows and place.comment != days.RESTORED:
-            fault, note = _compare_dropped(known, fault)
+            fault, note = _compare_dropped(kept, known, fault)
     if count > found:
         missing = f"{count - found} of {count} late rows are missing or changed"
         fault = f"{fault}; {missing}" if fault else missing
+    if kept.closed:
+        fault = fault or closed.fault(known)
     return _Result(fault, note, count)
 
 
-def _compare_dropped(known: DaySeal, otherwise: str) -> tuple[str | None, str]:
+def _compare_dropped(kept: DayRows, known: DaySeal, otherwise: str) -> tuple[str | None, str]:
     """Fault and note for a seal of which the table has no row. otherwise: the fault if the day was
     neither archived nor dropped by maintain."""
     archived = ArchivedDay.objects.filter(table=known.table, day=known.day).first()
@@ -116,7 +122,13 @@ def _compare_dropped(known: DaySeal, otherwise: str) -> tuple[str | None, str]:
     dropped = SealedDay.objects.filter(
         table=known.table, day=known.day, dropped_at__isnull=False
     ).exists()
+    if dropped and kept.closed and not closed.may_be_dropped(kept.closed, known.day, _today()):
+        return "it was dropped before its retention was over", "dropped, not archived"
     return (None, "dropped, not archived") if dropped else (otherwise, "not archived")
+
+
+def _today() -> date:
+    return clock.now().date()
 
 
 def _difference(sealed: list[Range], found: Digest, known: DaySeal) -> str:

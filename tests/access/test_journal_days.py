@@ -22,12 +22,13 @@ from psycopg import errors
 
 from annals.access.grants import CONSUMER, WEB
 from annals.access.journal import operators
-from annals.access.journal.days import TABLE, create
+from annals.access.journal.days import ROWS, TABLE, create
 from annals.access.models import JournalEntry
 from annals.observe.health import ready
 from history import clock, days
 from history.days import partition_name
-from history.models import DaySeal
+from history.models import DaySeal, LateRow
+from history.seals.seal import seal
 from tests.access.test_permissions import ENTITY
 from tests.db.partitioned import raw, run, transactional_db
 from tests.db.store import T0, Store
@@ -222,6 +223,88 @@ def test_a_day_dropped_by_somebody_else_is_found(
 ) -> None:
     committed.execute(f"DROP TABLE {partition_name(TABLE, sealed)}")
     assert run("verify", "--entity", "journal")[0] == 1
+
+
+@pytest.fixture
+def days_sealed(committed: psycopg.Connection[Any]) -> list[date]:
+    """Five days with three rows each, but for the second, which has none; all of them sealed."""
+    found = [TODAY - timedelta(days=age) for age in (7, 6, 5, 4, 3, 2)]
+    for day in found:
+        days.create(committed, TABLE, day)
+        for hour in range(0 if day == found[1] else 3):
+            at = datetime(day.year, day.month, day.day, 10 + hour, tzinfo=UTC)
+            committed.execute(INSERT, [at, f"login-{hour}"])
+    code, _, err = run("maintain")
+    assert code == 0, err
+    assert run("verify", "--entity", "journal")[0] == 0
+    return found
+
+
+def verified(day: date, *faults: str) -> None:
+    """The journal has a fault in this day."""
+    code, _, err = run("verify", "--entity", "journal")
+    assert code == 1
+    assert any(f"{TABLE} {day}: {fault}" in err for fault in faults), err
+
+
+def test_a_row_that_is_noted_as_late_is_a_fault(
+    days_sealed: list[date], committed: psycopg.Connection[Any]
+) -> None:
+    day = days_sealed[2]
+    committed.execute(INSERT, [datetime(day.year, day.month, day.day, 15, tzinfo=UTC), "framed"])
+    for sealed in (False, True):
+        LateRow.objects.all().delete()
+        committed.execute(
+            'INSERT INTO late_row ("table", day, row_id, version, row_hash, topic, "partition",'
+            ' "offset", noted_at, sealed)'
+            " SELECT %s, %s, '', 0, sha256(convert_to('x', 'UTF8')), '', 0, 0, now(), %s",
+            [TABLE, day, sealed],
+        )
+        verified(day, "rows 1 to 3 differ")
+    committed.execute(f"DELETE FROM {TABLE} WHERE login = 'framed'")
+    verified(day, "rows are noted as late, and no row can be late here")
+    committed.execute("UPDATE late_row SET day = %s", [TODAY])
+    verified(TODAY, "rows are noted as late, and no row can be late here")
+
+
+def test_a_day_dropped_before_its_time_is_a_fault(
+    days_sealed: list[date], committed: psycopg.Connection[Any]
+) -> None:
+    day = days_sealed[2]
+    committed.execute(f"DELETE FROM {partition_name(TABLE, day)}")
+    committed.execute(
+        'UPDATE sealed_day SET dropped_at = now() WHERE "table" = %s AND day = %s', [TABLE, day]
+    )
+    verified(day, "it was dropped before its retention was over")
+
+
+@pytest.mark.parametrize("place", [1, 4])
+def test_a_day_without_a_seal_is_a_fault(
+    place: int, days_sealed: list[date], committed: psycopg.Connection[Any]
+) -> None:
+    """Also where somebody has made the whole chain again."""
+    committed.execute("DELETE FROM day_seal")
+    committed.execute(f"DELETE FROM {partition_name(TABLE, days_sealed[place])}")
+    for day in days_sealed:
+        if day != days_sealed[place]:
+            seal(committed, ROWS, day)
+    verified(days_sealed[place], "it has no seal, and a day before it has one or rows")
+
+
+def test_rows_that_were_never_sealed_are_a_fault(
+    days_sealed: list[date], committed: psycopg.Connection[Any]
+) -> None:
+    committed.execute("DELETE FROM day_seal")
+    verified(days_sealed[0], "it has no seal, and a day before it has one or rows")
+
+
+def test_a_day_that_was_sealed_again_with_other_rows_is_a_fault(
+    days_sealed: list[date], committed: psycopg.Connection[Any]
+) -> None:
+    day = days_sealed[2]
+    committed.execute(f"DELETE FROM {partition_name(TABLE, day)} WHERE login = 'login-1'")
+    assert run("seal", str(day), "--entity", "journal")[0] == 0
+    verified(day, "it was sealed again with other rows")
 
 
 def test_a_day_that_retention_dropped_is_in_order(sealed: date, settings: Any) -> None:

@@ -12,7 +12,7 @@ from django.db import connection, connections
 
 from annals.access.models import JournalEntry
 from history import clock, days
-from history.day_rows import Column, Form
+from history.day_rows import Closed, Column, Form
 from history.partitions import catalog
 from history.partitions.plan import Policy
 from history.partitions.tables import VERSIONS, Partitioned
@@ -48,6 +48,12 @@ class JournalRows:
     # Every row has another microsecond, or nearly so.
     called: tuple[str, str] = ("to_char(at AT TIME ZONE 'UTC', 'HH24:MI:SS.US')", "0")
 
+    @property
+    def closed(self) -> Closed:
+        return Closed(
+            settings.ANNALS.journal_days, SEAL_AFTER_DAYS if settings.ANNALS.seal_days else 0
+        )
+
 
 ROWS: Final = JournalRows()
 
@@ -58,10 +64,10 @@ def tables() -> tuple[Partitioned, ...]:
 
 
 def due(today: date) -> Sequence[tuple[JournalRows, date]]:
-    """The days of the journal that can be sealed now; none where ANNALS_SEAL_DAYS is 0."""
+    """The days of the journal that can be sealed now, also those without a look; none where
+    ANNALS_SEAL_DAYS is 0."""
     existing = catalog.read(connection, [TABLE])
-    after_days = SEAL_AFTER_DAYS if settings.ANNALS.seal_days else 0
-    found = finished.due(existing, today, after_days, lambda _: {}, [ROWS])
+    found = finished.due(existing, today, ROWS.closed.seal_after, lambda _: {}, [ROWS])
     return [(ROWS, day) for _, day in found.days]
 
 
