@@ -244,7 +244,7 @@ def test_what_was_begun_cannot_be_forged_or_used_twice(site: Site) -> None:
     back = f"{site.web.url}/oidc/bank/callback/?code=x&state={state}"
     (cookie,) = [each for each in person.http.cookies if each.name == "annals_login"]
     changed = str(cookie.value)[:-1] + ("A" if str(cookie.value)[-1] != "A" else "B")
-    for value, why in ((changed, "истекло"), (cookie.value, "Вход через")):
+    for value, why in ((changed, "истекло"), (cookie.value, "«Provider bank»: вход не выполнен")):
         page = requests.get(back, cookies={"annals_login": str(value)}, timeout=10)
         assert page.status_code == 403
         assert why in page.text, page.text

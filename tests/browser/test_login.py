@@ -162,5 +162,6 @@ def test_a_person_without_a_role_reads_what_to_do(site: Site) -> None:
     site.there("2")
     expect(site.page.locator(".said")).to_contain_text("нет роли в Annals")
     site.shot("no-role")
+    expect(site.page.locator(".said p a")).to_have_attribute("href", re.compile("/session/end"))
     site.page.click(".language [lang=en]")
     expect(site.page.locator(".provider").first).to_have_text(f"Log in with {BANK}")

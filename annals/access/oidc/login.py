@@ -129,6 +129,7 @@ class Callback(OIDCAuthenticationCallbackView):  # type: ignore[misc] # untyped 
         except NoRoleError:
             log.warning("login at %s refused: no role", self.provider)
             text = _("Your account has no role in Annals. Ask the administrator of Annals for one.")
+            setattr(request, sessions.LEFT_BEHIND, self.provider)
             return _refused(request, text)
         finally:
             request.session = self._own

@@ -67,7 +67,7 @@ def session_over(context: dict[str, Any]) -> str:
 
 @register.simple_tag(takes_context=True)
 def still_there(context: dict[str, Any]) -> dict[str, str] | None:
-    """title and url of the provider where the person who just logged out here is still logged in;
+    """title and url of the provider where the person is still logged in, but not here any more;
     url: of its own logout page, empty where it names none."""
     name = getattr(context["request"], sessions.LEFT_BEHIND, None)
     if name is None:
