@@ -21,6 +21,7 @@ import psycopg
 from confluent_kafka import Message, Producer
 from psycopg.rows import dict_row
 
+from annals.embedded import logins
 from annals.embedded.daemon import Client, Daemon
 from annals.embedded.postgres import Postgres
 from history.entities import ENTITIES
@@ -30,6 +31,9 @@ ROOT = Path(__file__).parents[1]
 LIVE = [entity.topics[0] for entity in ENTITIES]
 # A dead member is noticed after so long; the embedded broker lets one join after half of it.
 SESSION_MS = 2_000
+# Where the environment of a consumer has the URL of the tables' owner.
+OWNER_URL = "ANNALS_TEST_OWNER_URL"
+OWNERS_COMMANDS = ("grants", "makemigrations", "migrate", "partitions")
 
 
 def until(
@@ -45,11 +49,25 @@ def until(
 
 @dataclass
 class Database:
-    """A database of the product, of its own, on a server that tests may maltreat."""
+    """A database of the product, of its own, on a server that tests may maltreat. url: the
+    superuser's."""
 
     server: Postgres
     name: str
     url: str
+
+    def url_of(self, login: str) -> str:
+        """For a process: the URL of one of annals.embedded.logins."""
+        return self.server.url(self.name, login)
+
+    def drop_days(self) -> None:
+        """Drop every day of every kind."""
+        for entity in ENTITIES:
+            for row in self.query(
+                "SELECT inhrelid::regclass AS day FROM pg_inherits"
+                " WHERE inhparent = %s::regclass", entity.table
+            ):  # fmt: skip
+                self.execute(f"DROP TABLE {row['day']}")
 
     def query(self, text: str, *values: Any) -> list[dict[str, Any]]:
         with psycopg.connect(self.url, autocommit=True, row_factory=dict_row) as plain:
@@ -99,7 +117,7 @@ class Database:
 
 
 def environment(broker: Daemon, database: Database, client: Client | None = None) -> dict[str, str]:
-    """What a command needs to find both."""
+    """What a command needs to find both, as the consumer."""
     kafka = {
         "ANNALS_KAFKA_" + name.upper().replace(".", "_"): str(setting)
         for name, setting in (client or broker.client()).items()
@@ -108,7 +126,8 @@ def environment(broker: Daemon, database: Database, client: Client | None = None
     given = client or broker.client()
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")},
-        "DATABASE_URL": database.url,
+        "DATABASE_URL": database.url_of(logins.CONSUMER),
+        OWNER_URL: database.url_of(logins.OWNER),
         "KAFKA_BOOTSTRAP_SERVERS": str(given["bootstrap.servers"]),
         "ANNALS_HOME": str(database.server.home),
         "ANNALS_KAFKA_SESSION_TIMEOUT_MS": str(SESSION_MS),
@@ -121,7 +140,10 @@ def environment(broker: Daemon, database: Database, client: Client | None = None
 def command(
     env: dict[str, str], *words: str, root: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command of manage.py to its end."""
+    """Run a command of manage.py to its end; those that only the owner of the tables may run, as
+    the owner, if the environment has its URL."""
+    if words[0] in OWNERS_COMMANDS and OWNER_URL in env:
+        env = env | {"DATABASE_URL": env[OWNER_URL]}
     return subprocess.run(
         [sys.executable, "manage.py", *words],
         cwd=root, env=env, capture_output=True, text=True, timeout=120,

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from annals.embedded import logins
 from annals.embedded.daemon import Daemon
 from annals.embedded.postgres import Postgres
+from history import days
+from history.entities import ENTITIES
 from tests.consuming import Consumers, Database, Feed, command, environment
+from tests.messages import NOW
 
 TEMPLATE = "template_annals"
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Postgres]:
-    """A PostgreSQL with a migrated template, one for the run.
+    """A PostgreSQL with a migrated template, one for the run. Its tables belong to the owner's
+    login, and those of the web and the consumer have only the rights of `manage.py grants`. It has
+    the days around today.
 
     Not under pytest's own directory: every other run of pytest closes that to the server's user.
     """
@@ -30,11 +38,18 @@ def server() -> Iterator[Postgres]:
     made = Postgres(home / "postgres", {"fsync": "off"})
     made.start()
     with _admin(made) as plain:
-        plain.execute(f"CREATE DATABASE {TEMPLATE}")
+        plain.execute(f"CREATE DATABASE {TEMPLATE} OWNER {logins.OWNER}")
     env = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
-    env |= {"DATABASE_URL": made.url(TEMPLATE), "ANNALS_HOME": str(made.home)}
-    done = command(env, "migrate")
-    assert done.returncode == 0, done.stderr
+    owner = made.url(TEMPLATE, logins.OWNER)
+    env |= {"DATABASE_URL": owner, "ANNALS_HOME": str(made.home)}
+    web = ("--login", "web", logins.WEB, str(made.password_file(logins.WEB)))
+    consumer = ("--login", "consumer", logins.CONSUMER, str(made.password_file(logins.CONSUMER)))
+    for words in (("migrate",), ("grants", "--apply", *web, *consumer)):
+        done = command(env, *words)
+        assert done.returncode == 0, done.stderr
+    with psycopg.connect(owner, autocommit=True) as plain:
+        for entity, number in itertools.product(ENTITIES, (-1, 0, 1)):
+            days.create(plain, entity.table, NOW.date() + timedelta(days=number))
     yield made
     made.stop("immediate")
     shutil.rmtree(home)
@@ -42,11 +57,11 @@ def server() -> Iterator[Postgres]:
 
 @contextmanager
 def own_database(server: Postgres) -> Iterator[Database]:
-    """A database of the product without days, on that server, running."""
+    """A database of the product, on that server, running."""
     server.start()
     name = f"test_{secrets.token_hex(4)}"
     with _admin(server) as plain:
-        plain.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+        plain.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} OWNER {logins.OWNER}")
     yield Database(server, name, server.url(name))
     server.start()
     with _admin(server) as plain:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import requests
 
+from annals.embedded import logins
 from tests.access.real_provider import Person, free_port
 from tests.consuming import Database, until
 
@@ -32,7 +33,7 @@ class Web:
         file.write_text(json.dumps({"provider": providers}))
         env = {n: v for n, v in os.environ.items() if not n.startswith("ANNALS_")}
         self.env = env | {
-            "DATABASE_URL": self.database.url,
+            "DATABASE_URL": self.database.url_of(logins.WEB),
             "ANNALS_HOME": str(self.folder / "home"),
             "ANNALS_OIDC_FILE": str(file),
             **self.more,
@@ -56,10 +57,11 @@ class Web:
             return False
 
     def manage(self, *arguments: str) -> str:
+        """Run a command as the owner of the tables."""
         done = subprocess.run(
             [sys.executable, "manage.py", *arguments],
             cwd=ROOT,
-            env=self.env,
+            env=self.env | {"DATABASE_URL": self.database.url_of(logins.OWNER)},
             capture_output=True,
             text=True,
         )

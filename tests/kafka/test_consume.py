@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from annals.embedded import logins
 from annals.embedded.daemon import Daemon
 from history import days
 from tests.consuming import Consumers, Database, Feed, complete, environment, send, until
@@ -79,7 +80,7 @@ def test_a_message_older_than_retention_is_stored_while_its_day_exists(
     consumers: Consumers, database: Database, broker: Daemon
 ) -> None:
     old = NOW - timedelta(days=100)
-    with psycopg.connect(database.url, autocommit=True) as plain:
+    with psycopg.connect(database.url_of(logins.OWNER), autocommit=True) as plain:
         days.create(plain, "product_instance_aud", old.date())
     bodies = {
         "late": value(id="late", updatedAt=old.isoformat()),

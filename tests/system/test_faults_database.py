@@ -20,9 +20,10 @@ from pathlib import Path
 
 import pytest
 
+from annals.embedded import logins
 from annals.embedded.daemon import Daemon
 from annals.embedded.postgres import Postgres
-from tests.consuming import ROOT, Consumers, Database, Feed, complete, send, until
+from tests.consuming import OWNER_URL, ROOT, Consumers, Database, Feed, complete, send, until
 from tests.messages import NOW, TOPIC, value
 from tests.processes import consumers, database, feed, server
 
@@ -88,7 +89,7 @@ def test_the_primary_dies_and_the_standby_is_promoted(
     consumers: Consumers, database: Database, feed: Feed, standby: Postgres
 ) -> None:
     server = database.server
-    account = database.url.partition("@")[0]
+    account = database.url_of(logins.CONSUMER).partition("@")[0]
     hosts = f"127.0.0.1:{server.port()},127.0.0.1:{standby.port()}"
     url = f"{account}@{hosts}/{database.name}?target_session_attrs=read-write"
     consumers.env["DATABASE_URL"] = url
@@ -149,22 +150,12 @@ def test_no_room_on_the_disk(
     assert consumers.manage("ledger").returncode == 0
 
 
-@pytest.fixture
-def restricted(consumers: Consumers, database: Database) -> Iterator[str]:
-    """The URL of a login with the consumer's rights, which may create no day."""
-    assert consumers.manage("grants", "--apply").returncode == 0
-    name, password = f"consumer_{database.name}", "secret"
-    database.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{password}' IN ROLE annals_consumer")
-    yield f"postgresql://{name}:{password}@{database.url.partition('@')[2]}"
-    consumers.stop()
-    database.execute(f"DROP ROLE {name}")
-
-
 def test_today_is_missing_and_only_maintain_may_create_it(
-    consumers: Consumers, database: Database, feed: Feed, restricted: str
+    consumers: Consumers, database: Database, feed: Feed
 ) -> None:
     """The limits for bad messages are low: none of these may count as one."""
-    running = consumers.start(DATABASE_URL=restricted, ANNALS_MAX_BAD_IN_A_ROW="5")
+    database.drop_days()
+    running = consumers.start(ANNALS_MAX_BAD_IN_A_ROW="5")
     running.until_reading()
     feed.send(200)
     until(lambda: running.said().count("run `manage.py partitions maintain`") > 2, running.said)
@@ -179,12 +170,13 @@ def test_today_is_missing_and_only_maintain_may_create_it(
 def maintaining(consumers: Consumers, **env: str) -> Iterator[list[int]]:
     """Run `partitions maintain --force` again and again around a block; gives its exit codes."""
     stop, codes = threading.Event(), []
+    as_owner = {"DATABASE_URL": consumers.env[OWNER_URL]}
 
     def run() -> None:
         while not stop.is_set():
             done = subprocess.run(
                 [sys.executable, "manage.py", "partitions", "maintain", "--force"],
-                cwd=ROOT, env=consumers.env | env, capture_output=True,
+                cwd=ROOT, env=consumers.env | as_owner | env, capture_output=True,
             )  # fmt: skip
             codes.append(done.returncode)
 
@@ -202,7 +194,7 @@ def test_days_that_are_missing_and_being_made(
 ) -> None:
     feed.dates = [NOW - timedelta(days=number % 90) for number in range(90)]
     feed.send(1_000)
-    running = consumers.start()
+    running = consumers.start(DATABASE_URL=database.url_of(logins.OWNER))
     with maintaining(consumers) as codes, feed.pouring(200):
         until(lambda: len(codes) > 1 and database.read() > 1_500, running.said, 120)
     until(lambda: database.read() == feed.produced.total(), running.said)
@@ -217,7 +209,7 @@ def test_days_detached_while_they_are_written(
     """Somebody keeps fewer days than the consumer writes: days that go come again, and no good
     message is taken for a bad one."""
     feed.dates = [NOW - timedelta(days=20 + number) for number in range(5)]
-    running = consumers.start()
+    running = consumers.start(DATABASE_URL=database.url_of(logins.OWNER))
     running.until_reading()
     short = {"ANNALS_RETENTION_DAYS": "10", "ANNALS_AHEAD_DAYS": "1"}
     with maintaining(consumers, **short) as codes, feed.pouring(200):

@@ -12,6 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from annals.embedded import logins
 from annals.embedded.daemon import Daemon
 from annals.embedded.postgres import Postgres
 from tests.consuming import ROOT, Consumers, Database, command, environment, send
@@ -58,7 +59,7 @@ def copy(tmp_path: Path) -> Path:
 def database(server: Postgres) -> Iterator[Database]:
     """An empty database."""
     with psycopg.connect(server.url("postgres"), autocommit=True) as plain:
-        plain.execute("CREATE DATABASE sixth")
+        plain.execute(f"CREATE DATABASE sixth OWNER {logins.OWNER}")
         yield Database(server, "sixth", server.url("sixth"))
         plain.execute("DROP DATABASE sixth WITH (FORCE)")
 
@@ -67,7 +68,12 @@ def test_one_declaration_and_one_migration(
     copy: Path, database: Database, broker: Daemon, tmp_path: Path
 ) -> None:
     env = environment(broker, database) | {"ANNALS_DEMO": "true"}
-    for words in (("makemigrations", "history"), ("migrate",)):
+    for words in (
+        ("makemigrations", "history"),
+        ("migrate",),
+        ("grants", "--apply"),
+        ("partitions", "maintain"),
+    ):
         done = command(env, *words, root=copy)
         assert done.returncode == 0, done.stderr
     before = {path.name for path in (ROOT / "history" / "migrations").glob("0*.py")}
@@ -85,7 +91,8 @@ def test_one_declaration_and_one_migration(
         [sys.executable, "-c", ASK, "/api/v1/history/insurance-policy/P1",
          "/api/v1/applications/A1/history"],
         cwd=copy, capture_output=True, text=True,
-        env={**env, "DJANGO_SETTINGS_MODULE": "annals.settings",
+        env={**env, "DATABASE_URL": database.url_of(logins.WEB),
+             "DJANGO_SETTINGS_MODULE": "annals.settings",
              "ANNALS_ALLOWED_HOSTS": "testserver"},
     )  # fmt: skip
     assert asked.returncode == 0, asked.stderr
