@@ -15,12 +15,12 @@ OWNER: Final = "owner_login"
 WEB: Final = "web_login"
 CONSUMER: Final = "consumer_login"
 
-# CREATEDB and pg_checkpoint are for `manage.py bench`.
+# CREATEDB and pg_checkpoint are for `manage.py bench`, the settings for `manage.py capacity`.
 _CREATE: Final[tuple[LiteralString, ...]] = (
     "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {text}) THEN"
     " CREATE ROLE {login}; END IF; END $$",
     "ALTER ROLE {login} LOGIN CREATEROLE CREATEDB CONNECTION LIMIT 50 PASSWORD {password}",
-    "GRANT pg_checkpoint TO {login}",
+    "GRANT pg_checkpoint, pg_read_all_settings TO {login}",
     "ALTER DATABASE {database} OWNER TO {login}",
 )
 # What an earlier release created as the superuser.

@@ -69,10 +69,11 @@ def server(connection: BaseDatabaseWrapper) -> Server:
 
 def disk(connection: BaseDatabaseWrapper) -> int | None:
     """Bytes of disk space for the database: free space and what the database uses. None if the
-    server runs on another machine or does not report where its files are."""
+    server runs on another machine or does not report where its files are, which it does to
+    superusers and members of pg_read_all_settings."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT current_setting('data_directory', true),"
+            "SELECT (SELECT setting FROM pg_settings WHERE name = 'data_directory'),"
             " pg_database_size(current_database()),"
             " inet_server_addr() IS NULL OR inet_server_addr() <<= '127.0.0.0/8'"
             " OR inet_server_addr() = '::1'"

@@ -118,10 +118,10 @@ ALL = {"ANNALS_REQUEST_SECONDS": "3", "ANNALS_CLIENT_SECONDS": "3"}
 
 class Site:
     """A database with the tables of the product, their days and some documents; temporary files
-    are in `folder`."""
+    are in `folder`. web_url: with the login of the web, where it has one of its own."""
 
-    def __init__(self, folder: Path, url: str) -> None:
-        self.folder, self.url = folder, url
+    def __init__(self, folder: Path, url: str, web_url: str | None = None) -> None:
+        self.folder, self.url, self.web_url = folder, url, web_url or url
         self._web: Web | None = None
 
     def environment(self, settings: Mapping[str, str]) -> dict[str, str]:
@@ -187,7 +187,8 @@ class Site:
             server = subprocess.Popen(
                 [*(sys.executable, "-m", "gunicorn", "--config", "python:annals.server"),
                  *("--bind", f"127.0.0.1:{port}", "annals.wsgi")],
-                cwd=ROOT, env=self.environment(settings), stdout=file, stderr=file,
+                cwd=ROOT, env=self.environment(settings) | {"DATABASE_URL": self.web_url},
+                stdout=file, stderr=file,
             )  # fmt: skip
         web = Web(port, log, self.url, server.pid)
         try:

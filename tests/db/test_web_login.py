@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
-from django.db import connection
+from django.db import ProgrammingError, connection
 from django.test import Client
 
 from annals.access.grants import WEB
 from annals.access.journal import days as journal
 from annals.access.models import Attempts
 from history import labels
+from history.capacity import measured
 from history.models import FieldLabel, Person
 from ingest.models import Quarantined
 from tests.db.as_role import logged_in
@@ -145,3 +148,27 @@ def test_the_privacy_officer_unmasks_and_reads_the_journal(web: str) -> None:
     shown = privacy.post(page, {"path": "/rate", "reason": "asked by the client"})
     assert (shown.status_code, b"9.75" in shown.content) == (200, True)
     assert "asked by the client" in privacy.get("/admin/journal/").content.decode()
+
+
+def test_the_commands_of_the_web(web: str, tmp_path: Path) -> None:
+    """Those that docs/operations.md names."""
+    people, names = tmp_path / "people.csv", tmp_path / "labels.json"
+    for _ in range(2):  # a second time it changes what is there
+        people.write_text(f"login,full_name,kind\na.b,Name {_},person\n")
+        names.write_text(json.dumps([{"path": "/own", "russian": f"Имя {_}"}]))
+        call_command("people", "import", str(people), stdout=StringIO())
+        call_command("labels", "load", str(names), stdout=StringIO())
+    for words in (
+        ("journal", "A1"),
+        ("quarantine", "list"),
+        ("quarantine", "list", "--ids", "--all"),
+        ("ledger", "--offline"),
+        ("partitions", "list"),
+        ("partitions", "plan"),
+        ("capacity", "--rps", "10", "--avg-bytes", "2000"),
+    ):
+        call_command(*words, stdout=StringIO(), stderr=StringIO())
+    assert measured.server(connection)
+    assert measured.disk(connection) is None  # where its files are is not reported to everybody
+    with pytest.raises(ProgrammingError, match="permission denied"):
+        call_command("quarantine", "show", "1", stdout=StringIO())

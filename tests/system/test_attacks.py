@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from annals.embedded import logins
 from annals.embedded.postgres import Postgres
 from tests.attack.__main__ import ATTACKS
 from tests.attack.web import Site
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.system
 def target(server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder: Path = tmp_path_factory.mktemp("attacks")
     with own_database(server) as database:
-        made = Site(folder, database.url)
+        made = Site(folder, database.url, database.url_of(logins.WEB))
         made.prepare()
         with made.one_server():
             yield made
