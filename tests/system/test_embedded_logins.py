@@ -9,6 +9,7 @@ import secrets
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,27 @@ DOCKER = Path(__file__).parents[2] / "docker"
 pytestmark = pytest.mark.system
 
 
-@pytest.fixture
-def server() -> Iterator[Postgres]:
+@contextmanager
+def running() -> Iterator[Postgres]:
     with tempfile.TemporaryDirectory(prefix="annals-logins-") as folder:
         made = Postgres(Path(folder) / "postgres", {"fsync": "off", "shared_buffers": "64MB"})
         made.start()
         yield made
         made.stop("immediate")
+
+
+@pytest.fixture
+def server() -> Iterator[Postgres]:
+    """A server for one test."""
+    with running() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Postgres]:
+    """A server that tests leave as it is."""
+    with running() as made:
+        yield made
 
 
 def ask(url: str, query: str) -> list[tuple[Any, ...]]:
@@ -63,6 +78,27 @@ def test_the_owner_is_no_superuser_and_takes_over_what_one_made(server: Postgres
         plain.execute("ALTER TABLE days DETACH PARTITION one")
         plain.execute("INSERT INTO one (day) VALUES ('2026-01-01')")
         plain.execute("DROP TABLE one, days")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE ROLE other SUPERUSER",
+        "ALTER ROLE annals PASSWORD 'x'",
+        "GRANT pg_read_server_files TO owner_login",
+        "ALTER SYSTEM SET log_statement = 'all'",
+        "SET log_min_messages = 'error'",
+        "SELECT pg_read_file('postgresql.conf')",
+        "COPY (SELECT 1) TO PROGRAM 'true'",
+        "CREATE EXTENSION file_fdw",
+    ],
+)
+def test_what_postgresql_refuses_the_owner(shared: Postgres, statement: str) -> None:
+    with (
+        psycopg.connect(shared.url(login=logins.OWNER), autocommit=True) as plain,
+        pytest.raises(errors.InsufficientPrivilege),
+    ):
+        plain.execute(statement.encode())
 
 
 def test_compose_makes_its_logins(server: Postgres, tmp_path: Path) -> None:

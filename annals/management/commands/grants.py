@@ -47,6 +47,8 @@ class Command(BaseCommand):
             return
         asked = list(_asked(options["login"]))
         with transaction.atomic():
+            # Who logs in waits for auth_user meanwhile.
+            _run([sql.SQL("SET LOCAL lock_timeout = '10s'").format()])
             _run(statements())
             for role, name, password in asked:
                 _run(logins.make(role, name, password))
