@@ -13,7 +13,8 @@ from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
 
 from annals.embedded.postgres import Postgres
 from tests.access.real_provider import SCOPE, Person, RealProvider
-from tests.access.test_login import ROLES, Web
+from tests.access.test_login import ROLES
+from tests.access.web import Web
 from tests.browser.chromium import launch
 from tests.browser.conftest import Seen
 from tests.processes import own_database, server
