@@ -162,7 +162,7 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 SECURE_REFERRER_POLICY = "same-origin"
-SESSION_ENGINE = "annals.access.sessions"
+SESSION_ENGINE = "annals.access.session_store"
 SESSION_COOKIE_HTTPONLY = True
 # Behind HTTPS browsers take these cookies from this host only, and over TLS only: another host of
 # the domain cannot give a person somebody else's session.

@@ -3,7 +3,6 @@ between, the provider is asked again about its people."""
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -13,11 +12,11 @@ from django.conf import settings
 from django.contrib import auth
 from django.contrib.auth.models import AnonymousUser
 from django.contrib.auth.signals import user_logged_out
-from django.contrib.sessions.backends.db import SessionStore as DatabaseStore
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import NoReverseMatch, reverse
 
-KEY: Final = re.compile("[a-z0-9]{32}")
+from annals.access.session_store import SessionStore
+
 PROVIDER: Final = "annals_provider"
 BEGAN: Final = "annals_began"
 SEEN: Final = "annals_seen"
@@ -28,14 +27,6 @@ LEFT_BEHIND: Final = "annals_left_behind"
 IDLE, OLD, LEFT = "idle", "old", "provider"
 # Writing the session on each request would cost more than the request.
 NOTE_EVERY_SECONDS: Final = 60.0
-
-
-class SessionStore(DatabaseStore):
-    """Django's, which looks for no other keys than it makes: a cookie with anything else costs no
-    query, and one with a NUL character, which the database refuses, is no fault."""
-
-    def _validate_session_key(self, key: str | None) -> bool:
-        return key is not None and KEY.fullmatch(key) is not None
 
 
 class SessionLimits:
