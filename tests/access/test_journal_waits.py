@@ -3,15 +3,19 @@ out without it."""
 
 from __future__ import annotations
 
+import select
+import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import psycopg
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
-from annals.access.journal import write
+from annals.access.journal import send, write
 from annals.access.journal.days import create
 from annals.access.models import JournalEntry
 from tests.access.test_journal_failures import API, SECRET
@@ -80,6 +84,67 @@ def test_no_request_waits_for_a_silent_database(
             )
     until(lambda: support.get(API).status_code == 200, "no answer after the database is back")
     assert JournalEntry.objects.filter(outcome="shown").count() == 1
+
+
+class Network:
+    """Lies between a client and the database, until it hangs: then it takes bytes, and connections,
+    and passes nothing on."""
+
+    def __init__(self) -> None:
+        mine = connection.settings_dict
+        self._server = (mine["HOST"], int(mine["PORT"]))
+        self._hangs = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def hang(self) -> None:
+        self._hangs.set()
+
+    def _run(self) -> None:
+        client = self._listener.accept()[0]
+        server = socket.create_connection(self._server)
+        other = {client: server, server: client}
+        while not self._hangs.is_set():
+            for each in select.select(list(other), [], [], 0.05)[0]:
+                other[each].sendall(each.recv(65536))
+        self._ends.wait()
+        for open_one in (client, server, self._listener):
+            open_one.close()
+
+    def end(self) -> None:
+        self._hangs.set()
+        self._ends.set()
+        self._thread.join()
+
+
+@pytest.fixture
+def network(db: None) -> Iterator[Network]:
+    made = Network()
+    yield made
+    made.end()
+
+
+def test_a_network_that_hangs_is_given_up(network: Network) -> None:
+    mine = connection.settings_dict
+    own = psycopg.connect(
+        host="127.0.0.1",
+        port=network.port,
+        user=mine["USER"],
+        password=mine["PASSWORD"],
+        dbname=mine["NAME"],
+        autocommit=True,
+    )
+    send.statement(own, "SELECT 1; SELECT 2", 60)
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        send.statement(own, "SELECT 1; SELECT 1 / 0", 60)
+    network.hang()
+    with pytest.raises(send.NoAnswerError):
+        send.statement(own, "SELECT 3", 0.3)
+    write._give_up(own)
+    assert own.closed
 
 
 def test_a_temporary_table_takes_no_rows(support: Client) -> None:
