@@ -60,6 +60,23 @@ def test_many_requests_on_one_connection(web: Web) -> None:
     connection.close()
 
 
+OTHER = "/api/v1/history/product-instance/other"
+
+
+@pytest.mark.parametrize(
+    "name, value, path",
+    [
+        ("SCRIPT_NAME", OTHER, f"{OTHER}{PATH}"),
+        ("Script_Name", OTHER, f"{OTHER}{PATH}"),
+        ("PATH_INFO", PATH, "/nothing"),
+    ],
+)
+def test_no_header_is_the_address(name: str, value: str, path: str, web: Web) -> None:
+    """gunicorn takes these from a peer on this machine; the journal would then have another address
+    than the one that was asked for."""
+    assert web.get(path, headers={name: value}).status == 404
+
+
 def test_two_requests_at_once_are_answered_in_order(web: Web) -> None:
     made = web.connect()
     made.sendall(request(f"{PATH}?pageSize=1") + request("/nothing", "Connection: close"))
