@@ -12,10 +12,12 @@ from typing import Protocol
 
 from tests.attack import (
     client_leaves,
+    collecting,
     deadline,
     dear_questions,
     forged_logs,
     giant_documents,
+    guesses,
     half_open,
     odd_requests,
     slow_loris,
@@ -42,6 +44,8 @@ ATTACKS: dict[str, Attack] = {
     "odd-requests": odd_requests.run,
     "forged-logs": forged_logs.run,
     "giant-documents": giant_documents.run,
+    "guesses": guesses.run,
+    "collecting": collecting.run,
 }
 
 
