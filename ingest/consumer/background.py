@@ -105,12 +105,13 @@ class Background:
         self,
         probe: Probe,
         beats: Beats,
-        record: Callable[[Callable[[Connection], object]], object],
+        record: Callable[[Callable[[Connection], object]], Future[None]],
     ) -> None:
         self._probe = probe
         self._beats = beats
         self._record = record
         self._probes: dict[KafkaPartition, Future[int | None]] = {}
+        self._halting: dict[Claim, Future[None]] = {}
         # A probe may wait for brokers that are away, and the end must not.
         self._prober = Worker("probe")
         self._due = 0.0
@@ -129,6 +130,7 @@ class Background:
         recreated = self._topic_recreated(source, positions)
         ends = {claimed[partition].claim: high for partition, high in highs.items()}
         self._beats.give(ends, source.reached_at)
+        self._halt_again(positions)
         if self._probe_halted(positions, window):
             return "a halted partition is read again"
         if recreated:
@@ -136,8 +138,18 @@ class Background:
         return None
 
     def halt(self, claimed: ClaimedPartition, why: str) -> None:
-        """Record that reading of a partition has stopped."""
-        self._record(partial(ledger.halt, claims=[claimed.claim], why=why))
+        """Record that reading of a partition has stopped. Each turn does it again: an attempt may
+        fail."""
+        self._halting[claimed.claim] = self._record(
+            partial(ledger.halt, claims=[claimed.claim], why=why)
+        )
+
+    def _halt_again(self, positions: Positions) -> None:
+        halted = {claimed.claim: claimed for claimed in positions.halted().values()}
+        self._halting = {claim: job for claim, job in self._halting.items() if claim in halted}
+        for claim, job in list(self._halting.items()):
+            if job.done():
+                self.halt(halted[claim], halted[claim].halted or "")
 
     def close(self, seconds: float) -> None:
         """End. Waits at most this long for a database that does not answer, for a probe never."""

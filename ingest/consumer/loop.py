@@ -360,8 +360,8 @@ class Consumer:
         self._writer.abandon()
         self._source.start({})
 
-    def _record(self, job: Callable[[Connection], object]) -> None:
-        self._database.submit(partial(self._writer.note, job))
+    def _record(self, job: Callable[[Connection], object]) -> Future[None]:
+        return self._database.submit(partial(self._writer.note, job))
 
     def _in_flight_seconds(self) -> float:
         """Called by the thread of the metrics."""

@@ -241,11 +241,13 @@ def heartbeat(
 
 
 def halt(connection: Connection, claims: Iterable[Claim], why: str) -> None:
-    """Record that reading of these partitions has stopped."""
+    """Record that reading of these partitions has stopped. Does nothing where that is recorded, or
+    where somebody has allowed to go on since."""
     for held in claims:
         connection.execute(
-            "UPDATE ingest_ledger SET halted_at = coalesce(halted_at, now()), halted_why = %s"
-            " WHERE topic = %s AND topic_id = %s AND partition = %s AND epoch = %s",
+            "UPDATE ingest_ledger SET halted_at = now(), halted_why = %s"
+            " WHERE topic = %s AND topic_id = %s AND partition = %s AND epoch = %s"
+            " AND halted_at IS NULL AND coalesce(resume_until, 0) <= next_offset",
             (why, *_place(held)),
         )
 

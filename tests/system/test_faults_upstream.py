@@ -71,6 +71,28 @@ def test_it_halts_and_goes_on_by_itself(
     assert json.loads(done.stdout)["totals"]["quarantined"] == BAD
 
 
+def test_a_halt_that_could_not_be_recorded_is_recorded_later(
+    consumers: Consumers, database: Database, broker: Daemon
+) -> None:
+    database.execute("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+                   " $$ BEGIN RAISE 'not now'; END $$")  # fmt: skip
+    database.execute("CREATE TRIGGER refuse BEFORE UPDATE ON ingest_ledger FOR EACH ROW"
+                   " WHEN (NEW.halted_at IS NOT NULL) EXECUTE FUNCTION refuse()")  # fmt: skip
+    running = consumers.start(**STRICT)
+    running.until_reading()
+    bad(broker, BAD)
+    until(lambda: "not written, the next attempt follows" in running.said(), running.said)
+    assert not database.query("SELECT 1 FROM ingest_ledger WHERE halted_at IS NOT NULL")
+    database.execute("DROP TRIGGER refuse ON ingest_ledger")
+    halted(database, running)
+    assert consumers.manage("quarantine", "resume", TOPIC).returncode == 0
+    until(lambda: len(database.quarantined()) == BAD, running.said)
+    until(
+        lambda: not database.query("SELECT 1 FROM ingest_ledger WHERE halted_at IS NOT NULL"),
+        running.said,
+    )
+
+
 def test_it_stays_halted_over_a_restart_and_goes_on_by_command(
     consumers: Consumers, database: Database, broker: Daemon
 ) -> None:
