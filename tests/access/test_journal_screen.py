@@ -226,8 +226,10 @@ def test_a_name_belongs_to_one_identity(privacy: Client) -> None:
     add("m.petrov@keycloak", 3, identity=identity_of(two.pk))
     add("m.petrov@gone", 2, identity="user:987654")
     add("m.petrov", 1, actor="service", identity="https://issuer.example#m.petrov")
+    add("m.petrov", 0.5, actor="break-glass", identity="user:987655")
     found = [(line.row.login, line.who) for line in lines(read.rows(Filters(entity_id="A1")))]
     assert found == [
+        ("m.petrov", ""),
         ("m.petrov", ""),
         ("m.petrov@gone", ""),
         ("m.petrov@keycloak", "Петрова Анна"),

@@ -80,10 +80,12 @@ def _users(rows: Sequence[JournalEntry]) -> Mapping[str, _Name]:
     return {f"{USER}{user.pk}": _Name(user.username, user.get_full_name()) for user in known}
 
 
+# Who is in the table of people, by the kind there; a break-glass login may have any name.
+_KINDS: Final = {Actor.PERSON.value: "person", Actor.SERVICE.value: "service"}
+
+
 def _name(who: Author, actor: str) -> str:
-    """The name in the table of people, which has persons and programs."""
-    expected = "service" if actor == Actor.SERVICE else "person"
-    return who.name if who.kind == expected and actor != Actor.OPERATOR else ""
+    return who.name if who.kind == _KINDS.get(actor) else ""
 
 
 def _label(words: type[TextChoices], value: str) -> str:
