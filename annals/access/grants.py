@@ -121,10 +121,11 @@ def _consumer() -> Iterator[sql.Composed]:
         rights = f"SELECT, INSERT, UPDATE {_columns(model, kept)}"
         yield _grant(rights, [model._meta.db_table], CONSUMER)
     yield _grant("SELECT, INSERT, UPDATE (day)", ["search_key"], CONSUMER)
-    # Repeats are compared in a temporary table; many databases take this right from PUBLIC.
-    yield sql.SQL("GRANT TEMPORARY ON DATABASE {} TO {}").format(
-        sql.Identifier(connection.settings_dict["NAME"]), _name(CONSUMER)
-    )
+    # Repeats are compared in a temporary table. Nobody else needs one: a temporary table of the
+    # web could take the place of a table that it reads.
+    database = sql.Identifier(connection.settings_dict["NAME"])
+    yield sql.SQL("GRANT TEMPORARY ON DATABASE {} TO {}").format(database, _name(CONSUMER))
+    yield sql.SQL("REVOKE TEMPORARY ON DATABASE {} FROM PUBLIC").format(database)
 
 
 def _tables() -> set[str]:

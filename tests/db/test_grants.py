@@ -85,6 +85,7 @@ REFUSED = {
         "DROP POLICY annals_add ON auth_user",
         "ALTER TABLE auth_user DISABLE ROW LEVEL SECURITY",
         "SET SESSION AUTHORIZATION annals_consumer",
+        "CREATE TEMPORARY TABLE history_fieldlabel (path text)",
     ),
     CONSUMER: (
         *(f"SELECT * FROM {table}" for table in (
