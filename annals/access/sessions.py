@@ -4,7 +4,8 @@ between, the provider is asked again about its people."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -12,9 +13,12 @@ from django.conf import settings
 from django.contrib import auth
 from django.contrib.auth.models import AnonymousUser
 from django.contrib.auth.signals import user_logged_out
+from django.contrib.sessions.models import Session
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import NoReverseMatch, reverse
+from django.utils import timezone
 
+from annals.access.models import Identity, ProviderSession
 from annals.access.session_store import SessionStore
 
 PROVIDER: Final = "annals_provider"
@@ -42,12 +46,10 @@ class SessionLimits:
             now = time.time()
             began = session.setdefault(BEGAN, now)
             seen = session.get(SEEN, now)
-            limits = settings.ANNALS
-            old = now - began > limits.session_hours * 3600
-            if old or now - seen > limits.session_idle_minutes * 60:
+            if (over := _over(began, seen, now)) is not None:
                 auth.logout(request)
                 if _is_page(request):
-                    return to_login(OLD if old else IDLE, request.get_full_path())
+                    return to_login(over, request.get_full_path())
             elif (renewal := self._renewal(request, now)) is not None:
                 return renewal
             elif now - seen > NOTE_EVERY_SECONDS or SEEN not in session:
@@ -65,7 +67,7 @@ class SessionLimits:
         provider = session.get(PROVIDER)
         if provider is None:
             return None
-        interval = settings.ANNALS.session_renew_minutes * 60
+        interval = _interval()
         since = now - session.setdefault(CONFIRMED, now)
         if since <= interval or not _is_page(request):
             if since > 2 * interval:
@@ -96,6 +98,40 @@ def ask_again(session_key: str) -> None:
     if PROVIDER in session:
         session[CONFIRMED] = 0.0
         session.save()
+
+
+def is_on_screens(identity: Identity, provider: str) -> bool:
+    """Whether the person has a session that is not over, and that this provider confirmed within
+    ANNALS_SESSION_RENEW_MINUTES."""
+    now = time.time()
+    recent = timezone.now() - timedelta(seconds=_interval())
+    keys = ProviderSession.objects.filter(identity=identity, began__gte=recent)
+    found = Session.objects.filter(
+        session_key__in=keys.values("session_key"), expire_date__gt=timezone.now()
+    )
+    sessions = (each.get_decoded() for each in found)
+    return any(_is_confirmed(each, identity.user_id, provider, now) for each in sessions)
+
+
+def _is_confirmed(session: Mapping[str, Any], user: int, provider: str, now: float) -> bool:
+    return (
+        session.get(auth.SESSION_KEY) == str(user)
+        and session.get(PROVIDER) == provider
+        and _over(session.get(BEGAN, now), session.get(SEEN, now), now) is None
+        and now - session.get(CONFIRMED, 0.0) <= _interval()
+    )
+
+
+def _over(began: float, seen: float, now: float) -> str | None:
+    """Why a session is over; None: it is not."""
+    limits = settings.ANNALS
+    if now - began > limits.session_hours * 3600:
+        return OLD
+    return IDLE if now - seen > limits.session_idle_minutes * 60 else None
+
+
+def _interval() -> float:
+    return float(settings.ANNALS.session_renew_minutes * 60)
 
 
 def to_login(over: str, following: str) -> HttpResponseRedirect:

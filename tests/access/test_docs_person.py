@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+import time
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.conf import settings as configured
+from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 from msgspec import structs
 
-from annals.access.models import Identity, JournalEntry
+from annals.access import sessions
+from annals.access.models import Identity, JournalEntry, ProviderSession
 from annals.access.oidc.bearer import REFUSED
 from annals.access.oidc.description import scheme
 from annals.access.oidc.discovery import discoveries
 from annals.access.oidc.providers import Provider
+from annals.access.oidc.tokens import LOGOUT_EVENT
+from annals.access.session_store import SessionStore
 from tests.access.issuer import CLIENT, SCOPE, Issuer
 from tests.access.masked_answers import mark
 from tests.access.test_bearer_api import ADDRESS, ask
@@ -29,6 +37,7 @@ def issuer(settings: Any, store: Store) -> Iterator[Issuer]:
     store.add("A1", 0, {"rate": "1"}, 0)
     mark("/rate")
     REFUSED.clear()
+    settings.ROOT_URLCONF = "tests.access.oidc_urls"
     with Issuer() as running:
         bank = Provider(
             name="bank",
@@ -46,10 +55,27 @@ def issuer(settings: Any, store: Store) -> Iterator[Issuer]:
 
 
 def person(issuer: Issuer, login: str) -> str:
-    """A token for /api/docs/ of the person with this login, who has logged in on the screens."""
+    """A token for /api/docs/ of the person with this login, who is logged in on the screens."""
     user = User.objects.get(username=login)
     Identity.objects.create(issuer=issuer.url, subject=PERSON, user=user, login=login)
+    open_screens()
     return issuer.token(sub=PERSON, client_id="docs", scope=f"{SCOPE} all")
+
+
+def open_screens(**changed: object) -> SessionStore:
+    """A session on the screens, which the provider confirmed just now."""
+    identity = Identity.objects.get(subject=PERSON)
+    session, now = SessionStore(), time.time()
+    session[SESSION_KEY] = str(identity.user_id)
+    session[sessions.PROVIDER] = "bank"
+    for name in (sessions.BEGAN, sessions.SEEN, sessions.CONFIRMED):
+        session[name] = now
+    session.update(changed)
+    session.save()
+    ProviderSession.objects.create(
+        session_key=session.session_key, identity=identity, began=timezone.now()
+    )
+    return session
 
 
 def test_the_roles_decide_and_the_journal_names_the_person(client: Client, issuer: Issuer) -> None:
@@ -72,6 +98,73 @@ def test_a_login_that_is_switched_off_is_refused(client: Client, issuer: Issuer)
     User.objects.filter(username="support").update(is_active=False)
     assert ask(client, token).status_code == 401
     User.objects.filter(username="support").update(is_active=True, is_staff=False)
+    assert ask(client, token).status_code == 401
+
+
+MINUTES = 60
+
+
+@pytest.mark.parametrize(
+    "name, age",
+    [
+        (sessions.BEGAN, configured.ANNALS.session_hours * 60),
+        (sessions.SEEN, configured.ANNALS.session_idle_minutes),
+        (sessions.CONFIRMED, configured.ANNALS.session_renew_minutes),
+    ],
+)
+def test_a_token_counts_as_long_as_the_session_on_the_screens(
+    name: str, age: int, client: Client, issuer: Issuer
+) -> None:
+    """A role that the provider took away would be kept with tokens alone: they carry no groups."""
+    token = person(issuer, "support")
+    ProviderSession.objects.all().delete()
+    assert ask(client, token).status_code == 401
+    session = open_screens(**{name: time.time() - (age - 1) * MINUTES})
+    assert ask(client, token).status_code == 200
+    session[name] = time.time() - (age + 1) * MINUTES
+    session.save()
+    assert ask(client, token).status_code == 401
+    open_screens()
+    assert ask(client, token).status_code == 200
+
+
+def test_a_session_of_somebody_else_or_of_nobody_does_not_help(
+    client: Client, issuer: Issuer
+) -> None:
+    token = person(issuer, "support")
+    ProviderSession.objects.all().delete()
+    open_screens(**{SESSION_KEY: str(User.objects.get(username="auditor").pk)})
+    assert ask(client, token).status_code == 401
+    open_screens(**{sessions.PROVIDER: "other"})
+    assert ask(client, token).status_code == 401
+    open_screens().delete()
+    assert ask(client, token).status_code == 401
+    session = open_screens()
+    assert ask(client, token).status_code == 200
+    sessions.ask_again(session.session_key or "")
+    assert ask(client, token).status_code == 401
+
+
+def test_the_provider_ends_tokens_with_the_sessions(client: Client, issuer: Issuer) -> None:
+    token = person(issuer, "support")
+    assert ask(client, token).status_code == 200
+    said = issuer.token(sub=PERSON, jti=uuid.uuid4().hex, events={LOGOUT_EVENT: {}})
+    assert client.post("/oidc/bank/logout/", {"logout_token": said}).status_code == 200
+    assert ask(client, token).status_code == 401
+
+
+def test_whom_the_screens_refuse_the_api_refuses(
+    client: Client, issuer: Issuer, settings: Any
+) -> None:
+    token = person(issuer, "support")
+    User.objects.filter(username="support").update(is_superuser=True)
+    assert ask(client, token).status_code == 401
+    User.objects.filter(username="support").update(is_superuser=False)
+    assert ask(client, token).status_code == 200
+    settings.OIDC_PROVIDERS = tuple(
+        structs.replace(e, login=False) for e in settings.OIDC_PROVIDERS
+    )
+    discoveries.cache_clear()
     assert ask(client, token).status_code == 401
 
 

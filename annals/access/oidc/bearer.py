@@ -19,7 +19,9 @@ from annals.access.models import Identity
 from annals.access.oidc import tokens
 from annals.access.oidc.calls import ProviderDownError
 from annals.access.oidc.discovery import discoveries
+from annals.access.oidc.providers import Provider
 from annals.access.roles import READ, SENSITIVE
+from annals.access.sessions import is_on_screens
 from history.api.allowance import Allowances
 from history.api.errors import UnavailableError
 
@@ -87,12 +89,13 @@ class BearerToken(BaseAuthentication):
         except ProviderDownError as error:
             log.warning("Bearer tokens cannot be checked: %s", error)
             raise UnavailableError(gettext("the issuer of the token cannot be reached")) from None
-        if found.client == discoveries()[found.issuer].provider.docs_client_id:
-            if (person := _person(found)) is None:
+        provider = discoveries()[found.issuer].provider
+        if found.client == provider.docs_client_id:
+            try:
+                return _person(found, provider), found
+            except AuthenticationFailed:
                 REFUSED.take(address, REFUSED_A_MINUTE)
-                text = gettext("Log in on the screens first: that gives you a role.")
-                raise AuthenticationFailed(text)
-            return person, found
+                raise
         return Service(found.issuer, found.client, found.sensitive), found
 
     def authenticate_header(self, request: Request) -> str:
@@ -107,15 +110,27 @@ class BearerToken(BaseAuthentication):
         return ", ".join(ways) or 'Session realm="annals"'
 
 
-def _person(found: tokens.Bearer) -> User | None:
+def _person(found: tokens.Bearer, provider: Provider) -> User:
     """The login of the person who has this token by /api/docs/: with the roles and the masks that
-    they have on the screens. None for somebody without a login or a role there."""
+    they have on the screens.
+
+    Raises AuthenticationFailed for somebody whom the screens would not let in, and for somebody
+    who is not logged in there now: only a login brings their roles up to date.
+    """
     identity = (
         Identity.objects.select_related("user")
         .filter(issuer=found.issuer, subject=found.subject, user__is_active=True)
         .first()
     )
-    return identity.user if identity is not None and identity.user.is_staff else None
+    if identity is None or not identity.user.is_staff or not provider.login:
+        raise AuthenticationFailed(gettext("Log in on the screens first: that gives you a role."))
+    if identity.user.is_superuser:
+        log.error("token of %r refused: it is a superuser in auth_user", identity.login)
+        raise AuthenticationFailed(gettext("This login was refused."))
+    if not is_on_screens(identity, provider.name):
+        text = gettext("Open a page of the screens first: your login there is not up to date.")
+        raise AuthenticationFailed(text)
+    return identity.user
 
 
 def _insufficient(why: str) -> PermissionDenied:
