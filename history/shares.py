@@ -1,6 +1,7 @@
-"""The share of a web process that dear questions may take, so that cheap ones are always answered.
+"""The share of a web process that dear requests may take, so that cheap ones are always answered.
 
-Dear is what reads many versions for one answer.
+Dear is what reads many versions for one answer. Passwords have a share of their own
+(annals.access.passwords).
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ R = TypeVar("R")
 
 
 class BusyError(RuntimeError):
-    """Other dear questions are being answered."""
+    """Other requests that are as dear are being answered."""
 
     def __init__(self) -> None:
-        super().__init__("too many dear questions at once")
+        super().__init__("too many dear requests at once")
 
 
 class Share:

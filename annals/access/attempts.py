@@ -53,6 +53,12 @@ def address_of(request: HttpRequest | None) -> str:
     )
 
 
+def wait_of(request: HttpRequest | None, name: str) -> int:
+    """The seconds that an attempt would have to wait now. Counts nothing."""
+    keys, now = _keys(request, name), timezone.now()
+    return _wait_seconds(keys, _counts(keys, now), now)
+
+
 def begin(request: HttpRequest | None, name: str) -> int:
     """Count an attempt as a failure, unless it has to wait. Returns the seconds to wait; 0: the
     password can be checked now.
@@ -62,8 +68,6 @@ def begin(request: HttpRequest | None, name: str) -> int:
     """
     keys = _keys(request, name)
     now = timezone.now()
-    if wait := _wait_seconds(keys, _counts(keys, now), now):
-        return wait  # refused for the price of one query
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO access_attempts (key, failures, last)"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from django.conf import settings
@@ -17,19 +19,27 @@ from django.utils.translation import ngettext
 from prometheus_client import Counter
 
 from annals.access import attempts
+from annals.access.address import within
 from annals.access.journal import actions
 from annals.access.models import BreakGlass
+from history.shares import BusyError, Share
 
 log = logging.getLogger(__name__)
 
 BREAK_GLASS: Final = Counter(
     "annals_break_glass_logins_total", "Logins of the break-glass superuser."
 )
+# A hash takes all of a core for a third of a second: of 16 threads of a process 3 hash passwords or
+# wait for that, and as many for operators, whose login nobody elsewhere may keep out.
+HASHING: Final = {"operators": Share(1), "others": Share(1)}
 
 
 class Passwords(ModelBackend):
     """Checks a password if passwords may be used. Each attempt counts as a failure before it is
-    hashed, and nothing is hashed while it has to wait; a success takes its count back."""
+    hashed, and nothing is hashed while it has to wait; a success takes its count back.
+
+    Raises history.shares.BusyError while the process hashes others; that counts as no attempt.
+    """
 
     def authenticate(
         self,
@@ -38,14 +48,18 @@ class Passwords(ModelBackend):
         password: str | None = None,
         **_: Any,
     ) -> Any:
-        if username is None or password is None:
+        if username is None or password is None or not _any_works():
             return None
-        wait = attempts.begin(request, username)
+        wait = attempts.wait_of(request, username)  # refused for the price of one query
+        user = None
+        if not wait:
+            with _hashing(request):
+                wait = attempts.begin(request, username)
+                user = None if wait else self._owner(username, password)
         if request is not None:
             request.annals_wait = wait  # type: ignore[attr-defined] # for the form and the count
         if wait:
             raise PermissionDenied
-        user = self._owner(username, password)
         if user is not None and not settings.ANNALS.demo:
             if not BreakGlass.objects.filter(user=user).exists():
                 return None
@@ -70,6 +84,26 @@ class Passwords(ModelBackend):
             return None
         right = check_password(password, user.password) and self.user_can_authenticate(user)
         return user if right else None
+
+
+def _any_works() -> bool:
+    """Whether there is a login that a password opens. It does not depend on the name that was
+    given: where one name is hashed all are, so that the time does not tell which of them is known.
+    """
+    return settings.ANNALS.demo or BreakGlass.objects.filter(user__is_active=True).exists()
+
+
+@contextmanager
+def _hashing(request: HttpRequest | None) -> Iterator[None]:
+    """The block may hash a password. Raises BusyError."""
+    operator = within(attempts.address_of(request), settings.OPERATOR_NETWORKS)
+    with ExitStack() as share:
+        try:
+            share.enter_context(HASHING["operators" if operator else "others"].taken())
+        except BusyError:
+            attempts.FAILED.labels("busy").inc()
+            raise
+        yield
 
 
 class LoginForm(AdminAuthenticationForm):

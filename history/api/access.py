@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import threading
 import time
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -45,19 +46,32 @@ class DemoBasic(BasicAuthentication):
 
     www_authenticate_realm = "annals"
     _verified: dict[bytes, _Verified] = {}
-    _verifying = threading.Lock()
+    _verifying: dict[bytes, Future[AbstractBaseUser]] = {}
+    _begin = threading.Lock()
 
     def authenticate_credentials(
         self, userid: str, password: str, request: Request | None = None
     ) -> tuple[AbstractBaseUser, None]:
         secret = hashlib.sha256(settings.SECRET_KEY.encode()).digest()
         proof = hmac.digest(secret, f"{userid}\0{password}".encode(), "sha256")
-        user = self._known(proof)
-        if user is None:
-            # One at a time: parallel first requests of a client would all hash the same password.
-            with self._verifying:
-                user = self._known(proof) or self._verify(proof, userid, password, request)
-        return user, None
+        return self._known(proof) or self._once(proof, userid, password, request), None
+
+    def _once(
+        self, proof: bytes, userid: str, password: str, request: Request | None
+    ) -> AbstractBaseUser:
+        """One hash for parallel first requests of a client: the others have the same result."""
+        mine: Future[AbstractBaseUser] = Future()
+        with self._begin:
+            first = self._verifying.setdefault(proof, mine)
+        if first is not mine:
+            return first.result()
+        try:
+            mine.set_result(self._known(proof) or self._verify(proof, userid, password, request))
+        except BaseException as error:
+            mine.set_exception(error)
+        finally:
+            del self._verifying[proof]
+        return mine.result()
 
     def _known(self, proof: bytes) -> AbstractBaseUser | None:
         known = self._verified.get(proof)

@@ -106,7 +106,7 @@ _MESSAGES: Mapping[str, Promise | str] = {
         "the answer takes longer than a request may; ask for less: a smaller pageSize, a shorter"
         " period (from, to), one entity instead of the application"
     ),
-    "busy": _("too many questions about long histories at once; try again in a moment"),
+    "busy": _("too many requests of this kind at once; try again in a moment"),
     "unavailable": _("the database cannot be reached; try again in a moment"),
     "internal_error": _("an unexpected error; the log has its cause under this requestId"),
 }

@@ -197,7 +197,7 @@ ERRORS: dict[int, list[tuple[str, str]]] = {
             "the answer takes longer than a request may; ask for less: a smaller pageSize, a"
             " shorter period (from, to), one entity instead of the application",
         ),
-        ("busy", "too many questions about long histories at once; try again in a moment"),
+        ("busy", "too many requests of this kind at once; try again in a moment"),
     ],
 }
 

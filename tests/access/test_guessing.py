@@ -13,11 +13,14 @@ from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
+from django.utils import timezone
 
 from annals import env
 from annals.access import address, attempts, passwords
 from annals.access.models import Attempts
+from history import shares
 from history.api.access import DemoBasic
+from history.shares import Share
 from tests.db.partitioned import transactional_db
 
 __all__ = ["transactional_db"]
@@ -30,17 +33,24 @@ def guesses(db: None) -> None:
     DemoBasic._verified.clear()
 
 
+def form_answer(name: str, password: str, where: str = "203.0.113.7") -> Any:
+    form = {"username": name, "password": password}
+    return Client(REMOTE_ADDR=where).post(FORM, form)
+
+
+def basic_answer(name: str, password: str, where: str = "203.0.113.7") -> Any:
+    given = base64.b64encode(f"{name}:{password}".encode()).decode()
+    client = Client(REMOTE_ADDR=where)
+    return client.get("/api/v1/search?q=x", headers={"Authorization": f"Basic {given}"})
+
+
 def by_form(name: str, password: str, where: str = "203.0.113.7") -> bool:
     """Whether the form lets in."""
-    form = {"username": name, "password": password}
-    return Client(REMOTE_ADDR=where).post(FORM, form).status_code == 302
+    return bool(form_answer(name, password, where).status_code == 302)
 
 
 def by_basic(name: str, password: str, where: str = "203.0.113.7") -> bool:
-    given = base64.b64encode(f"{name}:{password}".encode()).decode()
-    client = Client(REMOTE_ADDR=where)
-    answer = client.get("/api/v1/search?q=x", headers={"Authorization": f"Basic {given}"})
-    return bool(answer.status_code == 200)
+    return bool(basic_answer(name, password, where).status_code == 200)
 
 
 WAYS = [by_form, by_basic]
@@ -123,6 +133,7 @@ def test_sixteen_at_once_are_hashed_five_times(
         return plain(*args)
 
     monkeypatch.setattr(passwords, "check_password", slow)
+    monkeypatch.setitem(passwords.HASHING, "others", Share(16))
 
     def guess(number: int) -> bool:
         try:
@@ -133,6 +144,63 @@ def test_sixteen_at_once_are_hashed_five_times(
     with ThreadPoolExecutor(16) as pool:
         assert not any(pool.map(guess, range(16)))
     assert len(hashed) == attempts.FREE["pair"]
+
+
+@pytest.mark.parametrize("way", [form_answer, basic_answer])
+def test_who_is_too_many_is_refused_unhashed_and_uncounted(
+    way: Any, guesses: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "WAIT_S", 0.0)
+    with passwords.HASHING["others"].taken():
+        for _ in range(6):
+            answer = way("support", "support")
+            assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+        assert by_form("support", "support", "127.0.0.1")  # an operator has another share
+    assert not Attempts.objects.filter(failures__gt=0).exists()
+    assert way("support", "support").status_code in (200, 302)
+
+
+@pytest.mark.parametrize("name", ["glass", "support", "nobody-here"])
+def test_nothing_is_hashed_where_no_password_works(
+    name: str, guesses: None, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.ANNALS = env.Settings(secret_key="x" * 50)
+    hashed: list[str] = []
+    for function in ("check_password", "make_password"):
+        monkeypatch.setattr(passwords, function, lambda *_: hashed.append("once"))
+    assert not by_form(name, "wrong")
+    assert hashed == []
+    passwords.make_break_glass("glass", "right", timezone.now())
+    hashed.clear()
+    assert not by_form(name, "wrong")
+    assert hashed == ["once"]  # whoever it is
+    passwords.switch_off(User.objects.get(username="glass"))
+    assert not by_form(name, "wrong")
+    assert hashed == ["once"]
+
+
+def test_equal_passwords_at_once_are_hashed_once(
+    committed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[str] = []
+    plain = passwords.check_password
+
+    def slow(*args: Any) -> Any:
+        hashed.append("once")
+        time.sleep(0.5)
+        return plain(*args)
+
+    monkeypatch.setattr(passwords, "check_password", slow)
+
+    def ask(_: int) -> bool:
+        try:
+            return by_basic("support", "support")
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(ask, range(8)))
+    assert hashed == ["once"]
 
 
 def test_a_login_that_does_not_exist_costs_and_counts_the_same(guesses: None) -> None:
