@@ -7,7 +7,7 @@ from datetime import date, datetime
 import msgspec
 
 from history import clock
-from history.archive import checked, manifest, origin, record
+from history.archive import checked, manifest, origin, record, sound
 from history.archive.store import ArchiveError, Store, folder
 
 
@@ -24,26 +24,28 @@ class Adopted(msgspec.Struct, frozen=True, rename="camel"):
 def adopt(store: Store, table: str, day: date, why: str) -> int:
     """Note the archived rows of a day in the database; returns how many. From now on they count.
 
-    All files are read. The reason stays in `adopted.json` of the day's folder. Only with the lock
-    of maintain's runs. Raises ArchiveError if the day is not in the archive, is damaged, is noted
-    like that already, or has fewer rows than noted: those only `forget` gives up.
+    All files are read, and what the manifest says of the ids in them is corrected. The reason stays
+    in `adopted.json` of the day's folder. Only with the lock of maintain's runs. Raises
+    ArchiveError if the day is not in the archive, is damaged, is noted like that already, or has
+    fewer rows than noted: those only `forget` gives up.
     """
     found, known = manifest.load(store, table, day), origin.noted(table, day)
     if found is None:
         raise ArchiveError(f"{table} {day} is not in the archive")
-    if known and known.digest == found.digest:
+    true = sound.corrected(store, found)
+    if known and (known.digest, known.files) == (true.digest, true.files):
         raise ArchiveError(f"the database knows these rows of {table} {day} already")
     if known and found.rows < known.rows:
         raise ArchiveError(
             f"the archive has {found.rows} rows of {table} {day}, the database noted {known.rows}. "
             "Only `partitions forget` gives archived rows up"
         )
-    if damage := manifest.damaged(store, found):
-        raise ArchiveError(damage)
-    for _ in checked.rows(store, found):
+    for _ in checked.rows(store, true):
         pass
     before = known.digest if known else None
     entry = Adopted(found.rows, found.digest, before, why, clock.now())
     record.add(store, f"{folder(table, day)}/adopted.json", Adopted, entry)
-    origin.note(found)
-    return found.rows
+    if true != found:
+        manifest.save(store, true)
+    origin.note(true)
+    return true.rows

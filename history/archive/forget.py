@@ -28,7 +28,10 @@ def forget(store: Store, table: str, day: date, why: str) -> int:
     A call that was interrupted can be repeated. Only with the lock of maintain's runs. Raises
     ArchiveError if nothing of the day is in the archive.
     """
-    found = manifest.load(store, table, day)
+    try:
+        found = manifest.load(store, table, day)
+    except ArchiveError:
+        found = None  # a manifest that nobody can use must not stay
     known = ArchivedDay.objects.filter(table=table, day=day)
     reasons, adopted = (f"{folder(table, day)}/{name}.json" for name in ("forgotten", "adopted"))
     left = set(store.names(folder(table, day))) - {reasons, adopted}

@@ -6,8 +6,10 @@ never written twice under one name, so a manifest stays true until the next one 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime
+from typing import Annotated
 
 import msgspec
 
@@ -16,6 +18,10 @@ from history.archive.parquet import Row
 from history.archive.store import ArchiveError, Store, folder
 
 FORMAT = 1
+# In the folder of its day; no path.
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\.parquet")
+# What the database can note.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class File(msgspec.Struct, frozen=True, rename="camel"):
@@ -23,8 +29,8 @@ class File(msgspec.Struct, frozen=True, rename="camel"):
     digest: SHA-256 over the SHA-256 of each row."""
 
     name: str
-    rows: int
-    bytes: int
+    rows: Count
+    bytes: Count
     sha256: str
     digest: str
     first: str
@@ -38,12 +44,12 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
 
     table: str
     day: date
-    rows: int
+    rows: Count
     digest: str
-    table_bytes: int
+    table_bytes: Count
     archived_at: datetime
     files: tuple[File, ...]
-    generation: int = 1
+    generation: Count = 1
     format: int = FORMAT
 
     @property
@@ -54,7 +60,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
 class FinishedFiles(msgspec.Struct, frozen=True):
     """The finished files of a generation whose manifest is not written yet."""
 
-    generation: int
+    generation: Count
     files: tuple[File, ...]
 
 
@@ -71,6 +77,8 @@ def load(store: Store, table: str, day: date) -> Manifest | None:
         raise ArchiveError(f"{name}: {error}") from None
     if (found.format, found.table, found.day) != (FORMAT, table, day):
         raise ArchiveError(f"{name} is of format {found.format}, {found.table}, {found.day}")
+    if not _listed(table, day, found.files) or found.rows != sum(each.rows for each in found.files):
+        raise ArchiveError(f"{name} lists files that are not those of this day")
     return found
 
 
@@ -88,9 +96,10 @@ def load_progress(store: Store, table: str, day: date) -> FinishedFiles | None:
     """The finished files of an interrupted run; None if there are none that can be used."""
     text = store.read(_path(table, day, "progress"))
     try:
-        return None if text is None else msgspec.json.decode(text, type=FinishedFiles)
+        found = None if text is None else msgspec.json.decode(text, type=FinishedFiles)
     except msgspec.DecodeError:
         return None
+    return found if found and _listed(table, day, found.files) else None
 
 
 def save_progress(store: Store, table: str, day: date, progress: FinishedFiles) -> None:
@@ -111,26 +120,19 @@ def tidy(store: Store, table: str, day: date, needed: Iterable[File]) -> None:
             store.delete(name)
 
 
-def damaged(store: Store, manifest: Manifest) -> str | None:
-    """What is wrong with the first file that is not as it was written; None if all are. Reads
-    every byte."""
-    return next(filter(None, (damage(store, file) for file in manifest.files)), None)
-
-
-def damage(store: Store, file: File) -> str | None:
-    """What is wrong with a file: it is missing or has other bytes; None if it is as written."""
-    try:
-        found = store.sha256(file.name)
-    except FileNotFoundError:
-        return f"{file.name} is missing in the archive"
-    return None if found == (file.sha256, file.bytes) else f"{file.name} has changed in the archive"
-
-
 def rows(store: Store, manifest: Manifest) -> Iterator[Row]:
     """The archived rows of a day, in their order; one row group in memory."""
     for file in manifest.files:
         with store.open(file.name) as opened:
             yield from parquet.rows(opened)
+
+
+def _listed(table: str, day: date, files: tuple[File, ...]) -> bool:
+    """Whether these can be the files of a day: each of its folder, none listed twice."""
+    names = [each.name for each in files]
+    start = folder(table, day) + "/"
+    ours = all(n.startswith(start) and FILE_NAME.fullmatch(n[len(start) :]) for n in names)
+    return ours and len(set(names)) == len(names)
 
 
 def _path(table: str, day: date, name: str) -> str:

@@ -11,8 +11,8 @@ from datetime import date
 import msgspec
 from psycopg import sql
 
-from history import days
-from history.archive import manifest
+from history import clock, days
+from history.archive import manifest, sound
 from history.archive.manifest import File, Manifest
 from history.archive.merge import Rows
 from history.archive.parquet import row_hash
@@ -41,7 +41,11 @@ def noted(table: str, day: date) -> Manifest | None:
 
 
 def note(done: Manifest) -> None:
-    """Note in the database what is archived of a day."""
+    """Note in the database what is archived of a day. done: what this process wrote or read; what
+    is noted already stays as it is."""
+    known = noted(done.table, done.day)
+    if known and _same(known, done):
+        return
     ArchivedDay.objects.update_or_create(
         table=done.table,
         day=done.day,
@@ -51,9 +55,13 @@ def note(done: Manifest) -> None:
             "file_bytes": done.file_bytes,
             "digest": done.digest,
             "files": msgspec.to_builtins(done.files),
-            "archived_at": done.archived_at,
+            "archived_at": min(done.archived_at, clock.now()),
         },
     )
+
+
+def _same(one: Manifest, other: Manifest) -> bool:
+    return (one.rows, one.digest, one.files) == (other.rows, other.digest, other.files)
 
 
 def check(connection: Connection, store: Store, entity: Entity, day: date) -> None:
@@ -65,11 +73,11 @@ def check(connection: Connection, store: Store, entity: Entity, day: date) -> No
     `connection` is in autocommit mode.
     """
     found, known = manifest.load(store, entity.table, day), noted(entity.table, day)
-    if found is None or (known and (known.digest, known.files) == (found.digest, found.files)):
+    if found is None or (known and _same(known, found)):
         return
     with one_snapshot(connection):
         table = Rows(connection, store, entity, _source(connection, entity.table, day))
-        if manifest.damaged(store, found):
+        if sound.damaged(store, found):
             again = known is None or known.digest == found.digest
             if again and table.digest(lambda _: None) == found.digest:
                 return  # the files will be written again, from the table alone
@@ -77,7 +85,7 @@ def check(connection: Connection, store: Store, entity: Entity, day: date) -> No
                 _strange(found, entity, "has damaged rows of {}, and the database noted others")
             )
         archived = _digest(table, found)
-        if known and manifest.damaged(store, known):
+        if known and sound.damaged(store, known):
             raise ArchiveError(
                 _strange(found, entity, "has other rows of {} than the database noted")
             )

@@ -96,15 +96,35 @@ def rows(file: IO[bytes], groups: Sequence[int] | None = None) -> Iterator[Row]:
         yield from zip(*values, strict=True)
 
 
+def checked_rows(file: IO[bytes]) -> Iterator[Row]:
+    """All rows of a file like `rows`. Raises ValueError if it has other columns than Writer gives
+    it, or if `groups_of` would not find one of its rows."""
+    schema = pq.ParquetFile(file).schema_arrow
+    if any(TYPES.get(field.name) != field.type for field in schema) or schema.names[0] != "id":
+        raise ValueError("it has other columns than the files of the archive")
+    metadata = pq.ParquetFile(file).metadata
+    for number in range(metadata.num_row_groups):
+        bounds = metadata.row_group(number).column(0).statistics
+        for row in rows(file, [number]):
+            if not _spans(bounds, row[0]):
+                raise ValueError(f"its footer hides {row[0]}")
+            yield row
+
+
 def groups_of(file: IO[bytes], id_: str) -> list[int]:
     """The row groups that may hold an id, by the least and greatest id of each in the footer."""
     metadata = pq.ParquetFile(file).metadata
     found = []
     for number in range(metadata.num_row_groups):
         bounds = metadata.row_group(number).column(0).statistics
-        if bounds is None or not bounds.has_min_max or bounds.min <= id_ <= bounds.max:
+        if _spans(bounds, id_):
             found.append(number)
     return found
+
+
+def _spans(bounds: pq.Statistics | None, id_: str) -> bool:
+    """Whether a row group with these least and greatest ids may hold an id."""
+    return bounds is None or not bounds.has_min_max or bool(bounds.min <= id_ <= bounds.max)
 
 
 def row_hash(row: Row) -> bytes:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 
+import msgspec
 import pyarrow as pa
 from django.db import connection
 from django.db.models import F, QuerySet
 
 from history import clock, days
-from history.archive import manifest, parquet
+from history.archive import manifest, sound
 from history.archive.manifest import File, Manifest
-from history.archive.parquet import row_hash
-from history.archive.store import BLOCK, ArchiveError, Store
+from history.archive.parquet import Row
+from history.archive.store import ArchiveError, Store
 from history.canonical import Digest
 from history.days import State
 from history.entities import Entity
@@ -123,43 +123,16 @@ def _compare(store: Store, known: ArchivedDay, pace: Pace) -> tuple[str | None, 
     if found is None:
         return "the archive has no manifest of the day", "not compared"
     whole = Digest()
-    for file in found.files:
-        if fault := _read(store, file, whole, pace):
+
+    def add(row: Row, hashed: bytes) -> None:
+        whole.add(row[0], row[1], hashed)
+
+    for said in found.files:
+        if fault := sound.damage(store, said, add, pace.read):
             return fault, "not compared"
     if (whole.rows, whole.finish()) != (found.rows, found.digest):
         return "the rows of the files are not those of the manifest", "manifest"
     return _compare_database(known, found)
-
-
-def _read(store: Store, file: File, whole: Digest, pace: Pace) -> str | None:
-    """Read a file, first its bytes, then its rows, which are added to `whole`; returns what is
-    wrong with it."""
-    sha256, size = hashlib.sha256(), 0
-    try:
-        with store.open(file.name) as opened:
-            while block := opened.read(BLOCK):
-                sha256.update(block)
-                size += len(block)
-                pace.read(len(block))
-    except FileNotFoundError:
-        return f"{file.name} is missing"
-    if (sha256.hexdigest(), size) != (file.sha256, file.bytes):
-        return f"{file.name} has other bytes than its manifest says"
-    digest, rows, read = hashlib.sha256(), 0, 0
-    with store.open(file.name) as opened:
-        for row in parquet.rows(opened):
-            hashed = row_hash(row)
-            digest.update(hashed)
-            whole.add(row[0], row[1], hashed)
-            rows += 1
-            if rows % parquet.READ_ROWS == 0:
-                share = size * rows // max(file.rows, rows)
-                pace.read(share - read)
-                read = share
-    pace.read(size - read)
-    if (rows, digest.hexdigest()) != (file.rows, file.digest):
-        return f"{file.name} has other rows than its manifest says"
-    return None
 
 
 def _compare_database(known: ArchivedDay, found: Manifest) -> tuple[str | None, str]:
@@ -171,6 +144,16 @@ def _compare_database(known: ArchivedDay, found: Manifest) -> tuple[str | None, 
             return None, "manifest; maintain was interrupted, its next run records it"
         counts = f"{found.rows} rows, the database {known.rows}"
         return f"the manifest names {counts}; their digests differ", "manifest"
+    fault, note = _compare_seals(known, found, in_table)
+    if fault is None and msgspec.convert(known.files, tuple[File, ...]) != found.files:
+        if found.archived_at > known.archived_at and in_table:
+            return None, "manifest; maintain was interrupted, its next run records it"
+        return "the manifest names other files than the database, or other ids in them", "manifest"
+    return fault, note
+
+
+def _compare_seals(known: ArchivedDay, found: Manifest, in_table: bool) -> tuple[str | None, str]:
+    """Compare the manifest with the day's seals."""
     seals = list(
         DaySeal.objects.filter(table=known.table, day=known.day)
         .order_by("-id")

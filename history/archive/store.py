@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
@@ -93,13 +93,15 @@ class Store:
         except FileNotFoundError:
             return None
 
-    def sha256(self, name: str) -> tuple[str, int]:
-        """SHA-256 in hex and size in bytes of a file, read from the store."""
+    def sha256(self, name: str, reading: Callable[[int], None] = lambda _: None) -> tuple[str, int]:
+        """SHA-256 in hex and size in bytes of a file, read from the store. reading: called with the
+        bytes that were read since the last call."""
         whole, size = hashlib.sha256(), 0
         with self.open(name) as file:
             while block := file.read(BLOCK):
                 whole.update(block)
                 size += len(block)
+                reading(len(block))
         return whole.hexdigest(), size
 
     def delete(self, name: str) -> None:
@@ -108,6 +110,8 @@ class Store:
             self._files.delete_file(self._path(name))
 
     def _path(self, name: str) -> str:
+        if ".." in name.split("/"):
+            raise ArchiveError(f"{name} is not in the archive")
         return f"{self._root}/{name}"
 
 

@@ -11,7 +11,7 @@ from datetime import date
 from psycopg import sql
 
 from history import clock
-from history.archive import manifest, parquet
+from history.archive import manifest, parquet, sound
 from history.archive.manifest import File, Manifest
 from history.archive.merge import Key, Rows
 from history.archive.parquet import Row, Writer, row_hash
@@ -69,7 +69,7 @@ def archive(
     known = manifest.load(store, entity.table, day)
     if known is None:
         return _write(table, _Generation(store, entity, day, 1, progress))
-    damage = manifest.damaged(store, known)
+    damage = sound.damaged(store, known)
     new = _Generation(store, entity, day, known.generation + 1, progress)
     if table.digest(progress) == known.digest:
         return _write(table, new, known, known.digest) if damage else known
@@ -126,14 +126,14 @@ def _resume(new: _Generation) -> bool:
     """Use the finished files of an interrupted run, up to the first that is damaged; False if there
     is none."""
     known = manifest.load_progress(new.store, new.entity.table, new.day)
-    for file in known.files if known and known.generation == new.number else ():
-        if manifest.damage(new.store, file):
+    for said in known.files if known and known.generation == new.number else ():
+        if sound.damage(new.store, said):
             break
-        with new.store.open(file.name) as opened:
+        with new.store.open(said.name) as opened:
             for row in parquet.rows(opened):
                 new.digest.add(row[0], row[1], row_hash(row))
                 new.last = (row[0], row[1], row[2])
-        new.files.append(file)
+        new.files.append(said)
         new.progress(new.digest.rows)
     return bool(new.files)
 
@@ -144,7 +144,7 @@ def _file(new: _Generation, stream: Iterator[Row]) -> bool:
     if row is None:
         return False
     name = new.next_name()
-    written, first, done = hashlib.sha256(), row[0], 0
+    written, done = hashlib.sha256(), 0
     with new.store.write(name) as sink:
         writer = Writer(sink, new.entity)
         while row is not None:
@@ -152,30 +152,17 @@ def _file(new: _Generation, stream: Iterator[Row]) -> bool:
             hashed = row_hash(row)
             written.update(hashed)
             new.digest.add(row[0], row[1], hashed)
-            last, done = row[0], done + 1
+            done += 1
             if done % parquet.GROUP_ROWS == 0:
                 new.progress(new.digest.rows)
             row = next(stream, None) if done < FILE_ROWS else None
         writer.close()
-    sha256, size = new.store.sha256(name)
-    file = File(name, done, size, sha256, written.hexdigest(), first, last)
-    check(new.store, file)
+    file = sound.read(new.store, name)
+    if (file.rows, file.digest) != (done, written.hexdigest()):
+        raise ArchiveError(f"{name}: read back {file.rows} rows that are not the {done} written")
     new.files.append(file)
     new.progress(new.digest.rows)
     return True
-
-
-def check(store: Store, file: File) -> None:
-    """Read a file back, row by row. Raises ArchiveError if it is not what was written."""
-    found, seen = hashlib.sha256(), 0
-    with store.open(file.name) as opened:
-        for row in parquet.rows(opened):
-            found.update(row_hash(row))
-            seen += 1
-    if (seen, found.hexdigest()) != (file.rows, file.digest):
-        raise ArchiveError(
-            f"{file.name}: read back {seen} rows that are not the {file.rows} written"
-        )
 
 
 def count(connection: Connection, source: sql.Composable) -> int:

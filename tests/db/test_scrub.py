@@ -14,7 +14,7 @@ from django.conf import settings
 
 from annals.observe import partition_metrics
 from history import days
-from history.archive import manifest, parquet
+from history.archive import manifest, parquet, sound
 from history.archive import scrub as scrubbing
 from history.archive.archiver import Archiver
 from history.archive.manifest import Manifest
@@ -220,17 +220,17 @@ def test_a_day_that_is_forgotten_meanwhile_is_passed_over(archive: Store) -> Non
 def test_a_generation_that_is_replaced_meanwhile_is_not_a_fault(
     archive: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = scrubbing._read
+    real = sound.damage
 
     def replace_first(store: Store, *rest: Any) -> str | None:
-        monkeypatch.setattr(scrubbing, "_read", real)
+        monkeypatch.setattr(sound, "damage", real)
         fill(FIRST)
         with raw() as plain:
             insert(plain, evening(FIRST), "new")
         leave(archive)
         return real(store, *rest)
 
-    monkeypatch.setattr(scrubbing, "_read", replace_first)
+    monkeypatch.setattr(sound, "damage", replace_first)
     found = {each.day: each for each in scrub(archive, waiting(), Pace())}
     # The rows of the second generation came without a message, so its seal does not fit.
     assert found[FIRST].rows == 5
