@@ -46,6 +46,17 @@ def test_a_good_token_reads(client: Client, issuer: Issuer, stored: Store) -> No
         assert ask(client, issuer.token(), address).status_code == 200
 
 
+def test_a_provider_may_name_its_programs_by_their_subject(
+    client: Client, issuer: Issuer, stored: Store, settings: Any
+) -> None:
+    token = issuer.token(client_id=None)
+    assert ask(client, token).status_code == 401
+    (bank,) = settings.OIDC_PROVIDERS
+    settings.OIDC_PROVIDERS = (structs.replace(bank, client_claim="sub"),)
+    discoveries.cache_clear()
+    assert ask(client, token).status_code == 200
+
+
 def test_the_log_names_the_program(
     client: Client, issuer: Issuer, stored: Store, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -185,6 +185,29 @@ def test_a_program_is_none(client: Client, issuer: Issuer) -> None:
     assert ask(client, issuer.token(sub=PERSON)).status_code == 200
 
 
+@pytest.mark.parametrize("name", ["cid", "appid", "context.client"])
+def test_the_client_of_a_token_may_be_in_another_claim(
+    name: str, client: Client, issuer: Issuer, settings: Any
+) -> None:
+    """A token that names no client where Annals looks for it is nobody's: it was a program's, and
+    a person's token has its client in another claim at some providers."""
+    client_of = {"context": {"client": "docs"}} if "." in name else {name: "docs"}
+    token = issuer.token(sub=PERSON, client_id=None, scope=f"{SCOPE} all", **client_of)
+    answer = ask(client, token)
+    assert answer.status_code == 401
+    assert "names no client" in answer.headers["WWW-Authenticate"]
+    settings.OIDC_PROVIDERS = tuple(
+        structs.replace(each, client_claim=name) for each in settings.OIDC_PROVIDERS
+    )
+    discoveries.cache_clear()
+    assert ask(client, token).status_code == 401  # has no login on the screens
+    person(issuer, "support")
+    answer = ask(client, token)
+    assert answer.status_code == 200
+    assert b'"rate":"masked:' in answer.content
+    assert ask(client, issuer.token(client_id="docs")).status_code == 401
+
+
 def may_ask(client: Client) -> list[str]:
     """What the policy of /api/docs/ lets the browser ask."""
     policy = client.get("/api/docs/").headers["Content-Security-Policy"]

@@ -53,6 +53,7 @@ def test_toml_and_json_say_the_same(tmp_path: Path) -> None:
         ({"clientid": "x"}, "unknown field `clientid`"),
         ({"title": None}, "Expected `str`"),
         ({"leeway_seconds": 4000}, "<= 300"),
+        ({"client_claim": "sub", "docs_client_id": "docs"}, "client_claim must not be sub"),
     ],
     ids=str,
 )

@@ -15,7 +15,7 @@ from django.contrib.auth.models import Group, User
 from django.db import transaction
 
 from annals.access.models import Identity
-from annals.access.oidc.providers import Provider
+from annals.access.oidc.providers import Provider, claim
 from history.people import remember
 
 log = logging.getLogger(__name__)
@@ -32,16 +32,6 @@ def roles_of(provider: Provider, claims: Mapping[str, Any]) -> frozenset[str]:
     given = claim(claims, provider.groups_claim)
     groups = [given] if isinstance(given, str) else given if isinstance(given, list) else []
     return frozenset(provider.roles[each] for each in groups if _known(provider, each))
-
-
-def claim(claims: Mapping[str, Any], path: str) -> Any:
-    """The claim of exactly this name, or else at this dotted path; None if there is none."""
-    if path in claims:
-        return claims[path]
-    found: Any = claims
-    for part in path.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
 
 
 def user_of(provider: Provider, claims: Mapping[str, Any]) -> User:

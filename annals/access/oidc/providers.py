@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -32,6 +32,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     name: in addresses, unique. title: on the login page. audiences: the `aud` of Bearer tokens that
     are for Annals; empty: client_id. roles: a value of groups_claim to the role it gives.
+    client_claim: the client id of a Bearer token; None: `client_id`, or else `azp`.
     docs_client_id: a public client, with which people log in on /api/docs/; None: they do not.
     sensitive_scope: what a Bearer token must have in addition to read sensitive fields; None: no
     token does.
@@ -54,6 +55,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     audiences: tuple[Text, ...] = ()
     scope: Text = SCOPE
     sensitive_scope: Text | None = None
+    client_claim: Text | None = None
     docs_client_id: Text | None = None
     algorithms: Annotated[tuple[str, ...], Meta(min_length=1)] = ALGORITHMS
     max_age_seconds: Seconds = 86_400
@@ -111,6 +113,16 @@ def read(path: Path) -> tuple[Provider, ...]:
     return found
 
 
+def claim(claims: Mapping[str, Any], path: str) -> Any:
+    """The claim of exactly this name, or else at this dotted path; None if there is none."""
+    if path in claims:
+        return claims[path]
+    found: Any = claims
+    for part in path.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
 def _wrong(provider: Provider) -> str | None:
     """What is wrong with one provider by itself; None: nothing."""
     issuer = urlsplit(provider.issuer)
@@ -124,6 +136,8 @@ def _wrong(provider: Provider) -> str | None:
         return f"roles gives {', '.join(unknown)}; the roles are {', '.join(ROLES)}"
     if unknown := sorted(set(provider.algorithms) - set(ALGORITHMS)):
         return f"algorithms has {', '.join(unknown)}; accepted are {', '.join(ALGORITHMS)}"
+    if provider.client_claim == "sub" and provider.docs_client_id is not None:
+        return "client_claim must not be sub with docs_client_id: people would count as programs"
     for field in ("client_secret_file", "ca_file"):
         file = getattr(provider, field)
         if file is not None and not file.is_file():

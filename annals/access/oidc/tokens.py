@@ -16,6 +16,7 @@ import jwt
 from django.utils.translation import gettext_noop as _
 
 from annals.access.oidc.discovery import Discovery
+from annals.access.oidc.providers import claim
 
 LONGEST_TOKEN: Final = 16_384
 LONGEST_NAME: Final = 255  # of `sub`: OpenID Connect Core, section 2
@@ -83,11 +84,18 @@ def bearer(token: str, discoveries: Mapping[str, Discovery]) -> Bearer:
     scopes = _scopes(claims)
     if provider.scope not in scopes:
         raise ScopeError(f"The token lacks the scope {provider.scope}.")
-    client = claims.get("client_id") or claims.get("azp") or claims["sub"]
+    client = _client(claims, provider.client_claim)
+    if not client:
+        raise TokenError(_("The token names no client."))
     if not _is_text(client):
         raise TokenError(_("The token's client id is not text."))
     sensitive = provider.sensitive_scope in scopes
     return Bearer(issuer, client, claims["sub"], int(claims["exp"]), sensitive)
+
+
+def _client(claims: Mapping[str, Any], path: str | None) -> Any:
+    """Whom the token was given to. Never `sub` by itself: that can be a person."""
+    return claims.get("client_id") or claims.get("azp") if path is None else claim(claims, path)
 
 
 def identity(token: str, discovery: Discovery, nonce: str) -> Mapping[str, Any]:
