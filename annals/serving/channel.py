@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import struct
 import time
 from typing import Any, Final
 
@@ -12,6 +15,8 @@ from annals.serving.visit import VISIT, Visit
 
 # A client that sends or reads at this rate, or faster, may take as long as it needs.
 MIN_BYTES_A_SECOND: Final = 10_000
+# SO_LINGER: what is not sent yet is dropped, and the client gets a reset.
+RESET: Final = struct.pack("ii", 1, 0)
 
 
 class Task(WSGITask):
@@ -21,6 +26,19 @@ class Task(WSGITask):
         environ: dict[str, Any] = super().get_environment()
         environ[VISIT] = self.channel.visit
         return environ
+
+    def execute(self) -> None:
+        try:
+            super().execute()
+        except BaseException:
+            self.channel.cut = self.wrote_header
+            raise
+
+    def build_response_header(self) -> bytes:
+        # The next request on this connection would find nobody. One that is here is answered.
+        if self.channel.server.stopped and len(self.channel.requests) == 1:
+            self.request.headers["CONNECTION"] = "close"
+        return bytes(super().build_response_header())
 
 
 class Channel(HTTPChannel):
@@ -34,6 +52,8 @@ class Channel(HTTPChannel):
         self._state = "waits"
         self.since = time.monotonic()  # since when it is in this state
         self._bytes = 0  # received or sent in this state
+        self._moved = self.since  # when the last byte was received or sent
+        self.cut = False  # an answer has begun and will not be completed
         super().__init__(*arguments, **more)
 
     @property
@@ -56,16 +76,32 @@ class Channel(HTTPChannel):
         if state != "is answered" and lasted > seconds + self._bytes / MIN_BYTES_A_SECOND:
             self.handle_close()
 
+    def silent(self, seconds: float) -> bool:
+        """Whether it waits for a request, and nothing came or went for so long."""
+        if not self.waits or time.monotonic() - self._moved < seconds:
+            return False
+        try:
+            return not self.socket.recv(1, socket.MSG_PEEK)
+        except OSError:  # there is nothing to read
+            return True
+
     def received(self, data: bytes) -> bool:
         self._bytes += len(data)
+        self._moved = time.monotonic()
         return bool(super().received(data))
 
     def send(self, data: bytes, do_close: bool = True) -> int:
         sent = int(super().send(data, do_close=do_close))
         self._bytes += sent
+        self._moved = time.monotonic()
         return sent
 
     def handle_close(self) -> None:
+        """Close it. A client that has a part of an answer only gets a reset: in HTTP/1.0 an answer
+        without a length ends where the connection does."""
+        if self.cut or self.requests or self.total_outbufs_len:
+            with contextlib.suppress(OSError):
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         super().handle_close()
         self.visit.leave()
 

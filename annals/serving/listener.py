@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import socket
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -24,6 +26,8 @@ MEMORY_BYTES: Final = 1 << 20
 FILE_BYTES: Final = 64 << 20
 # What waits to be sent to all clients together.
 UNREAD_BYTES: Final = 256 << 20
+# When the process ends: a client that sends nothing for so long had nothing under way.
+SILENT_S: Final = 1.0
 # Answered by a thread of its own: it shows that the process answers, however busy it is.
 PROBE: Final = "/healthz"
 
@@ -79,7 +83,8 @@ class Listener(TcpWSGIServer):
         seconds: float,
     ) -> None:
         self.seconds = seconds
-        self._stopped = False
+        self.stopped = False
+        self._stopped_at = math.inf
         super().__init__(
             without_body_for_head(application),
             connections,
@@ -123,14 +128,29 @@ class Listener(TcpWSGIServer):
             channel.handle_close()
 
     def stop(self) -> None:
-        """Take no more connections. Those that wait for a request are closed."""
-        if not self._stopped:
-            self._stopped = True
+        """Take no more connections than the system has accepted. Call it again and again: it closes
+        those that have been silent for SILENT_S since the first call."""
+        if not self.stopped:
+            self.stopped = True
+            self._stopped_at = time.monotonic()
+            # Where no other process has this socket, the system resets what nobody takes.
+            for _ in range(CONNECTIONS):
+                before = len(self.active_channels)
+                self.handle_accept()
+                if len(self.active_channels) <= before:
+                    break
             self.del_channel()
             self.socket.close()
+        if time.monotonic() - self._stopped_at < SILENT_S:
+            return
         for channel in list(self.active_channels.values()):
-            if channel.waits:
+            if channel.silent(SILENT_S):
                 channel.handle_close()
+
+    def abort(self) -> None:
+        """Close all connections."""
+        for channel in list(self.active_channels.values()):
+            channel.handle_close()
 
     @property
     def busy(self) -> bool:

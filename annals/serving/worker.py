@@ -57,3 +57,5 @@ class Worker(GunicornWorker):
             self._turn()
         watch.stop_all()
         threads.shutdown(STOP_S)
+        for listener in self.listeners:
+            listener.abort()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
+from django.db import connection, transaction
 from django.test import Client
 
 from annals.access.journal import floods
@@ -88,15 +89,46 @@ def test_who_is_logged_in_is_always_a_row(minute: floods.Minute) -> None:
     assert JournalEntry.objects.filter(login="ops").count() == FIRST + 5
 
 
-def test_the_row_comes_by_itself(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def real(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Rows are committed. No minute has begun; one request of a client is a row in it."""
     create()
-    with connection.cursor() as cursor:
-        cursor.execute("TRUNCATE access_journal")
     monkeypatch.setattr(floods.FLOOD, "minute", None)
-    monkeypatch.setattr(floods, "MINUTE", 2.0)
     monkeypatch.setattr(floods, "OF_ONE", 1)  # so that all requests come in time
+    JournalEntry.objects.all().delete()
+    yield
+    JournalEntry.objects.all().delete()
+
+
+@pytest.mark.usefixtures("real")
+def test_the_row_comes_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(floods, "MINUTE", 2.0)
     ask(1 + 3)
     found = JournalEntry.objects.filter(query__startswith="3 more requests")
     until(found.exists, "no row about the minute")
-    with connection.cursor() as cursor:
-        cursor.execute("TRUNCATE access_journal")
+
+
+@pytest.mark.usefixtures("real")
+def test_the_row_is_written_once_when_the_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(floods, "FLUSH_S", 30.0)
+    ask(1 + 3)
+    minute = floods.FLOOD.minute
+    assert minute is not None
+    floods.FLOOD.flush()
+    floods.FLOOD.end(minute)  # its timer
+    floods.FLOOD.flush()
+    assert JournalEntry.objects.filter(query__startswith="3 more requests").count() == 1
+
+
+@pytest.mark.usefixtures("real")
+def test_the_end_of_the_process_does_not_wait_for_the_database(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(floods, "FLUSH_S", 0.1)
+    ask(1 + 3)
+    found = JournalEntry.objects.filter(query__startswith="3 more requests")
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("LOCK TABLE access_journal IN ACCESS EXCLUSIVE MODE")
+        floods.FLOOD.flush()
+        assert "the access journal lacks 3 refused requests" in caplog.text
+    until(found.exists, "the row is not written later")

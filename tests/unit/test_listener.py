@@ -18,7 +18,15 @@ BODY = b"a" * (8 << 20)  # more than the system takes from a process for a clien
 ASK = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
+def broken() -> Iterator[bytes]:
+    yield b"a part"
+    raise RuntimeError("the answer cannot go on")
+
+
 def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    if environ["PATH_INFO"] == "/broken":
+        start_response("200 OK", [])
+        return broken()
     start_response("200 OK", [("Content-Length", str(len(BODY)))])
     return [BODY]
 
@@ -128,3 +136,61 @@ def test_a_request_that_is_answered_may_take_long(loop: Loop) -> None:
     busy.since -= 1e6
     busy.expire(60.0)
     assert loop.channels == [busy]
+
+
+def test_at_the_end_what_was_sent_is_answered(loop: Loop) -> None:
+    """A request that nobody has read yet, and one on a connection that nobody has taken yet."""
+    known = loop.client()
+    loop.until(lambda: len(loop.channels) == 1)
+    known.sendall(ASK)
+    fresh = loop.client(ASK)
+    loop.listener.stop()
+    assert len(loop.channels) == 2
+    answers = {known: b"", fresh: b""}
+    reading = {known, fresh}
+
+    def read() -> bool:
+        loop.listener.stop()
+        ended = set()
+        for client in reading:
+            client.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                part = client.recv(1 << 20)
+                answers[client] += part
+                if not part:
+                    ended.add(client)
+        reading.difference_update(ended)
+        return not reading
+
+    loop.until(read)
+    assert loop.channels == []
+    for answer in answers.values():
+        header, _, body = answer.partition(b"\r\n\r\n")
+        assert b"Connection: close" in header.split(b"\r\n")
+        assert len(body) == len(BODY)
+
+
+def test_at_the_end_who_sends_nothing_is_closed(loop: Loop) -> None:
+    loop.client()
+    loop.client(ASK[:20])
+    loop.until(lambda: len(loop.channels) == 2)
+
+    def stopped() -> bool:
+        loop.listener.stop()
+        return not loop.channels
+
+    loop.until(stopped)
+
+
+def test_who_gets_a_part_of_an_answer_only_gets_a_reset(loop: Loop) -> None:
+    """In HTTP/1.0 the answer would seem complete otherwise: it ends with the connection."""
+    client = loop.client(b"GET /broken HTTP/1.0\r\n\r\n")
+    client.setblocking(False)
+
+    def ended() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            return not client.recv(1 << 20)
+        return False
+
+    with pytest.raises(ConnectionResetError):
+        loop.until(ended)

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 OF_ONE: Final = 20
 OF_ALL: Final = 500
 MINUTE: Final = 60.0
+# At the end of a process the database has so long to take the rows.
+FLUSH_S: Final = 1.0
 LAST_OF_ONE: Final = "more requests of this client in this minute are counted in one row"
 LAST_OF_ALL: Final = "more requests of all clients in this minute are counted"
 
@@ -109,19 +111,36 @@ class Flood:
     def end(self, minute: Minute) -> None:
         """Write what was counted in a minute; the next request begins another one."""
         with self.lock:
-            if self.minute is minute:
-                self.minute = None
+            if self.minute is not minute:
+                return  # it is written already
+            self.minute = None
             found = minute.summary()
         try:
             write(found)
         except (JournalError, Error, psycopg.Error) as error:
-            counted = sum(minute.counted.values()) + minute.others
-            log.error(  # noqa: TRY400 - a trace of a database error would quote its row
-                "the access journal lacks %d refused requests that nobody made: %s",
-                *(counted, describe(error)),
-            )
+            _lacks(minute, describe(error))
         finally:
             connection.close()
+
+    def flush(self) -> None:
+        """The process ends: write now what was counted. Returns after FLUSH_S at most."""
+        with self.lock:
+            minute = self.minute
+        if minute is None or not minute.ends:
+            return
+        writing = threading.Thread(target=self.end, args=(minute,), daemon=True)
+        writing.start()
+        writing.join(FLUSH_S)
+        if writing.is_alive():
+            _lacks(minute, "the database did not take the row in time, and the process ends")
+
+
+def _lacks(minute: Minute, why: str) -> None:
+    counted = sum(minute.counted.values()) + minute.others
+    log.error(
+        "the access journal lacks %d refused requests that nobody made: %s",
+        *(counted, why),
+    )
 
 
 FLOOD: Final = Flood()
