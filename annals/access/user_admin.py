@@ -12,6 +12,8 @@ from django.forms import ModelForm
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from annals.access.models import BreakGlass
+
 if TYPE_CHECKING:
     Users = admin.ModelAdmin[User]
 else:  # Django's class takes no parameters where it runs
@@ -42,6 +44,13 @@ class UserAdmin(Users):
         return False
 
     has_add_permission = has_delete_permission = _never
+
+    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        """A break-glass login is seen only: nobody may switch it off on the day on which it is
+        needed. `manage.py breakglass --remove` does."""
+        if obj is not None and BreakGlass.objects.filter(user=obj).exists():
+            return False
+        return super().has_change_permission(request, obj)
 
     def save_model(
         self,

@@ -102,6 +102,16 @@ class AnnalsSite(admin.AdminSite):
         self.register(Person, PersonAdmin)
         self.register(FieldLabel, FieldLabelAdmin)
 
+    def register(
+        self, model_or_iterable: Any, admin_class: type[Any] | None = None, **options: Any
+    ) -> None:
+        """As Django's; whatever the class, its list takes the filters of its page only."""
+        from history.admin.site.own_filters import OwnFilters
+
+        given = admin_class or admin.ModelAdmin
+        limited = type(given.__name__, (OwnFilters, given), {"__module__": given.__module__})
+        super().register(model_or_iterable, limited, **options)
+
     def get_urls(self) -> list[URLResolver | URLPattern]:
         # Imported late, as above.
         from history.admin.pages import compare, search, snapshot, state, timeline, unmask
