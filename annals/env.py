@@ -11,6 +11,8 @@ import msgspec
 from msgspec import Meta
 
 EXACT = {"DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS"}
+# No setting: this process and those that it starts serve a demo because DATABASE_URL was unset.
+UNASKED_DEMO = "_ANNALS_UNASKED_DEMO"
 KAFKA_PREFIX = "ANNALS_KAFKA_"
 
 

@@ -32,9 +32,11 @@ METRICS = Path(tempfile.mkdtemp(prefix="annals-metrics-"))
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(METRICS)
 
 
-def on_starting(server: Any) -> None:
-    """Refuse to bind a demo that nobody asked for to an address outside this machine."""
-    hosts = [str(each[0]) for each in server.cfg.address if isinstance(each, tuple)]
+def when_ready(server: Any) -> None:
+    """Refuse to serve a demo that nobody asked for at an address outside this machine. The sockets
+    are there, also those that systemd opened, and no worker answers yet."""
+    names = [each.sock.getsockname() for each in server.LISTENERS]
+    hosts = [str(name[0]) for name in names if isinstance(name, tuple)]
     try:
         refuse_open_demo(_settings, hosts)
     except env.SettingError as error:

@@ -45,6 +45,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "annals.access.responses.NoStore",
+    *(["annals.access.unasked_demo.ThisMachineOnly"] if env.UNASKED_DEMO in os.environ else []),
     "annals.observe.health.Probes",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",

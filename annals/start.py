@@ -13,7 +13,7 @@ WITHOUT_DATABASE = frozenset(
 )
 WITH_KAFKA = frozenset({"consume", "simulate", "ledger"})
 
-LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]", "::1")
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]", "::1", "::ffff:127.0.0.1")
 
 
 def checked_settings(arguments: Sequence[str] = ()) -> env.Settings:
@@ -75,7 +75,8 @@ def prepare(arguments: Sequence[str]) -> None:
     from annals import embedded
 
     if settings.database_url is None:
-        os.environ.setdefault("ANNALS_DEMO", "true")
+        if "ANNALS_DEMO" not in os.environ:
+            os.environ |= {"ANNALS_DEMO": "true", env.UNASKED_DEMO: "true"}
         if command not in WITHOUT_DATABASE:
             os.environ["DATABASE_URL"] = embedded.database_url(settings.home)
     if settings.kafka_bootstrap_servers is None and command in WITH_KAFKA:
