@@ -1,7 +1,7 @@
 """The share of a web process that dear requests may take, so that cheap ones are always answered.
 
 Dear is what reads many versions for one answer. Passwords have a share of their own
-(annals.access.passwords).
+(annals.access.passwords), and so have logins at a provider (annals.access.oidc.discovery).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class BusyError(RuntimeError):
 
 
 class Share:
-    """At most `size` at a time; twice as many more wait, for WAIT_S at most."""
+    """At most `size` at a time; `waiting` more (unset: twice as many) wait, for WAIT_S at most."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, waiting: int | None = None) -> None:
         self._running = threading.Semaphore(size)
-        self._inside = threading.Semaphore(3 * size)
+        self._inside = threading.Semaphore(size + (2 * size if waiting is None else waiting))
 
     @contextmanager
     def taken(self) -> Iterator[None]:

@@ -48,11 +48,16 @@ class Issuer:
         self.extra: dict[str, object] = {}
         self.id_token = ""
         self.down = False
+        # The path at which it hangs, until it may go on.
+        self.hangs = ""
+        self.go_on = threading.Event()
         issuer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 issuer.asked.append(self.path)
+                if self.path == issuer.hangs:
+                    issuer.go_on.wait(20)
                 body = issuer.answer(self.path)
                 self.send_response(404 if body is None or issuer.down else 200)
                 self.end_headers()

@@ -18,6 +18,7 @@ from django.conf import settings
 
 from annals.access.oidc.calls import ProviderDownError, ask
 from annals.access.oidc.providers import LOOPBACK, Provider
+from history.shares import Share
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,9 @@ KEYS_SECONDS: Final = 3_600.0
 AGAIN_SECONDS: Final = 10.0
 MOST_KEYS: Final = 100
 SMALLEST_RSA_BITS: Final = 2_048
+# Of the 16 threads of a process. Anybody can begin a login, and a call to a provider that hangs
+# takes 8 seconds.
+AT_ONCE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +44,15 @@ class Key:
 
 class Discovery:
     """One provider's metadata and keys. Thread-safe: one thread asks the provider, and a thread
-    that finds what it needs in memory does not wait for that."""
+    that finds what it needs in memory does not wait for that.
+
+    logins: who logs in takes it before the provider is asked for anything.
+    """
 
     def __init__(self, provider: Provider, clock: Callable[[], float] = time.monotonic) -> None:
         self.provider = provider
+        self.logins = Share(AT_ONCE, waiting=0)
+        self._waiting = Share(AT_ONCE, waiting=0)
         self._clock = clock
         self._lock = threading.Lock()
         self._checking = threading.Lock()
@@ -105,17 +114,21 @@ class Discovery:
 
         An unknown id makes us ask, once in AGAIN_SECONDS at most, or at once where the id is
         trusted: where the provider itself gave the token. While the provider is down, what
-        is remembered goes on to serve. Raises ProviderDownError where nothing is.
+        is remembered goes on to serve. Raises ProviderDownError where nothing is, and BusyError
+        where AT_ONCE threads wait for the thread that asks: anybody can send an unknown id.
         """
         known = self._keys.get(key_id)
-        wait = known is None
         if known is not None and self._clock() < self._keys_until:
             return known
-        if self._lock.acquire(blocking=wait):
-            try:
-                self._refresh_keys(key_id, 0.0 if trusted else AGAIN_SECONDS)
-            finally:
-                self._lock.release()
+        if not self._lock.acquire(blocking=False):
+            if known is not None:
+                return known
+            with self._waiting.taken():
+                self._lock.acquire()
+        try:
+            self._refresh_keys(key_id, 0.0 if trusted else AGAIN_SECONDS)
+        finally:
+            self._lock.release()
         return self._keys.get(key_id, [])
 
     def _refresh_keys(self, key_id: str | None, pause: float) -> None:

@@ -49,7 +49,8 @@ MUST_SEE = (
 
 @method_decorator(never_cache, "dispatch")
 class Login(OIDCAuthenticationRequestView):  # type: ignore[misc] # untyped library
-    """Sends the browser to the provider. `renew`: the provider must not ask the person anything."""
+    """Sends the browser to the provider. `renew`: the provider must not ask the person anything.
+    503 while the process does AT_ONCE logins at this provider."""
 
     provider = ""
 
@@ -60,8 +61,9 @@ class Login(OIDCAuthenticationRequestView):  # type: ignore[misc] # untyped libr
     def get(self, request: HttpRequest) -> HttpResponse:
         discovery = by_name(self.provider)
         try:
-            discovery.check()
-            self.OIDC_OP_AUTH_ENDPOINT = discovery.endpoint("authorization_endpoint")
+            with discovery.logins.taken():
+                discovery.check()
+                self.OIDC_OP_AUTH_ENDPOINT = discovery.endpoint("authorization_endpoint")
         except ProviderDownError as error:
             return _down(request, self.provider, error, request.GET.get("next"))
         self.OIDC_RP_CLIENT_ID = discovery.provider.client_id
@@ -88,7 +90,7 @@ class Login(OIDCAuthenticationRequestView):  # type: ignore[misc] # untyped libr
 
 @method_decorator(never_cache, "dispatch")
 class Callback(OIDCAuthenticationCallbackView):  # type: ignore[misc] # untyped library
-    """Takes the browser back from the provider."""
+    """Takes the browser back from the provider. 503 as Login."""
 
     provider = ""
     _next: str
@@ -104,7 +106,9 @@ class Callback(OIDCAuthenticationCallbackView):  # type: ignore[misc] # untyped 
             return _refused(request, _("This login has expired. Please start again."))
         self._next = state.get("next") or reverse("admin:index")
         self._own = request.session
-        answer = self._answer(request, begun)
+        # Outside of what ends this login: whoever is refused here may load the page again.
+        with by_name(self.provider).logins.taken():
+            answer = self._answer(request, begun)
         begun.states.pop(name, None)
         begun.store(answer)
         return answer

@@ -13,7 +13,6 @@ from django.utils.translation import ngettext
 
 from annals.access import sessions
 from annals.access.oidc.backend import by_name
-from annals.access.oidc.calls import ProviderDownError
 
 register = template.Library()
 
@@ -77,9 +76,8 @@ def still_there(context: dict[str, Any]) -> dict[str, str] | None:
     except LookupError:
         return None
     provider = discovery.provider
-    try:
-        address = discovery.endpoint("end_session_endpoint")
-    except ProviderDownError:
+    address = discovery.known("end_session_endpoint")
+    if address is None:
         return {"title": provider.title, "url": ""}
     return {
         "title": provider.title,

@@ -1,0 +1,86 @@
+"""A provider that hangs takes a few threads of the web at most, whoever makes Annals ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from annals.access.oidc.discovery import AGAIN_SECONDS, discoveries
+from tests.access.issuer import Issuer
+from tests.access.test_bearer_api import ADDRESS
+from tests.access.test_hostile import begun, issuer
+from tests.consuming import until
+
+__all__ = ["issuer"]
+
+AT_ONCE = 4  # of the 16 threads of a process
+MOST = 2 * AT_ONCE
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(MOST) as threads:
+        yield threads
+
+
+def status(ask: Callable[[], Any]) -> int:
+    """What a client in a thread of its own gets."""
+    try:
+        return int(ask().status_code)
+    finally:
+        connection.close()
+
+
+def test_at_the_token_endpoint(issuer: Issuer, pool: ThreadPoolExecutor) -> None:
+    """The others get 503 at once, and may load the page again: their login is not used up."""
+    browsers = [Client() for _ in range(MOST)]
+    callbacks = [begun(each, issuer) for each in browsers]
+    issuer.id_token = issuer.token()
+    issuer.hangs = "/realm/token"
+    held = [
+        pool.submit(status, lambda i=i: browsers[i].get(callbacks[i]))  # type: ignore[misc]
+        for i in range(AT_ONCE)
+    ]
+    until(lambda: issuer.asked.count("/realm/token") == AT_ONCE, "not all logins are on their way")
+    for browser, callback in list(zip(browsers, callbacks, strict=True))[AT_ONCE:]:
+        answer = browser.get(callback)
+        assert answer.status_code == 503
+        assert answer.headers["Retry-After"] == "5"
+    assert Client().get("/oidc/bank/login/").status_code == 503
+    assert Client().get("/admin/login/").status_code == 200
+    assert issuer.asked.count("/realm/token") == AT_ONCE
+    issuer.go_on.set()
+    # Only the last one began with the nonce of the token.
+    assert [each.result() for each in held] == [403] * AT_ONCE
+    assert browsers[-1].get(callbacks[-1]).status_code == 302
+
+
+def test_at_its_keys(issuer: Issuer, pool: ThreadPoolExecutor) -> None:
+    """Tokens with unknown keys wait in a few threads; known keys serve."""
+    headers = {"Authorization": f"Bearer {issuer.token()}"}
+    assert Client().get(ADDRESS, headers=headers).status_code == 404
+    issuer.asked.clear()
+    issuer.hangs = "/realm/keys"
+    forget_the_pause()
+    unknown = {"Authorization": f"Bearer {issuer.token(kid='unknown')}"}
+    asked = [
+        pool.submit(status, lambda: Client().get(ADDRESS, headers=unknown)) for _ in range(MOST)
+    ]
+    until(lambda: sum(each.done() for each in asked) == MOST - AT_ONCE - 1, "too many wait")
+    assert {each.result() for each in asked if each.done()} == {503}
+    assert Client().get(ADDRESS, headers=headers).status_code == 404
+    issuer.go_on.set()
+    assert sorted(each.result() for each in asked) == [401] * (AT_ONCE + 1) + [503] * (AT_ONCE - 1)
+
+
+def forget_the_pause() -> None:
+    """As if the provider had not been asked for its keys in the last seconds."""
+    (found,) = discoveries().values()
+    found._asked_at -= AGAIN_SECONDS
