@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from annals.embedded import process
 from annals.embedded.postgres import Postgres
 from tests import need
-from tests.attack.web import Site, Web, close, request, slowest, still_open
+from tests.attack.web import PROXY, Site, Web, close, request, slowest, still_open
 from tests.consuming import until
 from tests.processes import own_database, server
 
@@ -19,6 +21,9 @@ __all__ = ["server"]
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGURATION = ROOT / "docker" / "nginx" / "nginx.conf"
+COMPOSE = ROOT / "docker" / "compose.yaml"
+GATEWAY = "172.31.250.1"
+TLS_PROXY = "127.0.0.2"  # in the place of the gateway
 ID = "behind-a-proxy"
 PATH = f"/api/v1/history/product-instance/{ID}"
 
@@ -34,13 +39,14 @@ def front(server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         site = Site(folder, database.url)
         site.prepare()
         site.store(ID, 100, 100, 640)
-        with site.serve() as web:
+        with site.serve(**PROXY) as web:
             (port,) = process.free_ports([None])
             file = folder / "nginx.conf"
             file.write_text(
                 CONFIGURATION.read_text()
                 .replace("server web:8000;", f"server 127.0.0.1:{web.port};")
                 .replace("listen 8080 default_server;", f"listen 127.0.0.1:{port};")
+                .replace(f"set_real_ip_from {GATEWAY};", f"set_real_ip_from {TLS_PROXY};")
                 .replace(" 10s;", " 1s;")
                 .replace("/tmp/", f"{folder}/nginx-")  # noqa: S108 - what the container has
             )
@@ -71,6 +77,23 @@ def test_a_client_does_not_choose_the_address_in_the_log(front: Web) -> None:
     front.get(PATH, headers={"Authorization": "Basic bm9ib2R5Ong=", "X-Forwarded-For": "1.2.3.4"})
     until(lambda: "'nobody'" in front.log.read_text(), "no line of the refused login")
     assert "1.2.3.4" not in front.log.read_text()
+
+
+def test_a_client_of_a_proxy_with_tls_has_its_own_address(front: Web) -> None:
+    one = http.client.HTTPConnection("127.0.0.1", front.port, 10, source_address=(TLS_PROXY, 0))
+    given = {"Authorization": "Basic ZWxzZXdoZXJlOng=", "X-Forwarded-For": "1.2.3.5, 203.0.113.9"}
+    one.request("GET", PATH, headers=given)
+    assert one.getresponse().status == 401
+    one.close()
+    failed = "login failed for 'elsewhere' from 203.0.113.9"
+    until(lambda: failed in front.log.read_text(), "no line with the address of the client")
+    assert "1.2.3.5" not in front.log.read_text()
+
+
+def test_only_the_gateway_of_compose_is_such_a_proxy() -> None:
+    assert re.findall(r"set_real_ip_from (.*);", CONFIGURATION.read_text()) == [GATEWAY]
+    assert f"gateway: {GATEWAY}" in COMPOSE.read_text()
+    assert 'ports: ["127.0.0.1:8000:8080"]' in COMPOSE.read_text()
 
 
 def test_clients_that_send_slowly_are_closed(front: Web) -> None:
