@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -22,6 +23,8 @@ LOOK_S: Final = 0.5
 # Between two cancellations of one request: it may begin another statement after the first.
 AGAIN_S: Final = 0.1
 CANCEL_S: Final = 2.0
+# The end of a request waits so long for its cancellation, then gives up its connection.
+END_S: Final = 0.2
 
 log = logging.getLogger(__name__)
 
@@ -36,15 +39,37 @@ class Guard:
         # request that was given the same connection.
         self._lock = threading.Lock()
         self._over = False
+        # A cancellation got no answer: PostgreSQL may still act on it, whatever runs then.
+        self._doubtful = False
 
     def client_left(self) -> None:
         self.deadline.stop(ClientLeftError)
         _watch.wake()
 
     def end(self) -> None:
-        """After this nothing is cancelled any more."""
-        with self._lock:
-            self._over = True
+        """After this nothing is cancelled any more. A connection whose cancellation did not succeed
+        is closed: no other request gets it."""
+        self._over = True
+        known = self._lock.acquire(timeout=END_S)
+        try:
+            if not known or self._doubtful:
+                self._give_up()
+        finally:
+            if known:
+                self._lock.release()
+
+    def _give_up(self) -> None:
+        found: psycopg.Connection[Any] | None = self._database.connection
+        if found is not None:
+            log.warning("a connection to PostgreSQL is closed: its cancellation got no answer")
+            found.close()
+            self._database.close()
+
+    def cancel_until_over(self) -> None:
+        """Cancel every statement until the request ends, or a cancellation does not succeed."""
+        while not self._over and not self._doubtful:
+            self.cancel()
+            time.sleep(AGAIN_S)
 
     def cancel(self) -> None:
         """Cancel the statement that PostgreSQL works on, if there is one."""
@@ -56,14 +81,17 @@ class Guard:
                 if found.info.transaction_status is TransactionStatus.ACTIVE:
                     found.cancel_safe(timeout=CANCEL_S)
             except psycopg.Error as error:
+                self._doubtful = True
                 log.warning("a statement cannot be cancelled: %s", describe(error))
 
 
 class Watch:
-    """The thread, and the requests that it watches."""
+    """The thread, and the requests that it watches. Each one that must end gets a thread of its own
+    to cancel it: PostgreSQL may take long to accept a cancellation."""
 
     def __init__(self) -> None:
         self._guards: set[Guard] = set()
+        self._ending: set[Guard] = set()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
@@ -80,6 +108,7 @@ class Watch:
         finally:
             with self._changed:
                 self._guards.discard(guard)
+                self._ending.discard(guard)
             guard.end()
 
     def wake(self) -> None:
@@ -96,17 +125,17 @@ class Watch:
     def _run(self) -> None:
         while True:
             with self._changed:
-                due = self._due()
-                if not due:
+                if not self._due():
                     self._changed.wait(LOOK_S)
-                    due = self._due()
+                due = self._due()
+                self._ending.update(due)
             for guard in due:
-                guard.cancel()
-            if due:
-                threading.Event().wait(AGAIN_S)
+                threading.Thread(target=guard.cancel_until_over, daemon=True).start()
 
     def _due(self) -> list[Guard]:
-        return [guard for guard in self._guards if guard.deadline.why is not None]
+        """Those that must end and have no thread for it."""
+        left = self._guards - self._ending
+        return [guard for guard in left if guard.deadline.why is not None]
 
 
 _watch: Final = Watch()

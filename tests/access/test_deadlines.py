@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,9 +18,11 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client, RequestFactory
 from django.urls import reverse
 
+from annals.serving import watch
 from annals.serving.deadlines import Deadlines
 from annals.serving.visit import VISIT, Visit
 from history import deadline, shares
+from history.deadline import Deadline
 from history.shares import BusyError, Share
 from tests.consuming import until
 from tests.db.store import Store
@@ -122,6 +128,69 @@ def test_the_connection_works_after_a_cancelled_statement() -> None:
 
     for _ in range(3):
         assert asked(small).content == b"slept"
+
+
+@contextmanager
+def no_new_connections() -> Iterator[None]:
+    """PostgreSQL answers on its connections, but takes none: a cancellation gets no answer."""
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW data_directory")
+        (folder,) = cursor.fetchone() or ("",)
+    postmaster = int((Path(folder) / "postmaster.pid").read_text().split()[0])
+    os.kill(postmaster, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(postmaster, signal.SIGCONT)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_cancellation_that_comes_late_ends_no_statement_of_another_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watch, "CANCEL_S", 0.2)
+    visit = Visit()
+    used = []
+
+    def slow(_: HttpRequest) -> HttpResponse:
+        visit.leave()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid() FROM pg_sleep(2)")
+            used.append(cursor.fetchone())
+        return HttpResponse("slept")
+
+    with no_new_connections():
+        assert asked(slow, visit=visit).content == b"slept"
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        assert [cursor.fetchone()] != used
+
+
+class Stuck:
+    """Django's connection of a request whose cancellation does not end."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+
+    @property
+    def connection(self) -> None:
+        self.go.wait(30)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_cancellation_that_hangs_delays_no_other_one() -> None:
+    stuck, gone = Stuck(), Visit()
+    limit = Deadline(0.0)
+    guard = watch.Guard(limit, stuck)
+    with watch.over(guard):
+        guard.client_left()
+        until(guard._lock.locked, "the cancellation has not begun")
+        timer = threading.Timer(0.5, gone.leave)
+        timer.start()
+        assert asked(sleeping, visit=gone).status_code == 499
+        timer.join()
+        assert guard._lock.locked()
+        stuck.go.set()
 
 
 def test_a_share_runs_some_and_lets_some_wait(monkeypatch: pytest.MonkeyPatch) -> None:
