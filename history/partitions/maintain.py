@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from functools import partial
 
 import psycopg
-from django.db import DatabaseError, connections
 
-from history.days import ADVISORY_SPACE, partition_name
+from history.days import partition_name
 from history.error_text import describe
+from history.partitions.exclusive import reconnect, run_lock
 from history.partitions.plan import DayPlan, Policy, Report, plan
 from history.partitions.strategy import Archiver, DayPartition
 from history.partitions.tables import VERSIONS, Partitioned
-
-# The advisory locks of days are (ADVISORY_SPACE, hash); this one is of the one-number kind.
-RUN_LOCK = ADVISORY_SPACE << 32
-OTHER_RUN = "another run of `partitions` works on this database"
-# For how long a run waits for a database that was restarted under it.
-RECONNECT_S = 60.0
-
-
-class AlreadyRunningError(RuntimeError):
-    """Another run holds the lock of this database."""
 
 
 @dataclass
@@ -121,43 +109,3 @@ def maintain(
         for table in plans:
             table.apply(using, note, archiver, partial(reconnect, using))
     return outcome
-
-
-def reconnect(using: str = "default") -> None:
-    """Open a new connection and take the lock of the runs again: the loss of the old one may be the
-    fault of the day that was worked on, and the other days must not wait for that."""
-    connection = connections[using]
-    deadline = time.monotonic() + RECONNECT_S
-    while True:
-        connection.close()
-        try:
-            if _try_lock(using):
-                return
-            error: Exception = AlreadyRunningError(OTHER_RUN)
-        except DatabaseError as unavailable:
-            error = unavailable
-        if time.monotonic() > deadline:
-            raise error
-        time.sleep(1)
-
-
-def _try_lock(using: str) -> bool:
-    with connections[using].cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [RUN_LOCK])
-        (got,) = cursor.fetchone()
-        return bool(got)
-
-
-@contextmanager
-def run_lock(using: str = "default") -> Iterator[None]:
-    """Hold the lock of the runs; the server frees it when the connection ends. Raises
-    AlreadyRunningError if another session has it."""
-    if not _try_lock(using):
-        raise AlreadyRunningError(OTHER_RUN)
-    try:
-        yield
-    finally:
-        connection = connections[using]
-        if connection.is_usable():
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s)", [RUN_LOCK])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -36,6 +37,13 @@ FIRST = [f"a{number}" for number in range(9)]
 LATER = [f"b{number}" for number in range(5)]
 # Only today is kept, so that a run has few statements other than those of the old day.
 POLICY = Policy(Window(TODAY, TODAY), TODAY)
+
+
+# Advisory locks that somebody has in this database.
+HELD = """
+SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database
+WHERE locktype = 'advisory' AND datname = current_database()
+"""
 
 
 class Killed(BaseException):
@@ -103,6 +111,15 @@ def somewhere(store: Store) -> set[str]:
     return found
 
 
+def until_free() -> None:
+    """Wait until the server has ended the session of the killed process, and its locks with it."""
+    deadline = time.monotonic() + 60
+    with raw() as plain:
+        while plain.execute(HELD).fetchone() != (0,):
+            assert time.monotonic() < deadline, "the session of a killed process does not end"
+            time.sleep(0.01)
+
+
 def kill_everywhere(act: Callable[[], object]) -> Iterator[int]:
     """Run it again and again, each time one statement further, until it comes to its end. Yields
     after each run that was killed."""
@@ -112,6 +129,7 @@ def kill_everywhere(act: Callable[[], object]) -> Iterator[int]:
                 act()
         except Killed:
             connections.close_all()
+            until_free()
             yield statements
         else:
             return

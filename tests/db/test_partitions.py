@@ -18,7 +18,8 @@ from annals import env
 from history import clock, days
 from history.days import State, partition_name
 from history.partitions import catalog, runs
-from history.partitions.maintain import AlreadyRunningError, Outcome, maintain
+from history.partitions.exclusive import AlreadyRunningError
+from history.partitions.maintain import Outcome, maintain
 from history.partitions.plan import SPARE_DAYS, plan
 from history.partitions.status import status
 from tests.db.partitioned import (

@@ -26,7 +26,8 @@ from history.canonical import Connection
 from history.days import State
 from history.entities import BY_NAME
 from history.partitions import catalog
-from history.partitions.maintain import RUN_LOCK, maintain
+from history.partitions.exclusive import RUN_LOCK
+from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
 from history.window import Window
 from tests.db.partitioned import TABLE, day, insert, policy, raw, run

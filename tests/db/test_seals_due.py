@@ -17,7 +17,7 @@ from history.canonical import Connection
 from history.day_rows import DayRows
 from history.entities import BY_NAME, CHILDREN, ENTITIES
 from history.models import ArchivedDay, DaySeal, MaintainRun
-from history.partitions.maintain import RUN_LOCK
+from history.partitions.exclusive import RUN_LOCK
 from history.seals import finished
 from history.seals.seal import seal
 from ingest.models import Ledger, Quarantined

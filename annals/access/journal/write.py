@@ -68,9 +68,13 @@ def write(entries: Collection[Entry]) -> None:
     the caller has opened. Raises JournalError."""
     _PAUSE.enter()
     try:
-        if connection.errors_occurred:
-            # The answer itself had an error of the database; the connection may be broken.
-            connection.close_if_unusable_or_obsolete()
+        if connection.errors_occurred and not connection.in_atomic_block:
+            # The answer itself had an error of the database; the connection may be broken. If it is
+            # not, it stays: its session may have the lock of maintain's runs.
+            if connection.is_usable():
+                connection.errors_occurred = False
+            else:
+                connection.close()
         connection.ensure_connection()
         own: psycopg.Connection[Any] = connection.connection
         try:

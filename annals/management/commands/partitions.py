@@ -33,13 +33,8 @@ from history.days import ForeignTableError, partition_name
 from history.entities import BY_NAME, ENTITIES, Entity
 from history.error_text import describe
 from history.partitions import catalog, locks, runs, show
-from history.partitions.maintain import (
-    AlreadyRunningError,
-    Outcome,
-    maintain,
-    reconnect,
-    run_lock,
-)
+from history.partitions.exclusive import AlreadyRunningError, reconnect, run_lock
+from history.partitions.maintain import Outcome, maintain
 from history.partitions.plan import DayPlan, Policy, plan
 from history.partitions.strategy import DayPartition
 from history.seals import late
@@ -352,8 +347,8 @@ class Command(BaseCommand):
             try:
                 self.stdout.write(act(connection.connection, each))
             except (ArchiveError, ForeignTableError, NotSealable, OSError, psycopg.Error) as error:
-                if connection.connection.closed:
-                    raise
+                if connection.connection is None or connection.connection.closed:
+                    raise  # and so is the lock of the runs
                 self.stderr.write(f"{each.name}: {describe(error)}")
                 code = 2
         return code

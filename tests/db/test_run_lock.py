@@ -1,0 +1,99 @@
+"""The lock of the runs is free when the run has ended, however it ended."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+
+from history.partitions.exclusive import RUN_LOCK, AlreadyRunningError, reconnect, run_lock
+from tests.db.partitioned import raw
+from tests.db.test_archive_origin import decide, fill, ids, maintained, place, store
+
+__all__ = ["place", "store"]
+pytestmark = pytest.mark.usefixtures("tables")
+
+
+@pytest.fixture
+def sessions() -> None:
+    """Two sessions are in the pool, so that the next one is not the last one."""
+    both = threading.Barrier(2)
+
+    def use() -> None:
+        connection.ensure_connection()
+        both.wait(20)
+        connection.close()
+
+    connection.close()
+    with ThreadPoolExecutor(2) as pool:
+        for each in [pool.submit(use), pool.submit(use)]:
+            each.result()
+
+
+def held() -> int:
+    """How many sessions have an advisory lock in this database."""
+    with raw() as plain:
+        row = plain.execute(
+            "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database"
+            " WHERE locktype = 'advisory' AND datname = current_database()"
+        ).fetchone()
+    return int(row[0]) if row else 0
+
+
+def until_free() -> None:
+    """Wait until nobody has the lock: a session that was closed ends a moment later."""
+    with raw() as plain:
+        plain.execute("SET lock_timeout = '20s'")
+        plain.execute("SELECT pg_advisory_lock(%s)", [RUN_LOCK])
+
+
+def test_a_command_that_the_journal_refuses_frees_the_lock(store: Any, sessions: None) -> None:
+    with raw() as plain:
+        fill(plain, *ids("b", 3))
+        maintained(store)
+        plain.execute("ALTER TABLE access_journal RENAME TO taken_away")
+        try:
+            with pytest.raises(DatabaseError):
+                connection.cursor().execute("SELECT 1 FROM access_journal")
+            assert decide("restore")[0] == 2
+        finally:
+            plain.execute("ALTER TABLE taken_away RENAME TO access_journal")
+    assert held() == 0
+
+
+def test_a_session_that_was_given_back_to_the_pool_keeps_no_lock(sessions: None) -> None:
+    with run_lock():
+        connection.close()
+    until_free()
+
+
+def test_a_run_that_ends_in_a_broken_transaction_frees_the_lock() -> None:
+    with pytest.raises(DatabaseError), run_lock(), transaction.atomic():
+        connection.cursor().execute("SELECT 1 FROM no_such_table")
+    until_free()
+
+
+def test_a_block_in_another_takes_the_lock_again_and_leaves_it(sessions: None) -> None:
+    with run_lock():
+        connection.connection.close()
+        with run_lock():
+            assert held() == 1
+        assert held() == 1
+        reconnect()
+        assert held() == 1
+        with ThreadPoolExecutor(1) as pool:
+            other = pool.submit(_try)
+            with pytest.raises(AlreadyRunningError):
+                other.result()
+    assert held() == 0
+
+
+def _try() -> None:
+    try:
+        with run_lock():
+            pass
+    finally:
+        connection.close()
