@@ -240,3 +240,44 @@ def test_the_document_says_what_is_known(
     (found,) = discoveries().values()
     assert set(scheme(found)["flows"]) == {"clientCredentials"}
     assert may_ask(client) == ["'self'"]
+
+
+ODD = [
+    "https://[",
+    "https://[::1",
+    "https://[1]/",
+    "https://x; script-src-elem *",
+    "https://x *",
+    "https://x,y/",
+    "https://x/;y",
+    "https://evil\u2028.x/",
+    "https://evil.x/\r\nX-Header: 1",
+    "https://\xff.x/",
+    "https://x:99999999/",
+    "https://x:65536/",
+    "https://x:0/",
+    "https://me@x/",
+    "https://\uff0f.x/",
+    "https://a\u2100.x/t",
+    "https:///x",
+    "javascript:alert(1)",
+    f"https://{'x' * 3_000}/",
+    7,
+    ["https://x/"],
+]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=ascii)
+def test_an_odd_address_of_one_provider_is_its_own_matter(
+    odd: object, client: Client, issuer: Issuer
+) -> None:
+    """The document, its page and its policy are everybody's; a log-in or a token there gets the
+    answer that the provider cannot be used."""
+    names = ("token_endpoint", "authorization_endpoint", "userinfo_endpoint", "jwks_uri")
+    issuer.metadata = dict.fromkeys(names, odd)
+    discoveries.cache_clear()
+    assert client.get("/api/schema/").status_code == 200
+    assert may_ask(client) == ["'self'"]
+    assert client.get("/oidc/bank/login/").status_code == 503
+    assert ask(client, issuer.token()).status_code == 503
+    assert client.get("/admin/login/").status_code == 200

@@ -131,7 +131,7 @@ def ask(provider: Provider, method: str, address: str, **options: Any) -> dict[s
                 if answer.status_code != 200:
                     raise ProviderDownError(f"{address} answers {answer.status_code}")
                 found = msgspec.json.decode(body)
-    except (requests.RequestException, msgspec.DecodeError, RecursionError) as error:
+    except (requests.RequestException, ValueError, RecursionError) as error:
         raise ProviderDownError(f"{address}: {type(error).__name__}") from None
     if not isinstance(found, dict):
         raise ProviderDownError(f"{address} answers no JSON object")

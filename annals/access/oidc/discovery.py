@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
@@ -17,7 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from django.conf import settings
 
 from annals.access.oidc.calls import ProviderDownError, ask
-from annals.access.oidc.providers import LOOPBACK, Provider
+from annals.access.oidc.endpoints import is_usable
+from annals.access.oidc.providers import Provider
 from history.shares import Share
 
 log = logging.getLogger(__name__)
@@ -69,9 +69,9 @@ class Discovery:
         """The address that the metadata give, as `token_endpoint`. Raises ProviderDownError."""
         with self._lock:
             address = self._current_metadata().get(name)
-        if not isinstance(address, str) or not self._safe(address):
+        if address is None:
             raise ProviderDownError(f"{self.provider.issuer} names no usable {name}")
-        return address
+        return str(address)
 
     def may_answer_as(self, issuer: str | None) -> bool:
         """Whether the answer to a login, which names this issuer, can be this provider's (RFC
@@ -95,8 +95,7 @@ class Discovery:
                 log.warning("metadata not read: %s", error)
             finally:
                 self._lock.release()
-        address = metadata.get(name)
-        return address if isinstance(address, str) and self._safe(address) else None
+        return metadata.get(name)
 
     def check(self) -> None:
         """Ask the provider now. Raises ProviderDownError: better on a page of ours than as an
@@ -161,8 +160,21 @@ class Discovery:
             if self._metadata:
                 return self._metadata
             raise
-        self._metadata, self._metadata_until = found, now + METADATA_SECONDS
-        return found
+        self._metadata, self._metadata_until = self._usable(found), now + METADATA_SECONDS
+        return self._metadata
+
+    def _usable(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Metadata without the addresses that are not usable: one would make pages and headers
+        fail that are everybody's."""
+        issuer = self.provider.issuer
+        wrong = {
+            name
+            for name, value in given.items()
+            if (name.endswith("_endpoint") or name == "jwks_uri") and not is_usable(value, issuer)
+        }
+        if wrong:
+            log.warning("%s names no usable %.300s", issuer, ", ".join(sorted(wrong)))
+        return {name: value for name, value in given.items() if name not in wrong}
 
     def _own(self, address: str) -> dict[str, Any]:
         found = self.get(address)
@@ -172,7 +184,7 @@ class Discovery:
 
     def _fetch_keys(self) -> None:
         address = self._current_metadata().get("jwks_uri")
-        if not isinstance(address, str) or not self._safe(address):
+        if address is None:
             raise ProviderDownError(f"{self.provider.issuer} names no usable jwks_uri")
         given = self.get(address).get("keys")
         if not isinstance(given, list):
@@ -183,16 +195,6 @@ class Discovery:
                 for name in {key.id, None}:
                     keys.setdefault(name, []).append(key)
         self._keys, self._keys_until = keys, self._clock() + KEYS_SECONDS
-
-    def _safe(self, address: str) -> bool:
-        """Over TLS, or where the issuer itself is on the loopback address, also there: a provider
-        elsewhere must not send us, with the client secret, to a program on this machine."""
-        parts = urlsplit(address)
-        return parts.scheme == "https" or (
-            parts.scheme == "http"
-            and parts.hostname in LOOPBACK
-            and urlsplit(self.provider.issuer).scheme == "http"
-        )
 
     def get(self, address: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
         """A JSON object from the provider. Raises ProviderDownError."""

@@ -6,17 +6,16 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
 from annals import env
+from annals.access.oidc.endpoints import LOOPBACK, parts
 from annals.access.roles import ROLES
 
 SCOPE = "topst-product-maintenance-changelog"
 ALGORITHMS = ("RS256", "PS256", "ES256")
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
 Text = Annotated[str, Meta(min_length=1, max_length=1000)]
@@ -125,10 +124,10 @@ def claim(claims: Mapping[str, Any], path: str) -> Any:
 
 def _wrong(provider: Provider) -> str | None:
     """What is wrong with one provider by itself; None: nothing."""
-    issuer = urlsplit(provider.issuer)
+    issuer = parts(provider.issuer)
     if NAME.fullmatch(provider.name) is None:
         return "name must be lower case letters, digits and hyphens, 32 at most"
-    if not issuer.hostname or issuer.query or issuer.fragment or issuer.username:
+    if issuer is None or issuer.query:
         return f"issuer must be a URL without query, as its tokens name it: {provider.issuer!r}"
     if issuer.scheme != "https" and not (issuer.scheme == "http" and issuer.hostname in LOOPBACK):
         return "issuer must begin with https:// (http:// only on the loopback address)"
