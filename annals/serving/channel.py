@@ -99,7 +99,8 @@ class Channel(HTTPChannel):
     def handle_close(self) -> None:
         """Close it. A client that has a part of an answer only gets a reset: in HTTP/1.0 an answer
         without a length ends where the connection does."""
-        if self.cut or self.requests or self.total_outbufs_len:
+        # waitress closes a connection a second time where it finds two reasons in one turn.
+        if self.socket is not None and (self.cut or self.requests or self.total_outbufs_len):
             with contextlib.suppress(OSError):
                 self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         super().handle_close()

@@ -194,3 +194,13 @@ def test_who_gets_a_part_of_an_answer_only_gets_a_reset(loop: Loop) -> None:
 
     with pytest.raises(ConnectionResetError):
         loop.until(ended)
+
+
+def test_a_connection_may_be_closed_twice(loop: Loop) -> None:
+    loop.threads.usual.set_thread_count(0)  # nobody answers
+    loop.client(ASK)
+    loop.until(lambda: [each for each in loop.channels if each.requests])
+    (busy,) = loop.channels
+    busy.handle_close()
+    busy.handle_close()
+    assert loop.channels == []
