@@ -10,6 +10,10 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements-dev.txt"  # has all of requirements.txt
@@ -17,6 +21,15 @@ NPM = ROOT / "tests" / "access" / "provider"
 # A mirror of the index often has no vulnerabilities; then the next one is asked.
 SERVICES = (("--vulnerability-service", "pypi"), ("--vulnerability-service", "osv"))
 TIMEOUT_S = "10"
+
+
+def pinned(requirements: Path) -> set[str]:
+    """The names of the packages that are installed here."""
+    lines = (line.partition(" --hash")[0] for line in requirements.read_text().splitlines())
+    found = [Requirement(line.rstrip(" \\")) for line in lines if line[:1].isalnum()]
+    return {
+        canonicalize_name(one.name) for one in found if one.marker is None or one.marker.evaluate()
+    }
 
 
 def pip_audit(requirements: Path, service: Sequence[str]) -> tuple[dict[str, list[str]], str]:
@@ -34,7 +47,7 @@ def pip_audit(requirements: Path, service: Sequence[str]) -> tuple[dict[str, lis
         return {}, (done.stderr.strip().splitlines() or ["no answer"])[-1]
     skipped = [one["skip_reason"] for one in packages if "skip_reason" in one]
     known = {
-        one["name"]: [
+        canonicalize_name(one["name"]): [
             f"{one['name']} {one['version']}: {fault['id']}, "
             f"fixed in {', '.join(fault['fix_versions']) or 'no version'}"
             for fault in one["vulns"]
@@ -47,15 +60,18 @@ def pip_audit(requirements: Path, service: Sequence[str]) -> tuple[dict[str, lis
 
 def python(requirements: Path, services: Sequence[Sequence[str]]) -> int:
     known: dict[str, list[str]] = {}
+    missing = wanted = pinned(requirements)
     reasons = []
     for service in services:
         found, reason = pip_audit(requirements, service)
         known = found | known
-        if not reason:
+        missing = wanted - known.keys()
+        if not missing:
             break
-        reasons.append(f"{service[-1]}: {reason}")
+        reasons.append(f"{service[-1]}: {reason or f'it says nothing of {len(missing)} packages'}")
     else:
-        print(f"not checked: {'some' if known else 'all'} Python packages. {'; '.join(reasons)}")
+        which = f"{len(missing)} of {len(wanted)}" if known else "all"
+        print(f"not checked: {which} Python packages. {'; '.join(reasons)}")
     faults = [line for lines in known.values() for line in lines]
     if faults:
         print("\n".join(faults))
@@ -68,19 +84,30 @@ def node(folder: Path) -> int:
     if shutil.which("npm") is None:
         print("not checked: the packages of npm. There is no npm")
         return 0
+    wanted = len(json.loads((folder / "package-lock.json").read_text())["packages"]) - 1
     command = ["npm", "audit", "--json", "--package-lock-only"]
     done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
     try:
-        report = json.loads(done.stdout)
+        report: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
         report = {}
+    return npm_report(report, wanted)
+
+
+def npm_report(report: dict[str, Any], wanted: int) -> int:
+    """wanted: how many packages there are."""
     faults = report.get("vulnerabilities")
     if faults is None:
         print(f"not checked: the packages of npm. {report.get('message', 'npm gives no report')}")
         return 0
     for name, fault in faults.items():
         print(f"{name} (npm) {fault['range']}: {fault['severity']}")
-    if not faults:
+    checked = report.get("metadata", {}).get("dependencies", {}).get("total", 0)
+    if checked < wanted:
+        print(
+            f"not checked: {wanted - checked} of {wanted} packages of npm. The report has no more"
+        )
+    elif not faults:
         print("the packages of npm: no known vulnerability")
     return 1 if faults else 0
 

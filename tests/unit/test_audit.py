@@ -77,5 +77,47 @@ def test_without_a_service_it_says_what_was_not_checked(
     assert said.startswith("not checked: all Python packages. http://127.0.0.1:9/v1/query: ")
 
 
+@pytest.mark.parametrize("answered", [[], ["A"]])
+def test_packages_that_no_answer_names_are_not_checked(
+    answered: list[str],
+    requirements: Path,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path / "pip_audit"  # in the place of pip-audit: it prints a short report
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    report = {"dependencies": [{"name": one, "version": "1", "vulns": []} for one in answered]}
+    (folder / "__main__.py").write_text(f"print({json.dumps(json.dumps(report))})")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with requirements.open("a") as file:
+        file.write(f"c==3 ; sys_platform == 'win32' \\\n    --hash=sha256:{64 * '0'}\n")
+    assert SCRIPT["python"](requirements, [("--one",)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    rest = 2 - len(answered)
+    which = f"{rest} of 2" if answered else "all"
+    why = f"--one: it says nothing of {rest} packages"
+    assert said[0] == f"not checked: {which} Python packages. {why}"
+    assert said[1:] == [f"{len(answered)} Python packages: no known vulnerability"] * len(answered)
+
+
+@pytest.mark.parametrize(
+    "report, said",
+    [
+        ({"vulnerabilities": {}}, "not checked: 3 of 3 packages of npm. The report has no more"),
+        (
+            {"vulnerabilities": {}, "metadata": {"dependencies": {"total": 3}}},
+            "the packages of npm: no known vulnerability",
+        ),
+    ],
+)
+def test_a_report_of_npm_must_have_every_package(
+    report: dict[str, object], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert SCRIPT["npm_report"](report, 3) == 0
+    assert capsys.readouterr().out == f"{said}\n"
+
+
 def test_the_whole_run_asks() -> None:
     assert "scripts/audit.py" in (ROOT / "scripts" / "test").read_text()
