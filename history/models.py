@@ -53,7 +53,9 @@ VERSION_MODELS = {entity.name: _version_model(entity) for entity in ENTITIES}
 
 
 class Person(models.Model):
-    """The person or service that uses a login. Filled by `manage.py people import`."""
+    """The person or service that uses a login. Filled by `manage.py people import`, on the screens,
+    and by logins of people who are not in it. written_by: the identity whose login wrote the name;
+    empty: the bank did."""
 
     class Kind(models.TextChoices):
         PERSON = "person", _("person")
@@ -62,6 +64,7 @@ class Person(models.Model):
     login = models.CharField(_("login"), max_length=AUTHOR_LENGTH, primary_key=True)
     full_name = models.CharField(_("full name"), max_length=200)
     kind = models.CharField(_("kind"), max_length=10, choices=Kind, default=Kind.PERSON)
+    written_by = models.CharField(max_length=40, default="", db_default="", editable=False)
 
     class Meta:
         verbose_name = _("person")

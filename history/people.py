@@ -67,6 +67,7 @@ def load(text: bytes) -> Imported:
         ]
         Person.objects.bulk_create(added, batch_size=1000)
         Person.objects.bulk_update(changed, ["full_name", "kind"], batch_size=1000)
+        Person.objects.filter(login__in=given).exclude(written_by="").update(written_by="")
     return Imported(len(added), len(changed), len(given) - len(added) - len(changed))
 
 
@@ -122,16 +123,16 @@ def _problems(row: dict[str, str | None]) -> Iterator[str]:
         yield f"kind is {kind or 'empty'}; it must be {' or '.join(Person.Kind.values)}"
 
 
-def remember(login: str, full_name: str) -> None:
-    """Note the full name of a person who logged in, where the table has none or another one.
-    A login or name that is too long for the table is left out, and so is one that the table has as
-    a service: a person must not give a service another name."""
+def remember(login: str, full_name: str, identity: str) -> None:
+    """Note the full name of a person who logged in, where the table has none, or one that a login
+    of the same identity (40 characters at most) wrote. Whom the bank entered, a login does not
+    rename: it is a claim, and at many providers people choose it themselves.
+
+    A login or name that is too long for the table is left out.
+    """
     if len(login) > AUTHOR_LENGTH or len(full_name) > NAME_LENGTH:
         return
-    if Person.objects.filter(login=login, kind=Person.Kind.SERVICE).exists():
-        return
-    Person.objects.update_or_create(
-        login=login,
-        defaults={"full_name": full_name},
-        create_defaults={"full_name": full_name, "kind": Person.Kind.PERSON},
-    )
+    names = {"full_name": full_name, "written_by": identity}
+    _, created = Person.objects.get_or_create(login=login, defaults=names)
+    if not created:
+        Person.objects.filter(login=login, written_by=identity).update(full_name=full_name)

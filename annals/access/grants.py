@@ -26,7 +26,7 @@ CONSUMER: Final = "annals_consumer"
 # with those that a login or a session needs. Roles (auth_group) and break-glass logins are not
 # among them. An entry of the admin's log can be added, never changed.
 WEB_WRITES: Final[Mapping[str, str]] = {
-    "history_person": "INSERT, UPDATE (full_name, kind), DELETE",
+    "history_person": "INSERT, UPDATE (full_name, kind, written_by), DELETE",
     "history_fieldlabel": "INSERT, DELETE,"
     " UPDATE (entity, path, russian, english, kind, words, sensitive)",
     # No password and no is_superuser: see _logins.

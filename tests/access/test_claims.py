@@ -62,6 +62,13 @@ def test_another_person_of_the_same_provider_does_not_either(db: None) -> None:
     assert shown_name() == "Петров Михаил"
 
 
+def test_a_login_does_not_rename_whom_the_bank_entered(db: None) -> None:
+    Person.objects.create(login="m.petrov", full_name="Петров Михаил", kind="person")
+    for name in ("Mallory", "Petrov Mikhail"):
+        user_of(BANK, claims("1", name, "clerks"))
+        assert shown_name() == "Петров Михаил"
+
+
 def test_a_login_that_only_looks_alike_keeps_its_name(db: None) -> None:
     user_of(BANK, claims("1", "Петров", "clerks", login="m@petrov"))
     user_of(KEYCLOAK, claims("2", "Мария", "clerks", login="m"))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.test import Client
 
 from history.models import Person
 from history.people import Author, authors, remember
@@ -83,14 +84,40 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         call_command("people", "import", str(file))
 
 
-def test_who_logs_in_names_a_person_and_no_service() -> None:
+def test_who_logs_in_renames_nobody_whom_the_bank_entered() -> None:
     """The login is a claim: at many providers people choose it themselves."""
     Person.objects.create(login="top-crm", full_name="Обмен с CRM", kind="service")
     Person.objects.create(login="anna", full_name="Анна", kind="person")
     for login in ("top-crm", "anna", "new"):
-        remember(login, "Анна Ким")
+        remember(login, "Анна Ким", "user:1")
     assert authors(["top-crm", "anna", "new"]) == {
         "top-crm": Author("top-crm", "Обмен с CRM", "service"),
-        "anna": Author("anna", "Анна Ким", "person"),
+        "anna": Author("anna", "Анна", "person"),
         "new": Author("new", "Анна Ким", "person"),
     }
+
+
+def name_of(login: str) -> str:
+    return Person.objects.get(login=login).full_name
+
+
+def test_a_name_is_changed_by_a_login_of_the_same_identity_only(tmp_path: Path) -> None:
+    remember("anna", "Анна", "user:1")
+    remember("anna", "Mallory", "user:2")
+    assert name_of("anna") == "Анна"
+    remember("anna", "Анна Ким", "user:1")
+    assert name_of("anna") == "Анна Ким"
+    # From here on the name is the bank's, although it is the same.
+    file = tmp_path / "people.csv"
+    file.write_text(HEADER + "anna,Анна Ким,person\n")
+    call_command("people", "import", str(file))
+    remember("anna", "Mallory", "user:1")
+    assert name_of("anna") == "Анна Ким"
+
+
+def test_a_name_that_was_saved_on_the_screens_stays(admin_client: Client) -> None:
+    remember("anna", "Анна", "user:1")
+    form = {"login": "anna", "full_name": "Анна Ким", "kind": "person"}
+    assert admin_client.post("/admin/history/person/anna/change/", form).status_code == 302
+    remember("anna", "Mallory", "user:1")
+    assert name_of("anna") == "Анна Ким"

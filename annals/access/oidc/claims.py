@@ -14,7 +14,7 @@ from typing import Any, Final
 from django.contrib.auth.models import Group, User
 from django.db import transaction
 
-from annals.access.models import Identity
+from annals.access.models import Identity, identity_of
 from annals.access.oidc.providers import Provider, claim
 from history.people import remember
 
@@ -83,7 +83,7 @@ def _brought_up_to_date(provider: Provider, claims: Mapping[str, Any]) -> User |
         identity.login = user.username
         identity.save(update_fields=["login"])
     if name and _is_first(identity, login):
-        remember(login, name)
+        remember(login, name, identity_of(user.pk))
     return user
 
 

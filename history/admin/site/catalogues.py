@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin
+from django.http import HttpRequest
 
 from history import labels
 from history.models import FieldLabel, Person
@@ -24,6 +25,11 @@ class PersonAdmin(PeopleAdmin):
     ordering = ("login",)
     list_per_page = 100
     show_full_result_count = False
+
+    def save_model(self, request: HttpRequest, obj: Person, form: Any, change: bool) -> None:
+        """What somebody saves here, no login changes any more."""
+        obj.written_by = ""
+        super().save_model(request, obj, form, change)
 
 
 class FieldLabelForm(forms.ModelForm):  # type: ignore[type-arg]
