@@ -17,8 +17,9 @@ from annals.access.address import network
 from annals.access.oidc.bearer import REFUSED, REFUSED_A_MINUTE
 from annals.access.oidc.discovery import discoveries
 from annals.access.oidc.providers import Provider
+from annals.access.oidc.tokens import LOGOUT_EVENT
 from history.api.access import ALLOWANCES
-from tests.access.issuer import CLIENT, Issuer
+from tests.access.issuer import CLIENT, OTHER_RSA, RSA, Issuer
 from tests.access.test_bearer_api import ADDRESS, ask
 from tests.db.store import Store
 
@@ -68,6 +69,25 @@ def test_an_address_that_guesses_is_refused_unread(client: Client, issuer: Issue
         assert 1 <= int(answer.headers["Retry-After"]) <= 2
     headers = {"Authorization": f"Bearer {good}"}
     assert client.get(ADDRESS, headers=headers, REMOTE_ADDR="192.0.2.7").status_code == 200
+
+
+def test_refused_logout_tokens_are_counted_too(
+    client: Client, issuer: Issuer, settings: Any
+) -> None:
+    settings.ROOT_URLCONF = "tests.access.oidc_urls"
+    events = {LOGOUT_EVENT: {}}
+    bad, good = (issuer.token(key, jti="1", events=events) for key in (OTHER_RSA, RSA))
+
+    def log_out(token: str, address: str = "127.0.0.1") -> Any:
+        return client.post("/oidc/bank/logout/", {"logout_token": token}, REMOTE_ADDR=address)
+
+    assert {log_out(bad).status_code for _ in range(REFUSED_A_MINUTE)} == {400}
+    for token in (bad, good):
+        answer = log_out(token)
+        assert answer.status_code == 429
+        assert 1 <= int(answer.headers["Retry-After"]) <= 2
+    assert ask(client, issuer.token()).status_code == 429
+    assert log_out(good, "192.0.2.7").status_code == 200
 
 
 def test_good_tokens_are_not_counted(client: Client, issuer: Issuer) -> None:

@@ -28,10 +28,12 @@ from django.views.decorators.http import require_POST
 from mozilla_django_oidc.views import OIDCAuthenticationCallbackView, OIDCAuthenticationRequestView
 
 from annals.access import sessions
+from annals.access.address import network
 from annals.access.attempts import address_of
 from annals.access.models import Identity, ProviderSession
 from annals.access.oidc import handshake, tokens
 from annals.access.oidc.backend import by_name, setting
+from annals.access.oidc.bearer import REFUSED, REFUSED_A_MINUTE
 from annals.access.oidc.calls import ProviderDownError
 from annals.access.oidc.claims import NoRoleError
 from annals.access.oidc.handshake import Handshake
@@ -183,13 +185,18 @@ class Callback(OIDCAuthenticationCallbackView):  # type: ignore[misc] # untyped 
 @require_POST
 @never_cache
 def ended(request: HttpRequest, provider: str) -> HttpResponse:
-    """Back-channel logout: the provider says that a person's sessions have ended."""
+    """Back-channel logout: the provider says that a person's sessions have ended. 429 for an
+    address from which too many tokens were refused, as at the API."""
+    address = network(address_of(request))
+    if wait := REFUSED.look(address, REFUSED_A_MINUTE).wait:
+        return HttpResponse(status=429, headers={"Retry-After": str(wait)})
     discovery = by_name(provider)
     try:
         said = tokens.logout(request.POST.get("logout_token", ""), discovery)
         count, others = _end(discovery.provider.issuer, said)
     except tokens.TokenError as error:
         log.warning("logout by %s refused: %s", provider, error)
+        REFUSED.take(address, REFUSED_A_MINUTE)
         return HttpResponse(status=400)
     except ProviderDownError:
         return HttpResponse(status=503)
