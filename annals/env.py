@@ -169,6 +169,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "One that sends or reads 10 KB a second may take longer.",
         ),
     ] = 20
+    download_seconds: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=86400,
+            description="Seconds after which the web ends a download of the access journal. "
+            "The file then ends with NOT COMPLETE, and the connection is reset.",
+        ),
+    ] = 600
     dear_requests: Annotated[
         int,
         Meta(

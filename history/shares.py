@@ -56,6 +56,7 @@ class Share:
 
 
 _share: Final = Share(settings.ANNALS.dear_requests)
+_downloads: Final = Share(1, 1)
 
 
 @contextmanager
@@ -77,6 +78,14 @@ def dear_view(view: Callable[P, R]) -> Callable[P, R]:
             return view(*args, **kwargs)
 
     return shared
+
+
+@contextmanager
+def download() -> Iterator[None]:
+    """The block answers with a file, which lasts as long as its reader is slow. Raises BusyError,
+    after WAIT_S at most."""
+    with _counted(), _downloads.taken():
+        yield
 
 
 @contextmanager

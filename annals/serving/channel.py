@@ -68,12 +68,15 @@ class Channel(HTTPChannel):
 
     def expire(self, seconds: float) -> None:
         """Close the connection if its client is slower than MIN_BYTES_A_SECOND, after these
-        seconds. Called again and again."""
+        seconds, or if the time of the visit is over. Called again and again."""
         state = "sends" if self.total_outbufs_len else "is answered" if self.requests else "waits"
         if state != self._state:
             self._begin(state)
-        lasted = time.monotonic() - self.since
-        if state != "is answered" and lasted > seconds + self._bytes / MIN_BYTES_A_SECOND:
+        now = time.monotonic()
+        lasted = now - self.since
+        if self.requests and now > self.visit.until:
+            self.handle_close()  # its thread may wait for the client to read
+        elif state != "is answered" and lasted > seconds + self._bytes / MIN_BYTES_A_SECOND:
             self.handle_close()
 
     def silent(self, seconds: float) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -27,6 +28,7 @@ STOPPED: Final = Counter(
 )
 TOO_LONG, LEFT = (STOPPED.labels(each) for each in ("too_long", "client_left"))
 # A client that leaves is no reason to leave a change half done.
+STREAM_S: Final = 2.0
 ONLY_READ: Final = ("GET", "HEAD")
 
 
@@ -49,6 +51,9 @@ class Deadlines:
                 answer = None if limit.why else self.get_response(request)
             finally:
                 visit.when_left(None)
+        if answer is not None and answer.streaming:
+            # It ends itself in time, unless its reader is too slow.
+            visit.until = time.monotonic() + settings.ANNALS.download_seconds + STREAM_S
         why = limit.why
         if why is None or (answer is not None and answer.status_code < errors.CLIENT_LEFT):
             return answer  # type: ignore[return-value] # None only with a reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -12,10 +13,12 @@ VISIT: Final = "annals.visit"
 
 
 class Visit:
-    """arrived: the time.monotonic() at which the request was complete."""
+    """arrived: the time.monotonic() at which the request was complete. until: the one at which the
+    connection is closed if the answer is not computed by then."""
 
     def __init__(self) -> None:
         self.arrived = time.monotonic()
+        self.until = math.inf
         self._left = False
         self._tell: Callable[[], None] | None = None
         self._lock = threading.Lock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -14,19 +15,22 @@ import msgspec
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test import Client, RequestFactory
 from django.urls import reverse
 
+from annals.access.journal import download
 from annals.serving import watch
 from annals.serving.deadlines import Deadlines
 from annals.serving.visit import VISIT, Visit
 from history import deadline, shares
-from history.deadline import Deadline
+from history.deadline import Deadline, TooLongError
 from history.shares import BusyError, Share
 from tests.consuming import until
+from tests.db.partitioned import raw
 from tests.db.store import Store
 
+DOWNLOAD = f"{reverse('admin:journal')}?format=csv"
 PATH = "/api/v1/history/product-instance/A1"
 
 View = Callable[[HttpRequest], HttpResponse]
@@ -256,13 +260,63 @@ def test_a_download_has_its_share_until_it_ends(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shares, "WAIT_S", 0.0)
+    client.force_login(User.objects.get(username="privacy"))
+    for _ in range(2):
+        first = client.get(DOWNLOAD)
+        assert first.status_code == 200
+        assert client.get(DOWNLOAD).status_code == 503
+        first.close()
+    assert b"".join(client.get(DOWNLOAD)).startswith(b"\xef\xbb\xbfat,login")  # type: ignore[arg-type]
+    client.get(DOWNLOAD).close()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_download_takes_no_place_of_other_dear_questions(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "WAIT_S", 0.0)
     monkeypatch.setattr(shares, "_share", Share(1))
     client.force_login(User.objects.get(username="privacy"))
-    download = f"{reverse('admin:journal')}?format=csv"
-    for _ in range(2):
-        first = client.get(download)
-        assert first.status_code == 200
-        assert client.get(download).status_code == 503
-        first.close()
-    assert b"".join(client.get(download)).startswith(b"\xef\xbb\xbfat,login")  # type: ignore[arg-type]
-    client.get(download).close()
+    first = client.get(DOWNLOAD)
+    with shares.dear():
+        pass
+    first.close()
+    with shares.dear():
+        client.get(DOWNLOAD).close()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_login_has_one_download_in_all_processes(client: Client) -> None:
+    privacy = User.objects.get(username="privacy")
+    client.force_login(privacy)
+    key = f"{download.LOCK}, {privacy.pk}"
+    with raw() as other:
+        other.execute(f"SELECT pg_advisory_lock({key})")
+        assert client.get(DOWNLOAD).status_code == 503
+        other.execute(f"SELECT pg_advisory_unlock({key})")
+        client.get(DOWNLOAD).close()
+        other.execute(f"SELECT pg_advisory_lock({key})")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_download_that_takes_too_long_says_that_it_is_not_complete(
+    client: Client, settings: Any
+) -> None:
+    client.force_login(User.objects.get(username="privacy"))
+    client.get(reverse("admin:journal"))  # a row
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, download_seconds=0)
+    answer: Any = client.get(DOWNLOAD)
+    parts = iter(answer)
+    assert next(parts).startswith(b"\xef\xbb\xbfat,login")
+    assert next(parts) == b"NOT COMPLETE\r\n"
+    with pytest.raises(TooLongError):
+        next(parts)
+    answer.close()
+
+
+def test_a_streamed_answer_has_a_time_limit_of_its_own(settings: Any) -> None:
+    visit = Visit()
+    asked(lambda _: HttpResponse("small"), visit=visit)
+    assert visit.until == math.inf
+    asked(lambda _: StreamingHttpResponse(["large"]), visit=visit)  # type: ignore[arg-type, return-value]
+    assert visit.until > visit.arrived + settings.ANNALS.download_seconds

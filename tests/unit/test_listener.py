@@ -138,6 +138,16 @@ def test_a_request_that_is_answered_may_take_long(loop: Loop) -> None:
     assert loop.channels == [busy]
 
 
+def test_a_visit_that_is_over_is_closed(loop: Loop) -> None:
+    loop.threads.usual.set_thread_count(0)  # nobody answers
+    loop.client(ASK)
+    loop.until(lambda: [each for each in loop.channels if each.requests])
+    (busy,) = loop.channels
+    busy.visit.until = 0.0
+    busy.expire(60.0)
+    assert loop.channels == []
+
+
 def test_at_the_end_what_was_sent_is_answered(loop: Loop) -> None:
     """A request that nobody has read yet, and one on a connection that nobody has taken yet."""
     known = loop.client()

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import uuid
-from collections.abc import Iterator
-from contextlib import ExitStack
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
-from annals.access.journal import read
+from annals.access.journal import download, read
 from annals.access.journal.entry import QUARANTINE
-from annals.access.journal.lines import COLUMNS, cell, lines
+from annals.access.journal.lines import lines
 from annals.access.journal.read import Filters, Place
 from annals.access.journal.words import Action, Outcome
-from history import shares
 from history.admin.parts.cards import title
 from history.admin.parts.page_links import PAGE, pages
 from history.entities import ENTITIES, Entity
@@ -80,7 +76,7 @@ def page(request: HttpRequest) -> HttpResponseBase:
     journal, with the next one to be seen."""
     form = FilterForm(request.GET)
     if request.GET.get("format") == "csv":
-        return _download(form.filters())
+        return download.answer(form.filters(), request.user.pk or 0)
     token = request.GET.get(PAGE, "")
     place = _place(token)
     found = read.page(form.filters(), PAGE_SIZE + 1, place)
@@ -107,40 +103,6 @@ def address_for(entity: Entity, id: str) -> str:
     """The looks at an entity; of an application, those at its children too."""
     parameter = "application" if entity.root else "id"
     return f"{reverse(NAME)}?{urlencode({parameter: id})}"
-
-
-class _Echo:
-    """A file for the csv module that gives back what is written."""
-
-    def write(self, text: str) -> str:
-        return text
-
-
-class _Download(StreamingHttpResponse):
-    """A download takes its share of the dear questions until its last byte, or until it ends
-    early. Raises BusyError."""
-
-    def __init__(self, text: Iterator[str]) -> None:
-        self._share = ExitStack()
-        self._share.enter_context(shares.dear())
-        super().__init__(text, content_type="text/csv; charset=utf-8")
-
-    def close(self) -> None:
-        self._share.close()
-        super().close()
-
-
-def _download(filters: Filters) -> StreamingHttpResponse:
-    writer = csv.writer(_Echo())
-
-    def text() -> Iterator[str]:
-        yield "\N{ZERO WIDTH NO-BREAK SPACE}" + writer.writerow(COLUMNS)  # so Excel reads UTF-8
-        for row in read.rows(filters):
-            yield writer.writerow([cell(row, name) for name in COLUMNS])
-
-    answer = _Download(text())
-    answer.headers["Content-Disposition"] = 'attachment; filename="annals-journal.csv"'
-    return answer
 
 
 def _midnight(day: date | None, days: int = 0) -> datetime | None:
