@@ -79,6 +79,14 @@ TEMPLATES = [
 ]
 
 
+# A login can change the defaults of its own sessions (ALTER ROLE .. SET), so one injected statement
+# could otherwise lock Annals out for good.
+SESSION = (
+    "-c timezone=UTC -c plan_cache_mode=force_generic_plan -c default_transaction_read_only=off"
+    " -c default_transaction_isolation=read\\ committed -c search_path=public -c row_security=on"
+)
+
+
 def _database(url: str) -> dict[str, Any]:
     """Django's form of a libpq URI. libpq parses it, so several hosts, target_session_attrs,
     sslmode and all other parameters work as libpq documents them."""
@@ -95,9 +103,9 @@ def _database(url: str) -> dict[str, Any]:
             # Only history.timeline prepares statements, explicitly: over a hundred partitions,
             # planning a statement costs more than running it. None would forbid preparing.
             "prepare_threshold": 1_000_000_000,
-            "options": "-c timezone=UTC -c plan_cache_mode=force_generic_plan",
             "connect_timeout": 5,
             **parts,
+            "options": f"{SESSION} {parts.get('options', '')}".strip(),
             "pool": {"min_size": 0, "max_size": 16, "timeout": 10},
         },
     }

@@ -15,6 +15,8 @@ from functools import partial  # noqa: E402 - all of them need Django's settings
 from django.conf import settings  # noqa: E402
 from django.db import connections  # noqa: E402
 
+from annals.access.grants import WEB  # noqa: E402
+from annals.access.logins import LIMITS  # noqa: E402
 from history import privileges  # noqa: E402
 from history.addresses import keeping_raw_path  # noqa: E402
 from ingest.store.connect import connect  # noqa: E402
@@ -25,5 +27,5 @@ _options = connections["default"].settings_dict["OPTIONS"]
 _limit_ms = (settings.ANNALS.request_seconds + 1) * 1000
 _options["options"] += f" -c statement_timeout={_limit_ms}"
 if not settings.ANNALS.demo:
-    privileges.warn_in_background(partial(connect, "annals-check"))
+    privileges.warn_in_background(partial(connect, "annals-check"), LIMITS[WEB].settings)
 application = keeping_raw_path(_django)

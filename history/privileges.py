@@ -1,9 +1,9 @@
-"""Warns when a process that needs few rights in the database has them all."""
+"""Warns when a process that needs few rights in the database has them all, or changed its login."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import Thread
 from typing import Any
 
@@ -33,17 +33,42 @@ def complaint(connection: psycopg.Connection[Any]) -> str | None:
     )
 
 
-def warn_in_background(connect: Callable[[], psycopg.Connection[Any]]) -> None:
-    """Log a warning if there is a complaint about the login. Nothing waits for the database, and
-    one that does not answer is reported elsewhere."""
-    Thread(target=_warn, args=[connect], daemon=True).start()
+def changed_settings(connection: psycopg.Connection[Any], given: Mapping[str, str]) -> str | None:
+    """What the login of this connection has other settings of than `given`, with which it was made:
+    a sentence, or None. Each login may change its own. Raises psycopg.Error."""
+    rows = connection.execute(
+        "SELECT current_user, unnest(setconfig) FROM pg_db_role_setting"
+        " WHERE setrole = (SELECT oid FROM pg_roles WHERE rolname = current_user)"
+        " AND setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))"
+    ).fetchall()
+    strange = sorted(text for _, text in rows if text not in {f"{n}={v}" for n, v in given.items()})
+    if not strange:
+        return None
+    return (
+        f"The database login {rows[0][0]!r} of this process has settings that `manage.py grants` "
+        f"did not give it: {', '.join(strange)}. A login can change its own: if nobody of yours "
+        "did, somebody runs statements as this login. Find out who, then change its password and "
+        "run as the owner of the tables: ALTER ROLE .. RESET ALL, and `manage.py grants --apply`."
+    )
 
 
-def _warn(connect: Callable[[], psycopg.Connection[Any]]) -> None:
+def warn_in_background(
+    connect: Callable[[], psycopg.Connection[Any]], given: Mapping[str, str] | None = None
+) -> None:
+    """Log a warning if there is a complaint about the login, and an error if it has other settings
+    than given; None: they are not looked at. Nothing waits for the database, and one that does not
+    answer is reported elsewhere."""
+    Thread(target=_warn, args=[connect, given], daemon=True).start()
+
+
+def _warn(connect: Callable[[], psycopg.Connection[Any]], given: Mapping[str, str] | None) -> None:
     try:
         with connect() as connection:
             text = complaint(connection)
+            changed = None if given is None else changed_settings(connection, given)
     except psycopg.Error:
         return
     if text is not None:
         log.warning("%s", text)
+    elif changed is not None:
+        log.error("%s", changed)

@@ -15,6 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from annals.access.grants import CONSUMER
 from annals.embedded import logins
 from annals.embedded.daemon import Daemon
 from annals.embedded.postgres import Postgres
@@ -62,6 +63,9 @@ def own_database(server: Postgres) -> Iterator[Database]:
     name = f"test_{secrets.token_hex(4)}"
     with _admin(server) as plain:
         plain.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} OWNER {logins.OWNER}")
+        # A copy of a database does not have the rights of the database itself.
+        plain.execute(f"REVOKE TEMPORARY ON DATABASE {name} FROM PUBLIC")
+        plain.execute(f"GRANT TEMPORARY ON DATABASE {name} TO {CONSUMER}")
     yield Database(server, name, server.url(name))
     server.start()
     with _admin(server) as plain:

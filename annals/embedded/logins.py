@@ -15,12 +15,13 @@ OWNER: Final = "owner_login"
 WEB: Final = "web_login"
 CONSUMER: Final = "consumer_login"
 
-# CREATEDB and pg_checkpoint are for `manage.py bench`, the settings for `manage.py capacity`.
+# CREATEDB and pg_checkpoint are for `manage.py bench`, the settings for `manage.py capacity`,
+# pg_signal_backend for `manage.py partitions`: it ends a session that took its lock.
 _CREATE: Final[tuple[LiteralString, ...]] = (
     "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {text}) THEN"
     " CREATE ROLE {login}; END IF; END $$",
     "ALTER ROLE {login} LOGIN CREATEROLE CREATEDB CONNECTION LIMIT 50 PASSWORD {password}",
-    "GRANT pg_checkpoint, pg_read_all_settings TO {login}",
+    "GRANT pg_checkpoint, pg_read_all_settings, pg_signal_backend TO {login}",
     "ALTER DATABASE {database} OWNER TO {login}",
 )
 # What an earlier release created as the superuser.

@@ -6,23 +6,38 @@ to the pool with the lock would keep it, and no later run would get it.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import psycopg
-from django.db import DatabaseError, connections
+from django.db import DatabaseError, ProgrammingError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from history.days import ADVISORY_SPACE
+from history.entities import ROOT
 
 # The advisory locks of days are (ADVISORY_SPACE, hash); this one is of the one-number kind.
 RUN_LOCK: Final = ADVISORY_SPACE << 32
 OTHER_RUN: Final = "another run of `partitions` works on this database"
 # For how long a run waits for a database that was restarted under it.
 RECONNECT_S: Final = 60.0
+
+_HOLDER: Final = """
+SELECT pid, a.usename, a.application_name, a.backend_start,
+    pg_has_role(a.usesysid, c.relowner, 'USAGE')
+FROM pg_locks l JOIN pg_stat_activity a USING (pid) JOIN pg_database d ON d.oid = database
+JOIN pg_class c ON c.oid = to_regclass(%s)
+WHERE locktype = 'advisory' AND granted AND d.datname = current_database()
+    AND classid = %s AND objid = 0 AND objsubid = 1
+"""
+
+log = logging.getLogger(__name__)
 
 # The session that has the lock, of each thread's connection of Django.
 _HELD: WeakKeyDictionary[BaseDatabaseWrapper, psycopg.Connection[Any]] = WeakKeyDictionary()
@@ -35,8 +50,8 @@ class AlreadyRunningError(RuntimeError):
 @contextmanager
 def run_lock(using: str = "default") -> Iterator[None]:
     """Hold the lock of the runs. Inside another block of it this block frees nothing, and takes the
-    lock again if the session that had it is gone. Raises AlreadyRunningError if another session
-    has it."""
+    lock again if the session that had it is gone. A session whose login cannot make a run is ended
+    if it has the lock. Raises AlreadyRunningError if another one has it, and says which."""
     connection = connections[using]
     held = _HELD.get(connection)
     if held is not None:
@@ -45,7 +60,9 @@ def run_lock(using: str = "default") -> Iterator[None]:
         yield
         return
     if not _try_lock(connection):
-        raise AlreadyRunningError(OTHER_RUN)
+        found = _holder(connection)
+        if found is None or not _end_intruder(connection, found) or not _try_lock(connection):
+            raise AlreadyRunningError(f"{OTHER_RUN}{found.advice if found else ''}")
     try:
         yield
     finally:
@@ -78,6 +95,50 @@ def _try_lock(connection: BaseDatabaseWrapper) -> bool:
     if got:
         _HELD[connection] = connection.connection
     return bool(got)
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """The session that has the lock. since: its begin, None if it is hidden from this login. run:
+    whether its login has the rights of the owner of the tables, as each run needs them."""
+
+    pid: int
+    login: str
+    application: str
+    since: datetime | None
+    run: bool
+
+    @property
+    def advice(self) -> str:
+        since = f" since {self.since:%Y-%m-%d %H:%M:%S %Z}" if self.since else ""
+        what = "" if self.run else " This login never makes one: find out what it runs."
+        return (
+            f": the session {self.pid} of the login {self.login!r} ({self.application!r}){since} "
+            f"has its lock.{what} If that is no run of yours, end it as an administrator of "
+            f"PostgreSQL: SELECT pg_terminate_backend({self.pid})"
+        )
+
+
+def _holder(connection: BaseDatabaseWrapper) -> _Holder | None:
+    """Who has the lock; None if nobody has it any more."""
+    with connection.cursor() as cursor:
+        cursor.execute(_HOLDER, [ROOT.table, RUN_LOCK >> 32])
+        row = cursor.fetchone()
+    return _Holder(*row) if row else None
+
+
+def _end_intruder(connection: BaseDatabaseWrapper, found: _Holder) -> bool:
+    """End a session that has the lock without a run; False if it is one, or this login may not."""
+    if found.run:
+        return False
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [found.pid])
+            (ended,) = cursor.fetchone() or (False,)
+    except ProgrammingError:
+        return False
+    log.error("ended the session %d of %r: it had the lock of `partitions`", found.pid, found.login)
+    return bool(ended)
 
 
 def _free(connection: BaseDatabaseWrapper) -> None:

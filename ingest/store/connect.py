@@ -45,6 +45,8 @@ def connect(purpose: str = "annals-consume") -> Connection:
         unlimited["transaction_timeout"] = "0"
     for name, value in {
         "timezone": "UTC",
+        "search_path": "public",
+        "default_transaction_read_only": "off",
         "default_transaction_isolation": "read committed",
         **unlimited,
         "client_connection_check_interval": CLIENT_CHECK_INTERVAL,

@@ -1,0 +1,118 @@
+"""A statement that somebody injected into the web or the consumer locks nobody out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from annals.access.grants import WEB
+from annals.access.logins import LIMITS
+from annals.embedded import logins
+from annals.embedded.postgres import Postgres
+from history.partitions.exclusive import RUN_LOCK
+from history.privileges import changed_settings
+from tests.consuming import Database, command
+from tests.processes import own_database
+
+LOCK_OUT = {
+    "default_transaction_read_only": "on",
+    "default_transaction_isolation": "serializable",
+    "search_path": "nowhere",
+    "row_security": "off",
+}
+
+
+@pytest.fixture
+def database(server: Postgres) -> Iterator[Database]:
+    with own_database(server) as made:
+        yield made
+
+
+def environment(database: Database, login: str, home: Path) -> dict[str, str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
+    return env | {"DATABASE_URL": database.url_of(login), "ANNALS_HOME": str(home)}
+
+
+def test_a_login_that_changed_its_own_settings_can_still_write(
+    database: Database, tmp_path: Path
+) -> None:
+    with psycopg.connect(database.url_of(logins.WEB), autocommit=True) as plain:
+        for name, value in LOCK_OUT.items():
+            plain.execute(f"ALTER ROLE CURRENT_USER SET {name} = {value}")
+        plain.execute("ALTER ROLE CURRENT_USER SET statement_timeout = 0")
+    try:
+        done = command(
+            environment(database, logins.WEB, tmp_path),
+            *("shell", "-c"),
+            "from django.db import connection as c; from history.models import Person;"
+            " Person.objects.create(login='x', full_name='x'); k = c.cursor();"
+            f" print([k.execute('SHOW ' + n) and k.fetchone()[0] for n in {list(LOCK_OUT)}])",
+        )
+        assert done.returncode == 0, done.stderr
+        assert "['off', 'read committed', 'public', 'on']" in done.stdout
+        with psycopg.connect(database.url_of(logins.WEB)) as plain:
+            said = changed_settings(plain, LIMITS[WEB].settings) or ""
+        assert "search_path=nowhere" in said
+        assert "statement_timeout=0" in said
+        assert "lock_timeout" not in said.replace("idle_", "")
+    finally:
+        for name in (*LOCK_OUT, "statement_timeout"):
+            database.execute(f"ALTER ROLE {logins.WEB} RESET {name}")
+        limit = LIMITS[WEB].settings["statement_timeout"]
+        database.execute(f"ALTER ROLE {logins.WEB} SET statement_timeout = '{limit}'")
+    with psycopg.connect(database.url_of(logins.WEB)) as plain:
+        assert changed_settings(plain, LIMITS[WEB].settings) is None
+
+
+@pytest.mark.parametrize("login", [logins.WEB, logins.CONSUMER])
+def test_maintain_ends_a_session_that_took_its_lock(
+    database: Database, tmp_path: Path, login: str
+) -> None:
+    env = environment(database, logins.OWNER, tmp_path)
+    with psycopg.connect(
+        database.url_of(login), autocommit=True, application_name="intruder"
+    ) as plain:
+        plain.execute("SELECT pg_advisory_lock(%s)", [RUN_LOCK])
+        done = command(env, "partitions", "maintain")
+        assert done.returncode == 0, done.stderr
+        assert login in done.stderr
+        with pytest.raises(psycopg.OperationalError):
+            plain.execute("SELECT 1")
+
+
+def test_maintain_says_who_has_its_lock_if_it_may_not_end_it(
+    database: Database, tmp_path: Path
+) -> None:
+    env = environment(database, logins.OWNER, tmp_path)
+    database.execute(f"REVOKE pg_signal_backend FROM {logins.OWNER}")
+    try:
+        with psycopg.connect(
+            database.url_of(logins.WEB), autocommit=True, application_name="intruder"
+        ) as plain:
+            plain.execute("SELECT pg_advisory_lock(%s)", [RUN_LOCK])
+            done = command(env, "partitions", "maintain")
+            assert done.returncode == 1
+            for word in (str(plain.info.backend_pid), logins.WEB, "intruder", "never"):
+                assert word in done.stderr
+    finally:
+        database.execute(f"GRANT pg_signal_backend TO {logins.OWNER}")
+
+
+def test_a_run_of_another_session_of_the_owner_goes_on(database: Database, tmp_path: Path) -> None:
+    with psycopg.connect(database.url_of(logins.OWNER), autocommit=True) as plain:
+        plain.execute("SELECT pg_advisory_lock(%s)", [RUN_LOCK])
+        done = command(environment(database, logins.OWNER, tmp_path), "partitions", "maintain")
+        assert done.returncode == 1
+        assert str(plain.info.backend_pid) in done.stderr
+        assert plain.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_test_database_has_the_rights_of_grants(database: Database) -> None:
+    for login, allowed in ((logins.WEB, False), (logins.CONSUMER, True)):
+        with psycopg.connect(database.url_of(login)) as plain:
+            query = "SELECT has_database_privilege(current_database(), 'TEMPORARY')"
+            assert plain.execute(query).fetchone() == (allowed,)
