@@ -16,15 +16,27 @@ from pathlib import Path
 
 from detect_secrets import SecretsCollection
 from detect_secrets.__version__ import VERSION
-from detect_secrets.settings import default_settings
+from detect_secrets.settings import Settings, default_settings
 
 ROOT = Path(__file__).resolve().parent.parent
 REVIEWED = "scripts/not_secrets.json"
 CACHE = ".secret_scan_cache"
-# Only hashes; pip, npm and scripts/kafka check them.
-HASHES = re.compile(r"(^|/)(requirements(-dev)?\.txt|package-lock\.json|kafka_jars\.sha256)$")
-# It sends what it found to the service that it may belong to.
-ASKS = "detect_secrets.filters.common.is_ignored_due_to_verification_policies"
+# In these files, what pip, npm and scripts/kafka compare is no secret; everything else is read.
+HASHED = re.compile(r"(^|/)(requirements(-dev)?\.txt|package-lock\.json|kafka_jars\.sha256)$")
+HASH = re.compile(
+    r"--hash=sha256:[0-9a-f]{64}\b|\"integrity\": \"sha512-[A-Za-z0-9+/=]{88}\"|^[0-9a-f]{64} ",
+    re.MULTILINE,
+)
+# The default filters through which a secret could be committed unseen: by its file, by a comment,
+# by its form. The first one sends what it found to the service that it may belong to.
+FILTERS = (
+    "detect_secrets.filters.common.is_ignored_due_to_verification_policies",
+    "detect_secrets.filters.allowlist.is_line_allowlisted",
+    "detect_secrets.filters.heuristic.is_lock_file",
+    "detect_secrets.filters.heuristic.is_non_text_file",
+    "detect_secrets.filters.heuristic.is_potential_uuid",
+    "detect_secrets.filters.heuristic.is_swagger_file",
+)
 ADVICE = (
     "If it is a secret: remove it and replace it where it is used, because it stays in the history."
     " If not: python scripts/secret_scan.py --write, and add the reason"
@@ -39,7 +51,7 @@ def files(root: Path) -> list[str]:
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
     names = sorted(set(done.stdout.split("\0")) - {"", REVIEWED})
-    return [name for name in names if not HASHES.search(name) and (root / name).is_file()]
+    return [name for name in names if (root / name).is_file()]
 
 
 def scan(root: Path) -> dict[Key, int]:
@@ -48,20 +60,31 @@ def scan(root: Path) -> dict[Key, int]:
     clean = set(cache.read_text().split()) if cache.exists() else set()
     states = {name: state(root, name) for name in files(root)}
     with default_settings() as settings:
-        settings.disable_filters(ASKS)
+        settings.disable_filters(*FILTERS)
+        # Without this the processes that scan switch some of them on again.
+        Settings.DEFAULT_FILTERS.difference_update(FILTERS)
         found = SecretsCollection(root=str(root))
         changed = [name for name in states if states[name] not in clean]
         found.scan_files(*changed, num_processors=2)
-        keys = {(name, one.type, one.secret_hash): one.line_number for name, one in found}
+        keys = {
+            (name, one.type, one.secret_hash): one.line_number
+            for name, one in found
+            if not (HASHED.search(name) and is_hash(root / name, one.secret_value or ""))
+        }
     unclean = {name for name, *_ in keys}
     now = sorted(state for name, state in states.items() if name not in unclean)
     cache.write_text("\n".join(now))
     return keys
 
 
+def is_hash(file: Path, text: str) -> bool:
+    """Whether a text is one of the hashes that a file consists of."""
+    return len(text) >= 40 and any(text in one for one in HASH.findall(file.read_text()))
+
+
 def state(root: Path, name: str) -> str:
     """A digest of everything that the result for a file depends on."""
-    given = f"{VERSION}\0{name}\0".encode()
+    given = f"{VERSION}\0{FILTERS}\0{HASH.pattern}\0{name}\0".encode()
     return hashlib.sha256(given + (root / name).read_bytes()).hexdigest()
 
 

@@ -35,6 +35,19 @@ PLANTED = {
         f"URL=postgresql://annals:{'kR7vq2Lw9x'}@db/annals\n",
     ),
 }
+PRAGMA = "pragma: " + "allowlist secret"
+ACCESS_KEY = PLANTED["aws.py"][1].strip()
+# As the scan's library would let them pass: by the file, by a comment, by the form.
+UNSEEN = {
+    "aws.py": f"{ACCESS_KEY}  # {PRAGMA}\n",
+    "uv.lock": ACCESS_KEY,
+    "Cargo.lock": ACCESS_KEY,
+    "logo.svg": f"<svg><!-- {ACCESS_KEY} --></svg>",
+    "swagger.json": json.dumps({"key": ACCESS_KEY[7:-1]}),
+    "package-lock.json": json.dumps({"resolved": PLANTED["compose.env"][1].strip()}),
+    "requirements.txt": "--extra-index-url https://ci:{}@pypi.bank/simple\n".format("kR7vq2Lw9x"),
+    "provider.toml": 'client_{} = "b7c1e0a2-9d3f-{}-8c77-1f2e3d4c5b6a"\n'.format("secret", "4a55"),
+}
 
 
 @pytest.fixture
@@ -56,6 +69,23 @@ def test_a_planted_secret_fails_the_gate(
     for _ in range(2):  # it stays a fault, although the other files are not read again
         assert SCRIPT["main"](root, []) == 1
         assert re.search(rf"^{re.escape(name)}:1: {kind}$", capsys.readouterr().out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_no_file_comment_or_form_hides_a_secret(
+    root: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / name).write_text(UNSEEN[name])
+    assert SCRIPT["main"](root, []) == 1
+    assert f"{name}:1: " in capsys.readouterr().out
+
+
+def test_hashes_of_packages_are_no_secrets(root: Path) -> None:
+    for name in ("requirements.txt", "requirements-dev.txt"):
+        (root / name).write_text((ROOT / name).read_text())
+    integrity = "sha512-" + base64.b64encode(bytes(range(64))).decode()
+    (root / "package-lock.json").write_text(json.dumps({"integrity": integrity}, indent=2))
+    assert SCRIPT["main"](root, []) == 0
 
 
 def test_what_is_no_secret_needs_a_reason(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
