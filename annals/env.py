@@ -20,6 +20,9 @@ class SettingError(ValueError):
     """A setting has a wrong value. The message names the setting and says what is valid."""
 
 
+WEB_THREADS = 16  # of a web process: they answer requests
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings. The environment variable of a field is ANNALS_ plus its name in capitals;
     DATABASE_URL and KAFKA_BOOTSTRAP_SERVERS have no prefix."""

@@ -18,7 +18,7 @@ from annals.start import checked_settings, refuse_open_demo
 bind = "127.0.0.1:8000"
 worker_class = "annals.serving.worker.Worker"
 workers = 2
-threads = 16  # each may need a connection to PostgreSQL: the pool in annals.settings has as many
+threads = env.WEB_THREADS  # each may need a connection: the pool in annals.settings counts them
 timeout = 60
 graceful_timeout = 10
 control_socket_disable = True

@@ -86,6 +86,15 @@ SESSION = (
     " -c default_transaction_isolation=read\\ committed -c search_path=public -c row_security=on"
 )
 
+# How many calls of the rule of ANNALS_NEED_TO_KNOW run at a time in a process.
+RULE_CALLS = 16
+
+
+def _connections() -> int:
+    """Of a web process: one for each thread, one for each call of the rule, which runs in a thread
+    of its own while the request waits, and two for what belongs to no request."""
+    return env.WEB_THREADS + (RULE_CALLS if ANNALS.need_to_know else 0) + 2
+
 
 def _database(url: str) -> dict[str, Any]:
     """Django's form of a libpq URI. libpq parses it, so several hosts, target_session_attrs,
@@ -106,7 +115,7 @@ def _database(url: str) -> dict[str, Any]:
             "connect_timeout": 5,
             **parts,
             "options": f"{SESSION} {parts.get('options', '')}".strip(),
-            "pool": {"min_size": 0, "max_size": 16, "timeout": 10},
+            "pool": {"min_size": 0, "max_size": _connections(), "timeout": 10},
         },
     }
 

@@ -29,8 +29,9 @@ class Limits:
 
 # Together fewer connections than PostgreSQL's default of 100, less 3 for superusers.
 LIMITS: Final[Mapping[str, Limits]] = {
+    # Two processes with 18 connections each, and as many of the old ones during a reload.
     WEB: Limits(
-        60,
+        72,
         {
             "statement_timeout": "1min",
             "idle_in_transaction_session_timeout": "1min",
@@ -38,7 +39,7 @@ LIMITS: Final[Mapping[str, Limits]] = {
         },
     ),
     CONSUMER: Limits(
-        24,
+        18,
         {
             "statement_timeout": "5min",
             "idle_in_transaction_session_timeout": "1min",
@@ -47,7 +48,7 @@ LIMITS: Final[Mapping[str, Limits]] = {
     ),
     # An index or the archive of a day may take hours, and waits for the readers of a table: only
     # what nobody waits for any more is ended.
-    OWNER: Limits(10, {"statement_timeout": "24h", "idle_in_transaction_session_timeout": "1h"}),
+    OWNER: Limits(7, {"statement_timeout": "24h", "idle_in_transaction_session_timeout": "1h"}),
 }
 
 # Logins with the limits that they have: members of the roles, and the owner of the tables. The

@@ -36,7 +36,7 @@ from history import deadline
 from history.deadline import ClientLeftError, StoppedError, TooLongError
 from history.exactjson import dumps
 from history.language import language_of
-from history.need_to_know import NeedToKnowError, QuotaError
+from history.need_to_know import NeedToKnowError, QuotaError, RuleFailedError
 from history.shares import BusyError
 from history.timeline import (
     ArchiveUnavailableError,
@@ -87,7 +87,7 @@ _KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ..
     (exceptions.MethodNotAllowed, 405, "method_not_allowed"),
     (exceptions.Throttled, 429, "too_many_requests"),
     (QuotaError, 429, "too_many_applications"),
-    (UnavailableError, 503, "unavailable"),
+    ((UnavailableError, RuleFailedError), 503, "unavailable"),
     ((OperationalError, InterfaceError, PoolTimeout), 503, "unavailable"),
     (ArchiveUnavailableError, 503, "archive_unavailable"),
     (JournalUnavailableError, 503, "journal_unavailable"),
@@ -119,7 +119,7 @@ def answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
     if status >= 500 and not isinstance(error, StoppedError | BusyError):
         log.error("API: %s", code, exc_info=error)
     more = {"parameter": error.name} if isinstance(error, BadParameterError) else {}
-    own = code not in _MESSAGES or isinstance(error, UnavailableError)
+    own = code not in _MESSAGES or isinstance(error, UnavailableError | RuleFailedError)
     message = str(error) if own else ""
     response = _response(context["request"], status, code, message, **more)
     if isinstance(error, exceptions.APIException):

@@ -2,6 +2,7 @@
 anything of it, or of a child of it, is shown.
 
 NeedToKnowError   the rule does not open an application to the reader
+RuleFailedError   the rule failed at an application, which stays closed
 QuotaError        the reader has opened too many applications in the last hour
 """
 
@@ -24,6 +25,7 @@ from history.need_to_know import rule as rules
 from history.need_to_know.rule import Application, Rule
 
 REASON: Final = "need-to-know"
+FAILED: Final = "need-to-know: the rule failed"
 # Documents in memory at a time.
 CHUNK: Final = 100
 
@@ -44,6 +46,15 @@ class NeedToKnowError(PermissionDenied):
         )
 
 
+class RuleFailedError(RuntimeError):
+    """Whether the reader may see the application is not known now."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            _("who may open this application cannot be determined now; try again in a moment")
+        )
+
+
 class QuotaError(Exception):
     """Too many different applications in an hour. wait: seconds until another one can be opened."""
 
@@ -59,11 +70,12 @@ class QuotaError(Exception):
 
 @dataclass(slots=True)
 class _Reader:
-    """The reader of one request. decided: the applications that the rule was asked about; opened:
-    those of which something was read."""
+    """The reader of one request. decided: the applications that the rule was asked about;
+    failed: those of them at which it failed; opened: those of which something was read."""
 
     user: Caller
     decided: dict[str, bool] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
     opened: set[str] = field(default_factory=set)
 
     def allowed(self, rule: Rule, wanted: Collection[str], documents: Documents) -> set[str]:
@@ -72,8 +84,9 @@ class _Reader:
             chunk = unknown[start : start + CHUNK]
             found = documents(chunk)
             asked = [Application(each, found.get(each)) for each in chunk]
-            open_to = rules.opened(rule, self.user, asked)
-            self.decided.update((each, each in open_to) for each in chunk)
+            said = rules.opened(rule, self.user, asked)
+            self.decided.update((each, each in said.allowed) for each in chunk)
+            self.failed |= said.failed
         return {each for each in wanted if self.decided[each]}
 
 
@@ -108,12 +121,17 @@ def may_see(applications: Collection[str], documents: Documents) -> set[str]:
 
 def permit(applications: Iterable[str], documents: Documents) -> None:
     """Something of these applications is about to be shown. Raises NeedToKnowError unless the
-    reader may see all of them, and what a receiver of `opens` raises."""
+    reader may see all of them, RuleFailedError if that is not known, and what a receiver of `opens`
+    raises."""
     reader = _reader.get()
     new = set(applications) - (reader.opened if reader else set())
     if not new:
         return
-    if new - may_see(new, documents):
+    closed = new - may_see(new, documents)
+    if reader is not None and closed and closed <= reader.failed:
+        looks.refused(FAILED)
+        raise RuleFailedError
+    if closed:
         looks.refused(REASON)
         raise NeedToKnowError
     if reader is not None:

@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 SETTING: Final = "ANNALS_NEED_TO_KNOW"
 # For all the applications of one question.
 SECONDS: Final = 2.0
-# Calls at a time. One that never ends keeps its place.
-PLACES: Final = 16
+# Calls at a time. One that never ends keeps its place. Each may need a connection of the pool.
+PLACES: Final[int] = settings.RULE_CALLS
 
 REFUSED: Final = Counter(
     "annals_need_to_know_refusals_total",
@@ -88,12 +88,20 @@ class _Answers:
     failed: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Ids of applications. allowed: the rule opens them; failed: it failed, so they stay closed."""
+
+    allowed: frozenset[str]
+    failed: frozenset[str]
+
+
 _places = threading.BoundedSemaphore(PLACES)
 
 
-def opened(rule: Rule, user: Caller, applications: Sequence[Application]) -> set[str]:
-    """The ids of those that the rule opens to the user, within SECONDS. One that it fails at, or
-    does not answer about in time, stays closed; the log and a counter say so."""
+def opened(rule: Rule, user: Caller, applications: Sequence[Application]) -> Said:
+    """Which of these the rule opens to the user, within SECONDS. One that it fails at, or does not
+    answer about in time, stays closed; the log and a counter say so."""
     answers = _Answers()
     why = "did not answer in time"
     if _places.acquire(timeout=SECONDS):
@@ -106,7 +114,7 @@ def opened(rule: Rule, user: Caller, applications: Sequence[Application]) -> set
     else:
         why = "is still at work for earlier requests"
     said, failed = dict(answers.said), dict(answers.failed)
-    allowed = set()
+    allowed, unsaid = set(), set()
     for each in applications:
         if each.id in said:
             if said[each.id]:
@@ -114,9 +122,10 @@ def opened(rule: Rule, user: Caller, applications: Sequence[Application]) -> set
             else:
                 _BY_RULE.inc()
         else:
+            unsaid.add(each.id)
             _BY_ERROR.inc()
             log.error("%s %s: %s stays closed", SETTING, failed.get(each.id, why), each.id)
-    return allowed
+    return Said(frozenset(allowed), frozenset(unsaid))
 
 
 def _ask(rule: Rule, user: Caller, applications: Sequence[Application], answers: _Answers) -> None:

@@ -276,10 +276,32 @@ def test_a_rule_that_fails_opens_nothing(
     with caplog.at_level(logging.ERROR):
         answers = [login("support").get("/api/v1/applications/V1/history") for _ in range(2)]
     hung.set()
-    assert [each.status_code for each in answers] == [403, 403]
+    for each in answers:
+        assert (each.status_code, each.headers["Retry-After"]) == (503, "5")
+        assert json.loads(each.content)["error"]["code"] == "unavailable"
+        assert "нельзя определить" in json.loads(each.content)["error"]["message"]
     assert rule._BY_ERROR._value.get() == before + 2
     assert "V1 stays closed" in caplog.text
     assert "VIP-OWNER" not in caplog.text
+
+
+def test_a_rule_that_fails_is_no_refusal_in_the_journal(people: Store, ruled: Any) -> None:
+    ruled("raises")
+    support = login("support")
+    page = support.get("/admin/history/product-instance/V1/")
+    assert (page.status_code, page.headers["Retry-After"]) == (503, "5")
+    assert "Сейчас нельзя определить" in page.content.decode()
+    support.get("/api/v1/history/participant-role/P9")
+    for row in JournalEntry.objects.all():
+        assert (row.outcome, row.status) == ("failed", 503)
+        assert row.reason == "need-to-know: the rule failed"
+
+
+def test_who_is_refused_one_application_is_refused(people: Store, ruled: Any) -> None:
+    """Whatever the rule does at another one."""
+    people.add("P9", 2, {"fullName": "VIP-CHILD"}, 4, entity=PERSON, application="NO-ROOT")
+    ruled("not_vip")  # it fails at NO-ROOT
+    assert login("support").get("/api/v1/history/participant-role/P9").status_code == 403
 
 
 def test_calls_that_never_end_do_not_pile_up(
@@ -309,7 +331,7 @@ def test_an_application_without_a_document(people: Store, ruled: Any) -> None:
     ruled("not_vip")  # it fails at None
     support = login("support")
     for address in ("history/participant-role/P7", "history/product-instance/D1"):
-        assert support.get(f"/api/v1/{address}").status_code == 403
+        assert support.get(f"/api/v1/{address}").status_code == 503
 
 
 def test_commands_are_not_asked_about(people: Store, ruled: Any) -> None:

@@ -10,9 +10,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from history import masking, need_to_know
-from history.need_to_know import NeedToKnowError, QuotaError
+from history.need_to_know import NeedToKnowError, QuotaError, RuleFailedError
 
 PERMISSION = "history.view_history"
+RETRY_SECONDS = 5
 P = ParamSpec("P")
 May = Callable[[Any], bool]
 
@@ -41,16 +42,20 @@ def may_view_history(view: Callable[P, HttpResponse]) -> Callable[P, HttpRespons
         try:
             with need_to_know.read_by(request.user):
                 return view(*args, **kwargs)
-        except (NeedToKnowError, QuotaError) as error:
+        except (NeedToKnowError, QuotaError, RuleFailedError) as error:
             return _refused(request, error)
 
     return checked
 
 
-def _refused(request: HttpRequest, error: NeedToKnowError | QuotaError) -> HttpResponse:
+def _refused(
+    request: HttpRequest, error: NeedToKnowError | QuotaError | RuleFailedError
+) -> HttpResponse:
     quota = error if isinstance(error, QuotaError) else None
-    context = {**admin.site.each_context(request), "quota": quota}
-    answer = render(request, "history/not_open.html", context, status=429 if quota else 403)
-    if quota:
-        answer.headers["Retry-After"] = str(quota.wait)
+    failed = isinstance(error, RuleFailedError)
+    context = {**admin.site.each_context(request), "quota": quota, "failed": failed}
+    status = 429 if quota else 503 if failed else 403
+    answer = render(request, "history/not_open.html", context, status=status)
+    if quota or failed:
+        answer.headers["Retry-After"] = str(quota.wait if quota else RETRY_SECONDS)
     return answer
