@@ -43,6 +43,21 @@ class Deadlines:
         visit: Visit = request.META.get(VISIT) or Visit()
         limit = Deadline(visit.arrived + settings.ANNALS.request_seconds)
         guard = watch.Guard(limit, connections["default"])
+        answer = self._within(limit, guard, visit, request)
+        if guard.doubtful:
+            # The access journal, outside of this, still writes its row on this connection.
+            close = answer.close
+
+            def closing() -> None:
+                guard.give_up()
+                close()
+
+            answer.close = closing  # type: ignore[method-assign]
+        return answer
+
+    def _within(
+        self, limit: Deadline, guard: watch.Guard, visit: Visit, request: HttpRequest
+    ) -> HttpResponse:
         with deadline.limited(limit), watch.over(guard):
             if request.method in ONLY_READ:
                 visit.when_left(guard.client_left)

@@ -23,7 +23,7 @@ LOOK_S: Final = 0.5
 # Between two cancellations of one request: it may begin another statement after the first.
 AGAIN_S: Final = 0.1
 CANCEL_S: Final = 2.0
-# The end of a request waits so long for its cancellation, then gives up its connection.
+# The end of a request waits so long for its cancellation; then its connection is doubtful.
 END_S: Final = 0.2
 
 log = logging.getLogger(__name__)
@@ -40,25 +40,22 @@ class Guard:
         self._lock = threading.Lock()
         self._over = False
         # A cancellation got no answer: PostgreSQL may still act on it, whatever runs then.
-        self._doubtful = False
+        self.doubtful = False
 
     def client_left(self) -> None:
         self.deadline.stop(ClientLeftError)
         _watch.wake()
 
     def end(self) -> None:
-        """After this nothing is cancelled any more. A connection whose cancellation did not succeed
-        is closed: no other request gets it."""
+        """After this nothing is cancelled any more, unless it is `doubtful`."""
         self._over = True
-        known = self._lock.acquire(timeout=END_S)
-        try:
-            if not known or self._doubtful:
-                self._give_up()
-        finally:
-            if known:
-                self._lock.release()
+        if self._lock.acquire(timeout=END_S):
+            self._lock.release()
+        else:
+            self.doubtful = True
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
+        """Close the connection, so that no other request gets it. For the thread of the request."""
         found: psycopg.Connection[Any] | None = self._database.connection
         if found is not None:
             log.warning("a connection to PostgreSQL is closed: its cancellation got no answer")
@@ -67,7 +64,7 @@ class Guard:
 
     def cancel_until_over(self) -> None:
         """Cancel every statement until the request ends, or a cancellation does not succeed."""
-        while not self._over and not self._doubtful:
+        while not self._over and not self.doubtful:
             self.cancel()
             time.sleep(AGAIN_S)
 
@@ -81,7 +78,7 @@ class Guard:
                 if found.info.transaction_status is TransactionStatus.ACTIVE:
                     found.cancel_safe(timeout=CANCEL_S)
             except psycopg.Error as error:
-                self._doubtful = True
+                self.doubtful = True
                 log.warning("a statement cannot be cancelled: %s", describe(error))
 
 
