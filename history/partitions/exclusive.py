@@ -21,6 +21,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from history.days import ADVISORY_SPACE
 from history.entities import ROOT
+from history.error_text import describe
 
 # The advisory locks of days are (ADVISORY_SPACE, hash); this one is of the one-number kind.
 RUN_LOCK: Final = ADVISORY_SPACE << 32
@@ -143,14 +144,20 @@ def _end_intruder(connection: BaseDatabaseWrapper, found: _Holder) -> bool:
 
 def _free(connection: BaseDatabaseWrapper) -> None:
     """Free the lock at once: by its session, or by the end of that session if somebody gave it back
-    to the pool or it has an error."""
-    held = _HELD.get(connection)
-    if held is connection.connection and connection.is_usable():
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_unlock(%s)", [RUN_LOCK])
-        del _HELD[connection]
+    to the pool or it has an error. Whatever happens, the session counts as one without the lock:
+    else the next run would believe that it is inside another one, and never free its lock."""
+    held = _HELD.pop(connection, None)
+    if held is None:
         return
-    _end(connection)
+    try:
+        # Not by Django's cursor, which refuses to work after an error in a transaction. All: a
+        # session that had the lock before would otherwise keep it.
+        if held is connection.connection and connection.is_usable():
+            held.execute("SELECT pg_advisory_unlock_all()")
+            return
+    except psycopg.Error as error:
+        log.warning("the session with the lock of `partitions` is closed: %s", describe(error))
+    held.close()
 
 
 def _end(connection: BaseDatabaseWrapper) -> None:

@@ -76,6 +76,24 @@ def test_a_run_that_ends_in_a_broken_transaction_frees_the_lock() -> None:
     until_free()
 
 
+def test_a_run_in_a_transaction_that_will_be_rolled_back_frees_the_lock() -> None:
+    """Django takes no statement there, PostgreSQL does."""
+    with transaction.atomic(), run_lock():
+        transaction.set_rollback(True)
+    assert held() == 0
+    with run_lock():
+        assert held() == 1
+    assert held() == 0
+
+
+def test_a_session_that_has_the_lock_already_does_not_keep_it() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(%s)", [RUN_LOCK])
+    with run_lock():
+        pass
+    assert held() == 0
+
+
 def test_a_block_in_another_takes_the_lock_again_and_leaves_it(sessions: None) -> None:
     with run_lock():
         connection.connection.close()
