@@ -22,6 +22,8 @@ KEEPALIVES = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
+# Not what a login may have set for itself.
+SEARCH_PATH = "public"
 
 
 def connect(purpose: str = "annals-consume") -> Connection:
@@ -45,7 +47,7 @@ def connect(purpose: str = "annals-consume") -> Connection:
         unlimited["transaction_timeout"] = "0"
     for name, value in {
         "timezone": "UTC",
-        "search_path": "public",
+        "search_path": SEARCH_PATH,
         "default_transaction_read_only": "off",
         "default_transaction_isolation": "read committed",
         **unlimited,

@@ -96,6 +96,8 @@ def crawl(client: Client, starts: list[str]) -> tuple[dict[str, str], int]:
         if alike[key] > ALIKE:
             continue
         answer: Any = client.get(address)
+        if answer.streaming:  # a download keeps its place until its end
+            answer.getvalue()
         opened += 1
         if answer.status_code == 302:
             todo.append((urljoin(address, answer.headers["Location"]), found_on))

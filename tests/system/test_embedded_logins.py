@@ -136,7 +136,7 @@ def test_compose_makes_its_logins(server: Postgres, tmp_path: Path) -> None:
     assert ask(url("web"), "SELECT count(*) FROM product_instance_aud") == [(0,)]
     assert dict(ask(server.url(), "SELECT rolname, rolconnlimit FROM pg_roles"
                     " WHERE rolname LIKE '%_login'")) == {
-        "owner_login": 10, "web_login": 60, "consumer_login": 24
+        "owner_login": 10, "web_login": 72, "consumer_login": 18
     }  # fmt: skip
 
     # A login that only an administrator may change: what is left to do is said, once.
