@@ -3,8 +3,8 @@ late, that no day was sealed again with other rows, and that each day has a seal
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import date, timedelta
+from collections.abc import Collection, Iterator
+from datetime import UTC, date, timedelta
 from typing import Final
 
 from psycopg import sql
@@ -12,9 +12,8 @@ from psycopg import sql
 from history.canonical import Connection
 from history.day_rows import Closed, DayRows
 from history.models import DaySeal, LateRow
+from history.partitions import runs
 
-# The run of maintain that seals a day may come late in the day.
-GRACE_DAYS: Final = 1
 _LATE: Final = "rows are noted as late, and no row can be late here"
 
 
@@ -33,19 +32,32 @@ def may_be_dropped(closed: Closed, day: date, today: date) -> bool:
     return day < today - timedelta(days=closed.kept_days)
 
 
-def unsealed(connection: Connection, kept: DayRows, today: date) -> Iterator[tuple[date, str]]:
-    """The days without a seal that must have one, oldest first, each with what is wrong: all since
-    the oldest one with a seal or with rows. And those without a seal that have late rows."""
+def unsealed(connection: Connection, kept: DayRows) -> Iterator[tuple[date, str]]:
+    """The days without a seal that must have one, oldest first, each with what is wrong: those that
+    a run of maintain had to seal, since the oldest one with a seal or with rows. And those without
+    a seal that have late rows.
+
+    Where maintain has not run yet, or was killed, its next run seals the days that have ended: that
+    it does not run is the fault that AnnalsMaintainFails reports.
+    """
     if kept.closed is None:
         return
     sealed = set(DaySeal.objects.filter(table=kept.table).values_list("day", flat=True))
     late = set(LateRow.objects.filter(table=kept.table).values_list("day", flat=True))
     filled = _first_with_rows(connection, kept)
-    first = min((*sealed, *([filled] if filled else ())), default=today)
-    end = today - timedelta(days=kept.closed.seal_after + GRACE_DAYS)
+    first = min((*sealed, *([filled] if filled else ())), default=date.max)
+    end = _passed(sealed, kept.closed)
     wanted = {first + timedelta(days=number) for number in range((end - first).days)}
     for day in sorted((late | (wanted if kept.closed.seal_after else set())) - sealed):
         yield day, _LATE if day in late else "it has no seal, and a day before it has one or rows"
+
+
+def _passed(sealed: Collection[date], closed: Closed) -> date:
+    """The day up to which, exclusive, maintain has sealed. It seals in the order of the days."""
+    run = runs.latest()
+    if run is None:
+        return max(sealed, default=date.min)
+    return run.started_at.astimezone(UTC).date() - timedelta(days=closed.seal_after)
 
 
 def _first_with_rows(connection: Connection, kept: DayRows) -> date | None:

@@ -83,7 +83,7 @@ def verify(connection: Connection, kept: DayRows, day: date | None = None) -> It
         yield Verdict(
             known.table, known.day, known.rows, found.late, known.seal, found.fault, found.note
         )
-    for missing, why in closed.unsealed(connection, kept, _today()):
+    for missing, why in closed.unsealed(connection, kept):
         if day in (None, missing):
             yield Verdict(kept.table, missing, 0, 0, "", why, "not compared")
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from annals.access.models import JournalEntry
 from annals.observe.health import ready
 from history import clock, days
 from history.days import partition_name
-from history.models import DaySeal, LateRow
+from history.models import DaySeal, LateRow, MaintainRun
 from history.seals.seal import seal
 from tests.access.test_permissions import ENTITY
 from tests.db.partitioned import raw, run, transactional_db
@@ -149,10 +149,12 @@ def test_maintain_keeps_the_journal_for_its_own_time(
     code, _, err = run("maintain")
     assert code == 0, err
     kept = journal_days()
-    assert kept[:2] == [TODAY - timedelta(days=200), TODAY - timedelta(days=199)]
-    # Missing days of the past are not made: nothing would ever come into them.
-    assert set(kept[2:]) >= set(AHEAD)
-    assert kept[2] == TODAY
+    # No day before the oldest one is made: nothing would ever come into them. Those after it are:
+    # a day without a seal looks like a day that somebody has removed.
+    assert kept[0] == TODAY - timedelta(days=200)
+    assert [*range(200, 1, -1)] == [(TODAY - day).days for day in kept if day < TODAY][:199]
+    assert set(kept) >= set(AHEAD)
+    assert run("verify", "--entity", "journal")[0] == 0
 
 
 def test_the_days_of_the_journal_are_listed_planned_and_watched(
@@ -296,6 +298,33 @@ def test_rows_that_were_never_sealed_are_a_fault(
 ) -> None:
     committed.execute("DELETE FROM day_seal")
     verified(days_sealed[0], "it has no seal, and a day before it has one or rows")
+
+
+def test_a_day_that_no_run_could_seal_yet_is_in_order(
+    days_sealed: list[date], committed: psycopg.Connection[Any]
+) -> None:
+    """maintain was killed or did not run for three nights; its next run seals them."""
+    at = datetime.combine(days_sealed[-3], time(), UTC)
+    MaintainRun.objects.update(started_at=at)
+    # The newest of these days was the last one that had ended a day before the run.
+    DaySeal.objects.filter(table=TABLE, day__gte=days_sealed[-5]).delete()
+    verified(days_sealed[-5], "it has no seal")
+    seal(committed, ROWS, days_sealed[-5])
+    assert run("verify", "--entity", "journal")[0] == 0
+    assert run("maintain")[0] == 0
+    assert set(days_sealed) <= set(DaySeal.objects.values_list("day", flat=True))
+
+
+def test_days_that_were_never_created_are_sealed(
+    days_sealed: list[date], committed: psycopg.Connection[Any]
+) -> None:
+    """maintain did not run for so long that the days ahead were used up."""
+    DaySeal.objects.filter(table=TABLE, day__gte=days_sealed[-3]).delete()
+    for day in days_sealed[-3:-1]:
+        committed.execute(f"DROP TABLE {partition_name(TABLE, day)}")
+    assert run("maintain")[0] == 0
+    assert run("verify", "--entity", "journal")[0] == 0
+    assert days_sealed[-3] in journal_days()
 
 
 def test_a_day_that_was_sealed_again_with_other_rows_is_a_fault(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from typing import Any, Final
 
 from django.conf import settings
@@ -13,6 +13,7 @@ from django.db import connection, connections
 from annals.access.models import JournalEntry
 from history import clock, days
 from history.day_rows import Closed, Column, Form
+from history.models import DaySeal
 from history.partitions import catalog
 from history.partitions.plan import Policy
 from history.partitions.tables import VERSIONS, Partitioned
@@ -69,6 +70,19 @@ def due(today: date) -> Sequence[tuple[JournalRows, date]]:
     existing = catalog.read(connection, [TABLE])
     found = finished.due(existing, today, ROWS.closed.seal_after, lambda _: {}, [ROWS])
     return [(ROWS, day) for _, day in found.days]
+
+
+def create_skipped(today: date) -> None:
+    """Create the ended days that have no table because `maintain` did not run for weeks. They have
+    no row and never get one, and each needs a seal. Raises psycopg.errors.LockNotAvailable."""
+    sealed = set(DaySeal.objects.filter(table=TABLE).values_list("day", flat=True))
+    there = {part.day for part in catalog.read(connection, [TABLE]) if part.day}
+    ended = today - timedelta(days=SEAL_AFTER_DAYS + 1)
+    first = min(there | sealed, default=today)
+    kept = Window(max(first, today - timedelta(days=settings.ANNALS.journal_days)), ended)
+    for day in kept.days():
+        if day not in there | sealed:
+            days.create(connection.connection, TABLE, day)
 
 
 def create(using: str = "default", **_: Any) -> None:

@@ -231,6 +231,10 @@ class Command(BaseCommand):
             existing = catalog.read(connection, [entity.table for entity in ENTITIES])
             found = due(existing, self.policy.today, settings.ANNALS.seal_days, may_get_rows)
             outcome.unsealed += [(*place, why) for place, why in sorted(found.waiting.items())]
+            try:
+                journal.create_skipped(self.policy.today)
+            except psycopg.Error as failed:
+                outcome.failed(journal.TABLE, failed)
             days = [*found.days, *journal.due(self.policy.today)]
             task = progress.add_task("seal", total=len(days))
             for rows, day, error in seal_days(days, reconnect):
