@@ -138,7 +138,7 @@ def commands_page() -> str:
     our_commands = sorted(
         (name, app)
         for name, app in management.get_commands().items()
-        if app.partition(".")[0] in OUR_APPS and name not in django_commands
+        if app.partition(".")[0] in OUR_APPS and name not in django_commands - {"migrate"}
     )
     sections = (
         _section(

@@ -51,6 +51,7 @@ MIDDLEWARE = [
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "annals.observe.requests.RequestLog",
     "csp.middleware.CSPMiddleware",
+    "annals.observe.migrated.Migrated",
     "annals.access.journal.middleware.Journal",
     "annals.serving.deadlines.Deadlines",
     "django.contrib.sessions.middleware.SessionMiddleware",

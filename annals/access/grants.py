@@ -47,7 +47,7 @@ WEB_INSERTS: Final = (JournalEntry, Opened, LogoutToken)
 HIDDEN_FROM_WEB: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
     (Quarantined, frozenset({"key", "value", "headers"})),
 )
-CONSUMER_READS: Final = ("sealed_day", "ingest_retired_topic")
+CONSUMER_READS: Final = ("sealed_day", "ingest_retired_topic", "django_migrations")
 CONSUMER_INSERTS: Final = ("ingest_gap", "late_row")
 # What the consumer changes, but for the named columns.
 CONSUMER_UPDATES: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (

@@ -7,19 +7,17 @@ session, because a probe comes to an IP address over plain HTTP.
 import logging
 from collections.abc import Callable
 from datetime import timedelta
-from functools import cache
 
 import psycopg
 from django.db import Error as DatabaseError
 from django.db import connection
-from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from annals.access.journal import days as journal
 from annals.observe import metrics
 from annals.observe.store_metrics import check_reachable
-from history import clock
+from history import clock, schema
 from history.days import partition_name
 from history.error_text import describe
 
@@ -70,14 +68,11 @@ def _database() -> str:
     return OK
 
 
-@cache
-def _known_migrations() -> frozenset[tuple[str, str]]:
-    return frozenset(MigrationLoader(None, ignore_no_migrations=True).disk_migrations)
-
-
 def _migrations() -> str:
-    missing = _known_migrations() - set(MigrationRecorder(connection).applied_migrations())
-    return f"{len(missing)} not applied" if missing else OK
+    applied = MigrationRecorder(connection).applied_migrations()
+    if missing := schema.missing(applied):
+        return f"{len(missing)} not applied"
+    return OK if schema.complaint(applied) is None else "those of a newer release"
 
 
 def _partitions() -> str:

@@ -123,7 +123,8 @@ def test_the_image_is_made_of_what_is_there_and_runs_as_nobody_special() -> None
     copied = re.findall(r"^COPY (?!--from)(\S+) ", text, re.MULTILINE)
     assert copied
     assert [path for path in copied if not (DOCKER.parent / path).exists()] == []
-    assert text.index("USER annals") < text.index("CMD ")
+    assert "useradd --uid 10001 " in text
+    assert text.index("\nUSER 10001\n") < text.index("CMD ")
 
 
 def test_django_has_nothing_to_say_of_production_behind_https() -> None:

@@ -15,12 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from prometheus_client import start_http_server
 
-from history import privileges
+from history import privileges, schema
 from history.entities import BY_TOPIC
+from history.error_text import describe
 from ingest.consumer.background import Probe
 from ingest.consumer.beats import Beats
 from ingest.consumer.breaker import Tolerance
@@ -66,6 +68,7 @@ class Command(BaseCommand):
             start_http_server(options["metrics_port"])
         if not settings.ANNALS.demo:
             privileges.warn_in_background(partial(connect, "annals-check"))
+        refuse_other_tables()
         consumer = build(options["topics"], options["group"], options["until_idle"])
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
         gc.freeze()  # what exists now stays: no collection needs to examine it
@@ -88,6 +91,27 @@ class Command(BaseCommand):
                 "stopped: {read} read, {stored} stored, {repeated} repeated, {expired} expired, "
                 "{quarantined} quarantined in {batches} batches, {seconds} s".format(**summary)
             )
+
+
+def refuse_other_tables() -> None:
+    """End with a sentence where the tables are not those of this release: each batch would fail.
+    A database that does not answer is waited for later, as in any outage."""
+    try:
+        with connect("annals-check") as plain:
+            applied = plain.execute(schema.APPLIED).fetchall()
+    except psycopg.errors.UndefinedTable:
+        applied = []
+    except psycopg.errors.InsufficientPrivilege:
+        logger.warning(
+            "this login may not read which migrations are applied: run `manage.py grants --apply`"
+        )
+        return
+    except psycopg.Error as error:
+        logger.warning("not known which migrations are applied: %s", describe(error))
+        return
+    why = schema.complaint([(str(app), str(name)) for app, name in applied])
+    if why is not None:
+        raise CommandError(why)
 
 
 def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Consumer:

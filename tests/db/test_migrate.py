@@ -1,0 +1,180 @@
+"""`manage.py migrate` waits for no lock for long; who needs the tables meanwhile gets them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import StringIO
+
+import psycopg
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test import Client
+
+from annals.management.commands import migrate
+from history import schema
+from ingest.management.commands.consume import refuse_other_tables
+from ingest.store.connect import connect
+from tests.consuming import until
+from tests.db.ingested import Ingested, query
+from tests.messages import value
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+# A migration that needs the lock of a table that requests write.
+WITH_A_LOCK = ("access", "0006_journal_columns_have_defaults")
+JOURNAL = "access_journal"
+# By a web of the release before 0005, which does not know three of the columns.
+WRITE = (
+    "INSERT INTO access_journal (login, actor, address, request_id, action, entity, entity_id,"
+    " application, outcome, status, method, query, reason) VALUES"
+    " ('m', 'person', '', '', 'timeline', '', '', '', 'shown', 200, 'GET', '', '')"
+)
+
+
+@pytest.fixture(autouse=True)
+def all_applied() -> Iterator[None]:
+    """Each test leaves the list of migrations as it was."""
+    before = query("SELECT app, name FROM django_migrations")
+    yield
+    with connect("test") as plain:
+        plain.execute("TRUNCATE django_migrations")
+        for row in before:
+            _insert(plain, (str(row["app"]), str(row["name"])))
+
+
+def _insert(plain: psycopg.Connection[tuple[object, ...]], name: schema.Name) -> None:
+    plain.execute("INSERT INTO django_migrations (app, name, applied) VALUES (%s, %s, now())", name)
+
+
+def forget(name: schema.Name) -> None:
+    """The database seems to lack this migration."""
+    with connect("test") as plain:
+        plain.execute("DELETE FROM django_migrations WHERE app = %s AND name = %s", name)
+
+
+def applied(name: schema.Name) -> bool:
+    return bool(query("SELECT 1 FROM django_migrations WHERE app = %s AND name = %s", *name))
+
+
+@contextmanager
+def long_transaction(table: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+    """Somebody has read the table in a transaction that stays open."""
+    with connect("a-long-report") as plain:
+        plain.execute("SET idle_in_transaction_session_timeout = 0")
+        plain.execute("BEGIN")
+        plain.execute(f"SELECT count(*) FROM {table}")
+        yield plain
+
+
+@contextmanager
+def writing(insert: str) -> Iterator[list[float]]:
+    """Rows are written all the time; gives the seconds of each statement."""
+    stop, took = threading.Event(), []
+
+    def write() -> None:
+        with connect("writer") as plain:
+            while not stop.is_set():
+                began = time.monotonic()
+                plain.execute(insert)
+                took.append(time.monotonic() - began)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield took
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_held_lock_ends_migrate_with_a_sentence_and_stops_no_writer() -> None:
+    forget(WITH_A_LOCK)
+    said = StringIO()
+    with long_transaction(JOURNAL) as holder, writing(WRITE) as took:
+        until(lambda: len(took) > 10, "nothing is written")
+        with pytest.raises(CommandError) as error:
+            call_command("migrate", give_up_after=2, verbosity=0, stderr=said)
+        before = len(took)
+        # The transaction is still open: a migration that still waited would be in the way.
+        until(lambda: len(took) > before + 10, "writing does not go on")
+        pid = holder.info.backend_pid
+    assert f"a-long-report (pid {pid}, login " in str(error.value)
+    assert "Nothing is half applied" in str(error.value)
+    assert "Trying again in 1 s" in said.getvalue()
+    assert not applied(WITH_A_LOCK)
+    assert max(took) > migrate.LOCK_SECONDS / 2, "the writer never waited: the test shows nothing"
+    call_command("migrate", verbosity=0)
+    assert applied(WITH_A_LOCK)
+
+
+def test_it_tries_again_until_the_lock_is_free() -> None:
+    forget(WITH_A_LOCK)
+    said = StringIO()
+
+    def free() -> None:
+        until(lambda: "Trying again" in said.getvalue(), "no second attempt")
+        holder.execute("ROLLBACK")
+
+    with long_transaction(JOURNAL) as holder:
+        thread = threading.Thread(target=free)
+        thread.start()
+        call_command("migrate", verbosity=0, stderr=said)
+        thread.join()
+    assert applied(WITH_A_LOCK)
+
+
+def test_work_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*_: object, **__: object) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(60)")
+
+    monkeypatch.setattr(migrate.migrate.Command, "handle", slow)
+    with pytest.raises(CommandError, match=r"took more than 0\.2 seconds"):
+        call_command("migrate", statement_timeout=0.2)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('statement_timeout')")
+        assert cursor.fetchone() == ("0",)
+
+
+def test_a_migration_that_needs_a_stop_is_refused_while_a_consumer_is_connected() -> None:
+    [stop] = schema.OLD_STOPS
+    forget(stop)
+    with connect(), pytest.raises(CommandError, match=f"{stop[1]} needs a stop"):
+        call_command("migrate")
+    assert not applied(stop)
+
+
+def test_a_consumer_refuses_tables_of_another_release(ingested: Ingested) -> None:
+    refuse_other_tables()
+    forget(WITH_A_LOCK)
+    with pytest.raises(CommandError, match=f"{WITH_A_LOCK[1]}.*Run `manage.py migrate`"):
+        refuse_other_tables()
+    call_command("migrate", verbosity=0)
+    with connect("test") as plain:
+        _insert(plain, ("history", "9998_one_more_table"))
+        refuse_other_tables()
+        _insert(plain, ("history", "9999_other_columns_needs_stop"))
+    with pytest.raises(CommandError, match="Start the newer release"):
+        refuse_other_tables()
+    ingested.write(value(id="a"))
+
+
+def test_a_web_on_tables_that_are_not_migrated_says_so_until_they_are() -> None:
+    forget(WITH_A_LOCK)
+    client = Client()  # as a new process: it has not seen the tables yet
+    for path, said in (
+        ("/api/v1/completeness", "the database is not at the version of this release yet"),
+        ("/admin/", "база данных ещё не приведена к версии этого выпуска"),
+    ):
+        answer = client.get(path, headers={"Accept-Language": "en"})
+        assert answer.status_code == 503
+        assert answer.headers["Retry-After"]
+        assert said in answer.content.decode()
+    assert client.get("/healthz").status_code == 200
+    assert client.get("/readyz").json()["checks"]["migrations"] == "1 not applied"
+    call_command("migrate", verbosity=0)
+    assert client.get("/api/v1/completeness").status_code == 401
