@@ -13,14 +13,11 @@ from functools import wraps
 from typing import Final, ParamSpec, TypeVar
 
 from django.conf import settings
-from prometheus_client import Counter
+
+from history import metrics
 
 WAIT_S: Final = 2.0
 
-BUSY: Final = Counter(
-    "annals_dear_questions_refused_total",
-    "Dear questions that were refused because a web process was answering others.",
-)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -93,5 +90,5 @@ def _counted() -> Iterator[None]:
     try:
         yield
     except BusyError:
-        BUSY.inc()
+        metrics.DEAR_REFUSED.inc()
         raise

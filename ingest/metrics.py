@@ -1,45 +1,78 @@
-"""Prometheus metrics of the consumer."""
+"""The metrics of the consumer.
+
+Only consumers import this: in a web process these would be metrics of a consumer that stands still.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
-from prometheus_client import Counter, Gauge, Histogram
+from history.metric import Register
+from ingest.metric_labels import OUTCOMES, PLACE, TOPIC
+from ingest.source.decode import Reason
 
-MESSAGES = Counter("annals_messages_total", "Messages by what became of them.", ["topic", "became"])
-REJECTS = Counter(
-    "annals_quarantined_total", "Messages quarantined, by reason.", ["topic", "reason"]
+REGISTER: Final = Register("each consumer, at its `--metrics-port`")
+
+MESSAGES = REGISTER.counter(
+    "annals_messages_total",
+    "messages",
+    "Messages by what became of them.",
+    topic=TOPIC,
+    became=OUTCOMES,
 )
-BATCHES = Counter("annals_batches_total", "Batches written.")
-BATCH_MESSAGES = Histogram(
+REJECTS = REGISTER.counter(
+    "annals_quarantined_total",
+    "messages",
+    "Messages quarantined, by reason.",
+    topic=TOPIC,
+    reason=tuple(Reason),
+)
+BATCHES = REGISTER.counter("annals_batches_total", "batches", "Batches written.")
+BATCH_MESSAGES = REGISTER.histogram(
     "annals_batch_messages",
+    "messages",
     "Messages in a batch.",
-    buckets=(1, 10, 100, 500, 1000, 2500, 5000, 10000),
+    (1, 10, 100, 500, 1000, 2500, 5000, 10000),
 )
-WRITE_SECONDS = Histogram(
+WRITE_SECONDS = REGISTER.histogram(
     "annals_write_seconds",
+    "seconds",
     "Time to write one batch.",
-    buckets=(0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10),
+    (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10),
 )
-LAG = Gauge(
-    "annals_lag_messages", "Messages at the broker and not read yet.", ["topic", "partition"]
+LAG = REGISTER.gauge(
+    "annals_lag_messages", "messages", "Messages at the broker and not read yet.", **PLACE
 )
-HALTED = Gauge("annals_halted", "1: reading stopped, too much is bad.", ["topic", "partition"])
-PAUSED = Gauge("annals_paused", "1: reading is paused until the database has caught up.")
-PARTITIONS = Gauge("annals_partitions_held", "Topic partitions that this consumer reads.")
+HALTED = REGISTER.gauge("annals_halted", "1", "1: reading stopped, too much is bad.", **PLACE)
+PAUSED = REGISTER.gauge(
+    "annals_paused", "0 or 1", "1 while reading is paused until the database has caught up."
+)
+PARTITIONS = REGISTER.gauge(
+    "annals_partitions_held", "topic partitions", "Topic partitions that this consumer reads."
+)
 # Not the state of the process: an endpoint also answers while the loop or a write hangs.
-TURN = Gauge(
-    "annals_consumer_turn_timestamp_seconds", "Unix time of the latest turn of the consumer's loop."
+TURN = REGISTER.gauge(
+    "annals_consumer_turn_timestamp_seconds",
+    "Unix time",
+    "The latest turn of the consumer's loop.",
 )
-IN_FLIGHT_SECONDS = Gauge(
-    "annals_batch_in_flight_seconds", "Age of the batch that is being written; 0: none is."
+IN_FLIGHT_SECONDS = REGISTER.gauge(
+    "annals_batch_in_flight_seconds",
+    "seconds",
+    "Age of the batch that is being written; 0 while none is.",
 )
-DATABASE_UP = Gauge("annals_database_up", "0 while a write is repeated after an error, else 1.")
+DATABASE_UP = REGISTER.gauge(
+    "annals_database_up", "0 or 1", "0 while a write is repeated after an error, else 1."
+)
 DATABASE_UP.set(1)
-RETRIES = Counter("annals_write_retries_total", "Tries that the database did not serve.")
-
-LOGS_CUT = Counter(
-    "annals_logs_cut_total", "Topic partitions whose log at the broker was found cut."
+RETRIES = REGISTER.counter(
+    "annals_write_retries_total", "writes", "Attempts to write that the database did not serve."
+)
+LOGS_CUT = REGISTER.counter(
+    "annals_logs_cut_total",
+    "topic partitions",
+    "Topic partitions whose log at the broker was found cut.",
 )
 
 

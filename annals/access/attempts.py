@@ -18,14 +18,13 @@ from django.contrib.auth.signals import user_logged_in, user_login_failed
 from django.db import connection, transaction
 from django.http import HttpRequest
 from django.utils import timezone
-from prometheus_client import Counter
 
+from annals import metrics
 from annals.access.address import client, prefix, within
 from annals.access.journal.actions import BREAK_GLASS
 
 log = logging.getLogger(__name__)
 
-FAILED: Final = Counter("annals_login_failures_total", "Failed logins with a password.", ["why"])
 # Failures without a wait. After them the wait doubles each time. pair: of one name from one
 # address, for people who mistype. name: of one name from all addresses that are not operators', so
 # that nobody delays a login from the operators' networks by guessing elsewhere.
@@ -113,7 +112,7 @@ def _on_failed(credentials: dict[str, Any], request: HttpRequest | None = None, 
     name = credentials.get("username")
     if isinstance(name, str):
         why = "wait" if getattr(request, "annals_wait", 0) else "wrong"
-        FAILED.labels(why).inc()
+        metrics.LOGIN_FAILURES.labels(why).inc()
         log.warning("login failed for %r from %s: %s", name[:150], address_of(request), why)
 
 

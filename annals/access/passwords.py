@@ -16,8 +16,8 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
-from prometheus_client import Counter
 
+from annals import metrics
 from annals.access import attempts
 from annals.access.address import within
 from annals.access.journal import actions
@@ -26,9 +26,6 @@ from history.shares import BusyError, Share
 
 log = logging.getLogger(__name__)
 
-BREAK_GLASS: Final = Counter(
-    "annals_break_glass_logins_total", "Logins of the break-glass superuser."
-)
 # A hash takes all of a core for a third of a second: of 16 threads of a process 3 hash passwords or
 # wait for that, and as many for operators, whose login nobody elsewhere may keep out.
 HASHING: Final = {"operators": Share(1), "others": Share(1)}
@@ -64,7 +61,7 @@ class Passwords(ModelBackend):
             if not BreakGlass.objects.filter(user=user).exists():
                 return None
             attempts.succeeded(request, username)
-            BREAK_GLASS.inc()
+            metrics.BREAK_GLASS_LOGINS.inc()
             if request is not None:
                 setattr(request, actions.BREAK_GLASS, True)  # for the journal
             log.error(
@@ -101,7 +98,7 @@ def _hashing(request: HttpRequest | None) -> Iterator[None]:
         try:
             share.enter_context(HASHING["operators" if operator else "others"].taken())
         except BusyError:
-            attempts.FAILED.labels("busy").inc()
+            metrics.LOGIN_FAILURES.labels("busy").inc()
             raise
         yield
 

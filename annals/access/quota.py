@@ -11,8 +11,8 @@ from typing import Any, Final
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import Error, OperationalError, connection, transaction
-from prometheus_client import Counter
 
+from annals import metrics
 from annals.access.oidc.bearer import Service
 from history import looks
 from history.error_text import describe
@@ -28,12 +28,7 @@ LOCK_TIMEOUT_MS: Final = 1000
 # With the digest of the caller, the key of an advisory lock. No other lock has this first number.
 LOCK: Final = 0x51074
 
-REFUSED: Final = Counter(
-    "annals_quota_refusals_total",
-    "Requests refused because the login had opened too many different applications in an hour.",
-    ["who"],
-)
-_PERSON, _PROGRAM = (REFUSED.labels(each) for each in ("person", "program"))
+_PERSON, _PROGRAM = (metrics.QUOTA_REFUSALS.labels(each) for each in ("person", "program"))
 
 _KNOWN: Final = """
     SELECT application FROM access_opened

@@ -13,40 +13,23 @@ from django.http import HttpRequest, HttpResponse
 from prometheus_client import (
     REGISTRY,
     CollectorRegistry,
-    Counter,
-    Histogram,
-    disable_created_metrics,
     generate_latest,
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from annals import metrics
 from annals.observe.store_metrics import StoreCollector
-
-disable_created_metrics()  # type: ignore[no-untyped-call]
-
-BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-
-REQUESTS = Counter("annals_http_requests", "HTTP requests answered", ["route", "method", "status"])
-SECONDS = Histogram(
-    "annals_http_request_seconds",
-    "Seconds to answer a request",
-    ["route", "method"],
-    buckets=BUCKETS,
-)
 
 STORE = StoreCollector()
 
 
-# Each label value is kept for as long as the process lives: a client must not invent more of them.
-METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-
-
 def observe(route: str, method: str, status: int, seconds: float) -> None:
     """Count one answered request. seconds: the time it took."""
-    method = method if method in METHODS else "other"
-    REQUESTS.labels(route, method, str(status)).inc()
-    SECONDS.labels(route, method).observe(seconds)
+    # Each label value is kept for as long as the process lives: a client must not invent more.
+    method = method if method in metrics.METHODS else "other"
+    metrics.REQUESTS.labels(route, method, str(status)).inc()
+    metrics.REQUEST_SECONDS.labels(route, method).observe(seconds)
 
 
 def view(request: HttpRequest) -> HttpResponse:

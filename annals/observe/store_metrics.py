@@ -9,21 +9,22 @@ import psycopg
 from django.db import Error as DatabaseError
 from django.db import connection
 from django.db.models import Count
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from annals import metrics
 from annals.observe import partition_metrics
 from history.error_text import describe
+from history.metric import single
 from ingest.completeness import figures
 from ingest.completeness.figures import Entry
+from ingest.metric_labels import OUTCOMES
 from ingest.models import Quarantined
 from ingest.quarantine.messages import UNSETTLED
 
 CONNECT_TIMEOUT_S = 2
 # Comparing the ledger with the quarantine reads the whole quarantine, too much for each scrape.
 QUARANTINE_CHECK_S = 600
-OUTCOMES = ("stored", "repeated", "expired", "quarantined")
-PLACE = ["topic", "partition"]
 
 log = logging.getLogger(__name__)
 
@@ -59,10 +60,7 @@ class StoreCollector(Collector):
         except (DatabaseError, psycopg.Error) as error:
             log.warning("metrics: %s", describe(error))
             families = []
-        up = GaugeMetricFamily(
-            "annals_store_up", "1 while the database answers", value=bool(families)
-        )
-        yield from (up, *families)
+        yield from (single(metrics.STORE_UP, bool(families)), *families)
 
     def _ledger_and_faults(self) -> Iterator[Metric]:
         entries = figures.entries(count_quarantine=False)
@@ -72,37 +70,16 @@ class StoreCollector(Collector):
             self._quarantine_faults = len(differ)
             self._quarantine_check_due = time.monotonic() + QUARANTINE_CHECK_S
         yield from _ledger(entries)
-        yield GaugeMetricFamily(
-            "annals_store_topics_never_read",
-            "Topics that no consumer has read and that are not retired",
-            value=len(figures.never_read(entries)),
-        )
-        yield GaugeMetricFamily(
-            "annals_store_faults",
-            "Faults in the ledger (`manage.py ledger` lists them)",
-            value=len(figures.faults(entries)) + self._quarantine_faults,
-        )
+        yield single(metrics.STORE_NEVER_READ, len(figures.never_read(entries)))
+        faults = len(figures.faults(entries)) + self._quarantine_faults
+        yield single(metrics.STORE_FAULTS, faults)
 
 
 def _ledger(entries: Sequence[Entry]) -> Iterator[Metric]:
     """Counts include earlier topics of the same name; lag and state are of the current topic."""
-    read = CounterMetricFamily("annals_store_read", "Messages read from Kafka", labels=PLACE)
-    # A gauge: a retry moves messages from quarantined to stored, and a counter must not fall.
-    became = GaugeMetricFamily(
-        "annals_store_messages", "Messages by their present outcome", labels=[*PLACE, "became"]
-    )
-    lag = GaugeMetricFamily("annals_store_lag", "Messages not read yet", labels=PLACE)
-    halted = GaugeMetricFamily("annals_store_halted", "1 while reading is halted", labels=PLACE)
-    seen = GaugeMetricFamily(
-        "annals_store_seen_timestamp_seconds",
-        "Time when a consumer last wrote its position",
-        labels=PLACE,
-    )
-    end_known = GaugeMetricFamily(
-        "annals_store_end_known_timestamp_seconds",
-        "Latest time at which the brokers confirmed the end of the partition",
-        labels=PLACE,
-    )
+    read, became = metrics.STORE_READ(), metrics.STORE_MESSAGES()
+    lag, halted = metrics.STORE_LAG(), metrics.STORE_HALTED()
+    seen, end_known = metrics.STORE_SEEN(), metrics.STORE_END_KNOWN()
     sums: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * (1 + len(OUTCOMES)))
     for entry in entries:
         place = (entry.topic, str(entry.partition))
@@ -125,9 +102,7 @@ def _ledger(entries: Sequence[Entry]) -> Iterator[Metric]:
 
 def _quarantine() -> Metric:
     """Only unsettled messages, which are few and have an index: settled ones stay forever."""
-    family = GaugeMetricFamily(
-        "annals_store_quarantine", "Unsettled messages in quarantine", labels=["status", "reason"]
-    )
+    family = metrics.STORE_QUARANTINE()
     unsettled = Quarantined.objects.filter(status__in=UNSETTLED)
     rows = unsettled.values_list("status", "reason").annotate(count=Count("id"))
     for status, reason, count in rows.order_by("status", "reason"):

@@ -11,8 +11,8 @@ from django.db import connections
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.utils import translation
-from prometheus_client import Counter
 
+from annals import metrics
 from annals.serving import watch
 from annals.serving.visit import VISIT, Visit
 from history import deadline
@@ -21,12 +21,7 @@ from history.deadline import ClientLeftError, Deadline, StoppedError
 from history.language import language_of
 from history.shares import BusyError
 
-STOPPED: Final = Counter(
-    "annals_requests_stopped_total",
-    "Requests that were ended: too_long, or client_left.",
-    ["why"],
-)
-TOO_LONG, LEFT = (STOPPED.labels(each) for each in ("too_long", "client_left"))
+TOO_LONG, LEFT = (metrics.STOPPED.labels(each) for each in ("too_long", "client_left"))
 # A client that leaves is no reason to leave a change half done.
 STREAM_S: Final = 2.0
 ONLY_READ: Final = ("GET", "HEAD")

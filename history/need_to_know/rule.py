@@ -17,8 +17,8 @@ from typing import Final, TypeAlias
 from django.conf import settings
 from django.db import connections
 from django.utils.module_loading import import_string
-from prometheus_client import Counter
 
+from history import metrics
 from history.exactjson import Json
 from history.masking.reader import Caller
 
@@ -30,13 +30,7 @@ SECONDS: Final = 2.0
 # Calls at a time. One that never ends keeps its place. Each may need a connection of the pool.
 PLACES: Final[int] = settings.RULE_CALLS
 
-REFUSED: Final = Counter(
-    "annals_need_to_know_refusals_total",
-    "Applications that the rule of ANNALS_NEED_TO_KNOW did not open to a reader: it said no (rule),"
-    " or it failed or gave no answer in time (error).",
-    ["why"],
-)
-_BY_RULE, _BY_ERROR = (REFUSED.labels(each) for each in ("rule", "error"))
+_BY_RULE, _BY_ERROR = (metrics.NEED_TO_KNOW_REFUSALS.labels(each) for each in ("rule", "error"))
 
 
 @dataclass(frozen=True, slots=True)

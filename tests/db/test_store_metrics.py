@@ -13,11 +13,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
 from annals import env
+from annals import metrics as annals_metrics
 from annals.embedded import process
 from annals.observe.store_metrics import StoreCollector
+from history import metrics as history_metrics
 from history.entities import BY_NAME, ENTITIES
+from history.metric import faults as faults_of
 from history.partitions.plan import SPARE_DAYS
 from history.window import Window
+from ingest import metrics as ingest_metrics
 from ingest.models import Ledger, Quarantined, RetiredTopic
 from ingest.quarantine.messages import Selection
 from ingest.quarantine.retry import retry
@@ -30,6 +34,8 @@ makes_days = pytest.mark.django_db(transaction=True)  # which needs autocommit
 
 TOPIC = "top-storage.export.product-instance"
 TOKEN = "a-token-of-some-length"
+# A process of tests has also imported the metrics of consumers.
+REGISTERS = [each.REGISTER for each in (annals_metrics, history_metrics, ingest_metrics)]
 
 
 @pytest.fixture
@@ -41,6 +47,7 @@ def client() -> Client:
 def samples(client: Client, **headers: str) -> dict[tuple[str, ...], float]:
     """Samples by name and label values, these in the order of the labels' names."""
     text = client.get("/metrics", headers=headers).content.decode()
+    assert list(faults_of(text_string_to_metric_families(text), REGISTERS)) == []
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
@@ -179,12 +186,12 @@ def test_sums_that_do_not_add_up_are_a_fault(client: Client) -> None:
 
 def test_unsettled_messages_by_status_and_reason(client: Client) -> None:
     quarantine("not_json", "new", "new", "retrying", "resolved")
-    quarantine("too_long", "failed", "discarded")
+    quarantine("too_large", "failed", "discarded")
     found = samples(client)
     assert {key[1:]: n for key, n in found.items() if key[0] == "annals_store_quarantine"} == {
         ("not_json", "new"): 2,
         ("not_json", "retrying"): 1,
-        ("too_long", "failed"): 1,
+        ("too_large", "failed"): 1,
     }
 
 

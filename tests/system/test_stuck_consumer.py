@@ -20,8 +20,12 @@ import psycopg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from annals import metrics as annals_metrics
 from annals.embedded import process
 from annals.embedded.daemon import Daemon
+from history import metrics as history_metrics
+from history.metric import faults
+from ingest import metrics as ingest_metrics
 from ingest.consumer.background import BEAT_SECONDS
 from tests.consuming import Consumers, Database, Feed, Running, complete, until
 from tests.processes import consumers, database, feed, server
@@ -29,6 +33,7 @@ from tests.processes import consumers, database, feed, server
 pytestmark = pytest.mark.system
 __all__ = ["consumers", "database", "feed", "server"]
 
+REGISTERS = [each.REGISTER for each in (annals_metrics, history_metrics, ingest_metrics)]
 TURN = "annals_consumer_turn_timestamp_seconds"
 IN_FLIGHT = "annals_batch_in_flight_seconds"
 UP = "annals_database_up"
@@ -49,7 +54,8 @@ def scrape(port: int) -> dict[str, float] | None:
             text = answer.read().decode()
     except (urllib.error.URLError, TimeoutError):
         return None
-    families = text_string_to_metric_families(text)
+    families = list(text_string_to_metric_families(text))
+    assert list(faults(families, REGISTERS)) == []
     return {sample.name: sample.value for family in families for sample in family.samples}
 
 

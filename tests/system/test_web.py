@@ -15,7 +15,10 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from annals import metrics as annals_metrics
 from annals.embedded import process
+from history import metrics as history_metrics
+from history.metric import faults
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60
@@ -62,7 +65,9 @@ class Web:
     def not_found(self) -> float:
         """How many 404 all processes have counted."""
         with urllib.request.urlopen(f"{self.address}/metrics") as answer:
-            families = text_string_to_metric_families(answer.read().decode())
+            families = list(text_string_to_metric_families(answer.read().decode()))
+        # Those of a consumer would look like a consumer that stands still.
+        assert list(faults(families, [annals_metrics.REGISTER, history_metrics.REGISTER])) == []
         return sum(
             sample.value
             for family in families

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
 
 import psycopg
 from django.conf import settings
 from django.db import Error
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
-from prometheus_client import Counter
 
+from annals import metrics
 from annals.access.journal.actions import action_of
 from annals.access.journal.entry import entries
 from annals.access.journal.floods import bounded
@@ -24,12 +23,7 @@ from history.looks import Look
 
 log = logging.getLogger(__name__)
 
-FAILURES: Final = Counter(
-    "annals_journal_failures_total",
-    "Requests that could not be written to the access journal, by what became of them.",
-    ["became"],
-)
-REFUSED, ANSWERED = (FAILURES.labels(each) for each in ("refused", "answered"))
+REFUSED, ANSWERED = (metrics.JOURNAL_FAILURES.labels(each) for each in ("refused", "answered"))
 
 
 class Journal:

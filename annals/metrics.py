@@ -1,0 +1,192 @@
+"""The metrics of the web: its requests and logins, and the state of the store, which each web
+process reads from the database at each scrape."""
+
+from typing import Final
+
+from history.entities import ENTITIES
+from history.metric import Open, Register
+from ingest.metric_labels import OUTCOMES, PLACE
+from ingest.source.decode import Reason
+
+REGISTER: Final = Register("each web process, at `/metrics`")
+
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+ROUTE: Final = Open("patterns of addresses; `none` for an address that does not exist")
+# The names of annals.access.journal.days.tables, which reads the database.
+TABLE: Final = (*(entity.table for entity in ENTITIES), "access_journal")
+
+# Requests.
+
+REQUESTS: Final = REGISTER.counter(
+    "annals_http_requests_total",
+    "requests",
+    "HTTP requests answered.",
+    route=ROUTE,
+    method=(*METHODS, "other"),
+    status=Open("status codes of HTTP"),
+)
+REQUEST_SECONDS: Final = REGISTER.histogram(
+    "annals_http_request_seconds",
+    "seconds",
+    "Time to answer a request.",
+    (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
+    route=ROUTE,
+    method=(*METHODS, "other"),
+)
+STOPPED: Final = REGISTER.counter(
+    "annals_requests_stopped_total",
+    "requests",
+    "Requests that were ended: they took too long, or their client left.",
+    why=("too_long", "client_left"),
+)
+
+# Access.
+
+LOGIN_FAILURES: Final = REGISTER.counter(
+    "annals_login_failures_total",
+    "logins",
+    "Failed logins with a password: it was wrong, it came before the end of a wait (not checked), "
+    "or the process was hashing others (busy, not checked).",
+    why=("wrong", "wait", "busy"),
+)
+BREAK_GLASS_LOGINS: Final = REGISTER.counter(
+    "annals_break_glass_logins_total", "logins", "Logins of the break-glass superuser."
+)
+JOURNAL_FAILURES: Final = REGISTER.counter(
+    "annals_journal_failures_total",
+    "requests",
+    "Requests that could not be written to the access journal, by what became of them.",
+    became=("refused", "answered"),
+)
+QUOTA_REFUSALS: Final = REGISTER.counter(
+    "annals_quota_refusals_total",
+    "requests",
+    "Requests refused because the login had opened too many different applications in an hour.",
+    who=("person", "program"),
+)
+
+# The ledger and the quarantine.
+
+STORE_UP: Final = REGISTER.collected_gauge(
+    "annals_store_up", "0 or 1", "1 while the database answers; all other store metrics need it."
+)
+STORE_READ: Final = REGISTER.collected_counter(
+    "annals_store_read_total", "messages", "Messages read from Kafka.", **PLACE
+)
+# A gauge: a retry moves messages from quarantined to stored, and a counter must not fall.
+STORE_MESSAGES: Final = REGISTER.collected_gauge(
+    "annals_store_messages",
+    "messages",
+    "Messages by their present outcome.",
+    **PLACE,
+    became=OUTCOMES,
+)
+STORE_LAG: Final = REGISTER.collected_gauge(
+    "annals_store_lag", "messages", "Messages not read yet.", **PLACE
+)
+STORE_HALTED: Final = REGISTER.collected_gauge(
+    "annals_store_halted", "0 or 1", "1 while reading is halted.", **PLACE
+)
+STORE_SEEN: Final = REGISTER.collected_gauge(
+    "annals_store_seen_timestamp_seconds",
+    "Unix time",
+    "When a consumer last wrote its position.",
+    **PLACE,
+)
+STORE_END_KNOWN: Final = REGISTER.collected_gauge(
+    "annals_store_end_known_timestamp_seconds",
+    "Unix time",
+    "When the brokers last confirmed the end of the partition.",
+    **PLACE,
+)
+STORE_NEVER_READ: Final = REGISTER.collected_gauge(
+    "annals_store_topics_never_read",
+    "topics",
+    "Topics that no consumer has read and that are not retired.",
+)
+STORE_FAULTS: Final = REGISTER.collected_gauge(
+    "annals_store_faults", "faults", "Faults in the ledger (`manage.py ledger` lists them)."
+)
+STORE_QUARANTINE: Final = REGISTER.collected_gauge(
+    "annals_store_quarantine",
+    "messages",
+    "Unsettled messages in quarantine.",
+    status=("new", "retrying", "failed"),
+    reason=tuple(Reason),
+)
+
+# The partitions.
+
+STORE_BYTES: Final = REGISTER.collected_gauge(
+    "annals_store_bytes", "bytes", "Size on disk with indexes.", table=TABLE
+)
+STORE_ROWS: Final = REGISTER.collected_gauge(
+    "annals_store_rows", "rows", "Estimated number of rows.", table=TABLE
+)
+DAYS_AHEAD: Final = REGISTER.collected_gauge(
+    "annals_store_days_ahead",
+    "days",
+    "Days after today that have a partition without a gap; -1 if today has none.",
+    table=TABLE,
+)
+DAYS_MISSING: Final = REGISTER.collected_gauge(
+    "annals_store_days_missing",
+    "days",
+    "Days inside the window that have no partition.",
+    table=TABLE,
+)
+DAYS_OVERDUE: Final = REGISTER.collected_gauge(
+    "annals_store_days_overdue",
+    "days",
+    "Days before the window that still have a partition, held days included.",
+    table=TABLE,
+)
+DAYS_PENDING: Final = REGISTER.collected_gauge(
+    "annals_store_days_pending",
+    "days",
+    "Days whose detach was interrupted by an open transaction.",
+    table=TABLE,
+)
+MAINTAIN_STARTED: Final = REGISTER.collected_gauge(
+    "annals_maintain_timestamp_seconds",
+    "Unix time",
+    "When the latest `partitions maintain` began; no value before the first.",
+)
+MAINTAIN_EXIT_CODE: Final = REGISTER.collected_gauge(
+    "annals_maintain_exit_code", "exit code", "Exit code of the latest `partitions maintain`."
+)
+MAINTAIN_SECONDS: Final = REGISTER.collected_gauge(
+    "annals_maintain_seconds", "seconds", "Duration of the latest `partitions maintain`."
+)
+MAINTAIN_HELD: Final = REGISTER.collected_gauge(
+    "annals_maintain_held",
+    "partitions",
+    "Partitions that the latest `partitions maintain` held because of unsettled messages.",
+)
+
+# The proofs.
+
+VERIFY_STARTED: Final = REGISTER.collected_gauge(
+    "annals_verify_timestamp_seconds",
+    "Unix time",
+    "When the latest complete `partitions verify` of the table began; before the first, the time "
+    "of its first seal.",
+    table=TABLE,
+)
+VERIFY_FAULTS: Final = REGISTER.collected_gauge(
+    "annals_verify_faults",
+    "days",
+    "Days that differed from their seals in the latest complete `partitions verify`, and one more "
+    "if the chain of seals was broken.",
+    table=TABLE,
+)
+ARCHIVE_FAULTY: Final = REGISTER.collected_gauge(
+    "annals_archive_days_faulty",
+    "days",
+    "Archived days whose files were missing, unreadable or changed at their last check.",
+)
+ARCHIVE_OLDEST_CHECK: Final = REGISTER.collected_gauge(
+    "annals_archive_oldest_check_timestamp_seconds",
+    "Unix time",
+    "The oldest last check of an archived day; days never checked do not count.",
+)

@@ -1,0 +1,20 @@
+"""The metrics of what reads the history, in each web process."""
+
+from typing import Final
+
+from history.metric import Register
+
+REGISTER: Final = Register("each web process")
+
+DEAR_REFUSED: Final = REGISTER.counter(
+    "annals_dear_questions_refused_total",
+    "requests",
+    "Dear questions that were refused because a web process was answering others.",
+)
+NEED_TO_KNOW_REFUSALS: Final = REGISTER.counter(
+    "annals_need_to_know_refusals_total",
+    "applications",
+    "Applications that the rule of ANNALS_NEED_TO_KNOW did not open to a reader: it said no (rule),"
+    " or it failed or gave no answer in time (error).",
+    why=("rule", "error"),
+)

@@ -1,0 +1,9 @@
+"""Labels that metrics of the consumer and of the store have."""
+
+from typing import Final
+
+from history.metric import Open, Values
+
+OUTCOMES: Final = ("stored", "repeated", "expired", "quarantined")
+TOPIC: Final = Open("topics that consumers read")
+PLACE: Final[dict[str, Values]] = {"topic": TOPIC, "partition": Open("numbers of partitions")}
