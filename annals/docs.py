@@ -57,7 +57,7 @@ A histogram has `_bucket` (with the label `le`), `_sum` and `_count` behind its 
 Every web process gives the same `annals_store_*`, `annals_maintain_*`, `annals_verify_*` and
 `annals_archive_*`, which it reads from the database at each scrape: aggregate them with `max` or
 `min`, never with `sum` alone.
-The alerts on them are in [operations.md](operations.md#what-do-i-do-when-an-alert-fires).
+The alerts on them are in [runbook.md](runbook.md).
 """
 HEAD = """\
 # Settings

@@ -115,6 +115,12 @@ STORE_QUARANTINE: Final = REGISTER.collected_gauge(
     reason=tuple(Reason),
 )
 
+WAL_ARCHIVE_FAILING: Final = REGISTER.collected_gauge(
+    "annals_store_wal_archive_failing",
+    "0 or 1",
+    "1 while PostgreSQL's latest attempt to archive WAL failed; no value without `archive_mode`.",
+)
+
 # The partitions.
 
 STORE_BYTES: Final = REGISTER.collected_gauge(

@@ -47,13 +47,6 @@ def check(settings: dict[str, str]) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_every_alert_has_its_line_in_the_operations_page() -> None:
-    page = (DOCKER.parent / "docs/operations.md").read_text()
-    documented = set(re.findall(r"^\| (Annals\w+) \|", page, re.MULTILINE))
-    rules = [rule for group in load("prometheus/rules.yaml")["groups"] for rule in group["rules"]]
-    assert documented == {rule["alert"] for rule in rules}
-
-
 def test_compose_sets_only_settings_that_exist() -> None:
     env.read(environment())
     asked = set(re.findall(r"\$\{(\w+):\?", (DOCKER / "compose.yaml").read_text()))

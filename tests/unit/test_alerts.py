@@ -18,6 +18,8 @@ OTHER = 'topic="t",partition="1"'
 CONSUMERS = 'up{job="annals-consume",instance="c"}'
 OTHER_CONSUMER = 'up{job="annals-consume",instance="c2"}'
 WEB = 'up{job="annals-web",instance="w"}'
+DISK = 'job="postgres-disk",instance="p",mountpoint="/data"'
+RUNBOOK = "https://git.bank.example/annals/docs/runbook.md"
 
 
 @dataclass(frozen=True)
@@ -398,6 +400,162 @@ CASES = [
         clears=38,
         summary="10% of the answers are errors",
     ),
+    Case(  # not all of them are bad, and one topic of two
+        "AnnalsQuarantineGrows",
+        {
+            'annals_quarantined_total{topic="t",reason="not_json"}': "0+0x10 0+20x20 400+0x40",
+            'annals_quarantined_total{topic="u",reason="not_json"}': "0+1x70",
+            'annals_messages_total{topic="t",became="stored"}': "0+180x70",
+            'annals_messages_total{topic="t",became="quarantined"}': "0+0x10 0+20x20 400+0x40",
+            'annals_messages_total{topic="u",became="stored"}': "0+1x70",
+        },
+        quiet=(10,),
+        fires=(30,),
+        clears=60,
+        labels={"topic": "t"},
+        summary="t: 10% of the messages of 15 minutes are in quarantine",
+    ),
+    Case(
+        "AnnalsWalNotArchived",
+        web("annals_store_wal_archive_failing", "", "0+0x10 1+0x30 0+0x10"),
+        quiet=(10, 24),
+        fires=(27, 40),
+        clears=42,
+        summary="PostgreSQL cannot archive its WAL: backups have no newer moment, and pg_wal grows",
+    ),
+    Case(
+        "AnnalsRestarts",
+        {
+            'process_start_time_seconds{job="annals-consume",instance="c"}':
+                "0+0x10 60 120 180 240 240+0x60",
+            'process_start_time_seconds{job="annals-consume",instance="d"}': "0+0x80",
+        },
+        quiet=(10, 13),
+        fires=(15, 30),
+        clears=50,
+        labels={"job": "annals-consume", "instance": "c"},
+        summary="annals-consume c has started 4 times in 30 minutes",
+    ),
+    Case(
+        "AnnalsReadingPaused",
+        {
+            'annals_paused{instance="c1"}': "0+0x10 1+0x20 0+0x20",
+            'annals_paused{instance="c2"}': "0+0x5 1 0 1 0 1 0+0x50",
+        },
+        quiet=(10, 20),
+        fires=(27, 30),
+        clears=32,
+        labels={"instance": "c1"},
+        summary="The consumer c1 has read nothing for 15 minutes: it waits for the database",
+    ),
+    Case(
+        "AnnalsDaysMissing",
+        {
+            **web("annals_store_days_missing", 'table="a"', "1+0x60 0+0x12 2+0x360 0+0x50"),
+            **web("annals_store_days_missing", 'table="b"', "0+0x600"),
+        },
+        quiet=(5 * 60, 20 * 60),
+        fires=(33 * 60,),
+        clears=37 * 60,
+        labels={"table": "a"},
+        interval="5m",
+        summary="a: 2 days inside the window have no partition",
+    ),
+    Case(
+        "AnnalsDetachPending",
+        web("annals_store_days_pending", 'table="a"', "0+0x10 1+0x150 0+0x10"),
+        quiet=(10, 120),
+        fires=(135,),
+        clears=163,
+        labels={"table": "a"},
+        summary="a: the detach of 1 days was interrupted and not completed",
+    ),
+    Case(  # full now, and later not
+        "AnnalsDiskFills",
+        {
+            f"node_filesystem_avail_bytes{{{DISK}}}": "50+0x10 10+0x60 50+0x500",
+            f"node_filesystem_size_bytes{{{DISK}}}": "100+0x600",
+        },
+        quiet=(10, 30),
+        fires=(45, 70),
+        clears=550,
+        labels={"job": "postgres-disk", "instance": "p", "mountpoint": "/data"},
+        summary="The disk of PostgreSQL at p (/data) is nearly full, or will be within 3 days",
+    ),
+    Case(  # half is free, and it will be gone
+        "AnnalsDiskFills",
+        {
+            f"node_filesystem_avail_bytes{{{DISK}}}": "90000+0x72 90000-150x100 75000+0x300",
+            f"node_filesystem_size_bytes{{{DISK}}}": "100000+0x500",
+        },
+        quiet=(6 * 60,),
+        fires=(14 * 60,),
+        clears=24 * 60,
+        labels={"job": "postgres-disk", "instance": "p", "mountpoint": "/data"},
+        interval="5m",
+        summary="The disk of PostgreSQL at p (/data) is nearly full, or will be within 3 days",
+    ),
+    Case(
+        "AnnalsDiskUnknown",
+        {f"node_filesystem_avail_bytes{{{DISK}}}": "50+0x10 _x90 50+0x20"},
+        quiet=(10, 60),
+        fires=(90,),
+        clears=105,
+        labels={"job": "postgres-disk"},
+        summary="Nobody watches the disk of PostgreSQL: Prometheus has no filesystem of the job "
+        "postgres-disk",
+    ),
+    Case(
+        "AnnalsArchiveUnchecked",
+        web("annals_archive_oldest_check_timestamp_seconds", "", "0+0x1200 3600000+0x60"),
+        quiet=(60, 35 * 1440),
+        fires=(36 * 1440,),
+        clears=1201 * 60,
+        interval="1h",
+        summary="An archived day was last checked 36d 0h 0m 0s ago",
+    ),
+    Case(  # of all web processes together
+        "AnnalsGuessing",
+        {
+            f'annals_login_failures_total{{instance="{each}",why="{why}"}}':
+                "0+0x10 0+3x20 60+0x40"
+            for each, why in (("w1", "wrong"), ("w2", "wait"))
+        },
+        quiet=(10, 15),
+        fires=(28,),
+        clears=50,
+        summary="90 logins with a password failed in 15 minutes",
+    ),
+    Case(
+        "AnnalsTokensRefused",
+        {
+            'annals_http_requests_total{instance="w1",status="401"}': "0+0x10 0+40x20 800+0x40",
+            'annals_http_requests_total{instance="w1",status="200"}': "0+900x70",
+        },
+        quiet=(10, 15),
+        fires=(28,),
+        clears=50,
+        summary="600 requests without a valid login or token in 15 minutes",
+    ),
+    Case(
+        "AnnalsBusy",
+        {'annals_dear_questions_refused_total{instance="w1"}': "0+0x10 0+2x20 40+0x40"},
+        quiet=(10, 15),
+        fires=(28,),
+        clears=50,
+        summary="30 dear questions were refused in 15 minutes: the web is busy with others",
+    ),
+    Case(
+        "AnnalsTooLong",
+        {
+            'annals_requests_stopped_total{instance="w1",why="too_long"}': "0+0x10 0+2x20 40+0x40",
+            'annals_requests_stopped_total{instance="w1",why="client_left"}': "0+50x70",
+        },
+        quiet=(10, 15),
+        fires=(28,),
+        clears=50,
+        summary="30 requests in 15 minutes did not end within ANNALS_REQUEST_SECONDS",
+    ),
 ]  # fmt: skip
 
 
@@ -410,7 +568,10 @@ def expectations(case: Case) -> list[dict[str, Any]]:
     rule = rules()[case.alert]
     firing = {
         "exp_labels": {**rule["labels"], **case.labels},
-        "exp_annotations": {"summary": case.summary},
+        "exp_annotations": {
+            "summary": case.summary,
+            "runbook_url": f"{RUNBOOK}#{case.alert.lower()}",
+        },
     }
     moments = [*((m, []) for m in case.quiet), *((m, [firing]) for m in case.fires)]
     return [
@@ -436,6 +597,7 @@ def test_it_fires_and_clears(case: Case, tmp_path: Path) -> None:
                 "tests": [
                     {
                         "interval": case.interval,
+                        "external_labels": {"runbook": RUNBOOK},
                         "input_series": given,
                         "alert_rule_test": expectations(case),
                     }
