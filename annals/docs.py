@@ -110,6 +110,8 @@ def _kind(hint: Any) -> str:
             return f"text, {length} characters or more"
         case inspect.StrType():
             return "text"
+        case inspect.DateType():
+            return "day, as 2026-12-31"
         case inspect.VarTupleType():
             return "texts, comma-separated"
         case inspect.CustomType(cls=cls) if issubclass(cls, PurePath):

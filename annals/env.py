@@ -6,15 +6,17 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import get_type_hints
+from urllib.parse import urlsplit
 
 import msgspec
 
-from annals.fields.web import Web
+from annals.fields.moving import Moving
 
 EXACT = {"DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS"}
 # No setting: this process and those that it starts serve a demo because DATABASE_URL was unset.
 UNASKED_DEMO = "_ANNALS_UNASKED_DEMO"
 KAFKA_PREFIX = "ANNALS_KAFKA_"
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class SettingError(ValueError):
@@ -24,7 +26,7 @@ class SettingError(ValueError):
 WEB_THREADS = 16  # of a web process: they answer requests
 
 
-class Settings(Web, frozen=True, kw_only=True):
+class Settings(Moving, frozen=True, kw_only=True):
     """All settings. The environment variable of a field is ANNALS_ plus its name in capitals;
     DATABASE_URL and KAFKA_BOOTSTRAP_SERVERS have no prefix."""
 
@@ -59,6 +61,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         raise SettingError(_sentence(error)) from None
     if settings.database_url is not None:
         _check_database_url(settings.database_url)
+    _check_fallback(settings)
     return settings
 
 
@@ -84,6 +87,37 @@ def _check_database_url(url: str) -> None:
             "DATABASE_URL is wrong: it must be postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with "
             "% as %25, @ as %40, / as %2F and : as %3A in user and password. See docs/settings.md."
         )
+
+
+def _check_fallback(settings: Settings) -> None:
+    """Refuse an old service that cannot be asked, or would get its token over an open line. The
+    message quotes nothing: there may be a password in the URL, and a token in the file."""
+    if settings.fallback_url is None:
+        return
+    wrong = "ANNALS_FALLBACK_URL is wrong: it must be https://HOST (http:// only on the loopback "
+    wrong += "address), without user, query and fragment. See docs/migration.md."
+    try:
+        parts = urlsplit(settings.fallback_url)
+        usable = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        raise SettingError(wrong) from None
+    secure = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
+    if not usable or not secure or "@" in parts.netloc or parts.query or parts.fragment:
+        raise SettingError(wrong)
+    if settings.fallback_until is None:
+        raise SettingError(
+            "ANNALS_FALLBACK_UNTIL is missing: ANNALS_FALLBACK_URL needs the last day on which the "
+            "old service is asked, as 2026-12-31. See docs/migration.md."
+        )
+    for name in ("fallback_token_file", "fallback_ca_file"):
+        file: Path | None = getattr(settings, name)
+        try:
+            empty = file is not None and not file.read_bytes().strip()
+        except OSError as error:
+            text = f"{variable(name)} cannot be read: {error.strerror}: {file}"
+            raise SettingError(text) from None
+        if empty:
+            raise SettingError(f"{variable(name)} is wrong: {file} is empty.")
 
 
 def _split(text: str) -> tuple[str, ...]:

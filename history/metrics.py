@@ -11,6 +11,13 @@ DEAR_REFUSED: Final = REGISTER.counter(
     "requests",
     "Dear questions that were refused because a web process was answering others.",
 )
+FALLBACK_REQUESTS: Final = REGISTER.counter(
+    "annals_fallback_requests_total",
+    "timelines",
+    "Timelines that were to be asked of the old service: answered, failed (it did not answer in"
+    " time, or wrongly), or cut (by the breaker, or because too many calls were under way).",
+    result=("answered", "failed", "cut"),
+)
 NEED_TO_KNOW_REFUSALS: Final = REGISTER.counter(
     "annals_need_to_know_refusals_total",
     "applications",

@@ -14,6 +14,7 @@ from rest_framework.renderers import BaseRenderer
 
 from history.complete_to import Completeness
 from history.exactjson import dumps
+from history.fallback import State
 from history.people import Author
 from history.timeline import (
     FieldValue,
@@ -80,6 +81,10 @@ def version(found: Version, output: Output, after: int = 0) -> Answer:
         "missingReason": found.missing_why.value if found.missing_why else None,
         "olderVersions": found.older.value if found.older else None,
     }
+    if found.old:
+        answer["fromFallback"] = True
+    if found.other_moment is not None:
+        answer["fallbackUpdatedAt"] = output.moment(found.other_moment)
     return answer
 
 
@@ -199,6 +204,14 @@ def found(entity: Found, output: Output) -> Answer:
         "type": entity.type.name if entity.type is not None else None,
         "updatedAt": output.moment(entity.updated_at),
     }
+
+
+def fallback(state: State | None) -> Answer:
+    """The `fallback` block of an answer; none where no old service was asked."""
+    if state is None:
+        return {}
+    missing = state is State.FAILED
+    return {"fallback": {"state": state.value, "olderVersionsMayBeMissing": missing}}
 
 
 def completeness(

@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from history import complete_to, need_to_know, shares
+from history import complete_to, fallback, need_to_know, shares
 from history.addresses import RAW_PATH
 from history.api import access, answers
 from history.api.allowance import Left
@@ -22,10 +22,15 @@ from history.api.answers import Answer, Output
 from history.api.errors import VARY, UnknownEntityError
 from history.api.parameters import TOKEN_LENGTH, Parameters, one_of
 from history.entities import BY_NAME, ENTITIES, Entity
+from history.fallback import Asked, State
+from history.fallback.breaker import PAUSE_SECONDS
 from history.language import language_of
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, MAX_VERSION, ChangeType
 from history.timeline import BadParameterError, Filters, Include, Order
 from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
+
+# What came of asking the old service; also on errors.
+OLD_SERVICE = "X-Annals-Fallback"
 
 
 class PageOf(TypedDict):
@@ -125,6 +130,7 @@ class Call(Options):
     with_completeness: ClassVar[bool] = True
     dear: ClassVar[bool] = False  # reads many versions for one answer: see history.shares
     left: Left | None = None
+    asked: Asked | None = None
 
     def check_permissions(self, request: Request) -> None:
         """How often somebody asks, then what they may. DRF asks the other way round; but a
@@ -139,6 +145,10 @@ class Call(Options):
         answer = super().finalize_response(request, response, *args, **kwargs)
         for name, value in self.left.headers.items() if self.left is not None else ():
             answer.headers[name] = value
+        if self.asked is not None and self.asked.state is not None:
+            answer.headers[OLD_SERVICE] = self.asked.state.value
+            if self.asked.state is State.FAILED:
+                answer.headers.setdefault("Retry-After", str(int(PAUSE_SECONDS)))
         return answer
 
     def get(self, request: Request, **address: str) -> Response:
@@ -154,8 +164,9 @@ class Call(Options):
         with shares.dear(self.is_dear(question)):
             # Before the data: what is read in between may be in the answer, but is not promised.
             state = complete_to.read(question.kinds) if self.with_completeness else None
-            with need_to_know.read_by(request.user):
+            with fallback.asking() as self.asked, need_to_know.read_by(request.user):
                 data = self.answer(question)
+        data |= answers.fallback(self.asked.state)
         if state is not None:
             data["completeness"] = answers.completeness(state, output, data.get("history"))
         response = Response({"status": "success", "data": data})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from history.entities import BY_NAME
+from history.fallback import State
 from history.models import FieldLabel, Person
 from history.record import MAX_VERSION, ChangeType
 from history.timeline import Absence
@@ -119,6 +120,32 @@ VERSION_OPTIONAL = {
         **COUNT,
         "description": "changesAfter for the rest of them; absent where changes has the last one.",
     },
+    "fromFallback": {
+        "type": "boolean",
+        "const": True,
+        "description": "The store does not have this version; the old service does.",
+    },
+    "fallbackUpdatedAt": {
+        **MOMENT,
+        "description": "When the old service has this version, where its clock differs.",
+    },
+}
+
+# Of every answer for which the old service was asked.
+FALLBACK = {
+    "fallback": {
+        **object_of(
+            {
+                "state": one_of(*(state.value for state in State)),
+                "olderVersionsMayBeMissing": {
+                    **FLAG,
+                    "description": "true: the old service failed, so that versions which only it "
+                    "has may be missing from this answer.",
+                },
+            }
+        ),
+        "description": "What came of asking the old service; absent where it was not asked.",
+    }
 }
 
 COMPONENTS: dict[str, Schema] = {
@@ -143,7 +170,7 @@ COMPONENTS: dict[str, Schema] = {
         },
         {"old": ANYTHING, "new": ANYTHING, "fromIndex": COUNT, "toIndex": COUNT},
     ),
-    "Version": object_of(VERSION_REQUIRED, VERSION_OPTIONAL),
+    "Version": object_of(VERSION_REQUIRED, {**VERSION_OPTIONAL, **FALLBACK}),
     "Completeness": object_of(
         {
             "completeTo": {
@@ -159,18 +186,19 @@ COMPONENTS: dict[str, Schema] = {
     ),
     "Timeline": object_of(
         {"history": list_of(ref("Version")), "completeness": ref("Completeness")},
-        {"nextPageToken": {"type": "string", "pattern": "^v1:"}},
+        {"nextPageToken": {"type": "string", "pattern": "^v1:"}, **FALLBACK},
     ),
     "Comparison": object_of(
         {"from": ref("Version"), "to": ref("Version")},
         {
             "diff": list_of(ref("Operation")),
+            **FALLBACK,
             **{name: VERSION_OPTIONAL[name] for name in ("changes", "changeCount", "nextChanges")},
         },
     ),
     "VersionAt": object_of(
         {**VERSION_REQUIRED, "time": MOMENT, "deleted": FLAG, "completeness": ref("Completeness")},
-        VERSION_OPTIONAL,
+        {**VERSION_OPTIONAL, **FALLBACK},
     ),
     "FieldHistory": object_of(
         {
@@ -184,7 +212,7 @@ COMPONENTS: dict[str, Schema] = {
             ),
             "completeness": ref("Completeness"),
         },
-        {"nextPageToken": {"type": "string", "pattern": "^v1:"}},
+        {"nextPageToken": {"type": "string", "pattern": "^v1:"}, **FALLBACK},
     ),
     "Blame": object_of(
         {
@@ -204,6 +232,7 @@ COMPONENTS: dict[str, Schema] = {
         },
         {
             **VERSION_OPTIONAL,
+            **FALLBACK,
             "leafCount": {**COUNT, "description": "How many there are, where blame has not all."},
             "nextLeaves": {
                 **COUNT,
@@ -223,7 +252,8 @@ COMPONENTS: dict[str, Schema] = {
                 "although the store has no version of them from then.",
             },
             "completeness": ref("Completeness"),
-        }
+        },
+        FALLBACK,
     ),
     "SearchResults": object_of(
         {

@@ -20,6 +20,7 @@ from history.api.call import Call
 from history.api.components import COUNT, KIND, NUMBER, TYPE, Schema, object_of, one_of, ref
 from history.api.parameters import TOKEN_LENGTH
 from history.entities import SEARCH_VALUE_LENGTH
+from history.fallback import State
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
 from history.timeline import Order, Sort
 from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
@@ -47,6 +48,11 @@ APPLICATION = OpenApiParameter(
     "productInstanceId", _text(ID_LENGTH), "path", True, "The application's id."
 )
 VERSION = OpenApiParameter("version", NUMBER, "path", True, "Number of the version.")
+MADE = _query(
+    "updatedAt",
+    MOMENT,
+    "Which of the versions with this number, where there are several; otherwise the newest.",
+)
 SIZE = _query(
     "pageSize",
     {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE, "default": DEFAULT_PAGE_SIZE},
@@ -107,7 +113,11 @@ ONE = (ENTITY, IDENTIFIER)
 TIMELINE = (*ONE, *PAGES, SORT, ORDER, *FILTERS, ARCHIVE, *FORM)
 
 _RETRY = OpenApiParameter(
-    "Retry-After", {"type": "integer"}, "header", description="Seconds.", response=[429, 503]
+    "Retry-After",
+    {"type": "integer"},
+    "header",
+    description="Seconds. With 200 and 404: until the old service is asked again.",
+    response=[200, 404, 429, 503],
 )
 _REQUEST_ID = OpenApiParameter(
     "X-Request-ID", str, "header", description="The log has it too.", response=True
@@ -126,6 +136,13 @@ _ALLOWANCE = [
         ("Reset", "Seconds until the whole allowance is available again."),
     )
 ]
+_FALLBACK = OpenApiParameter(
+    "X-Annals-Fallback",
+    one_of(*(state.value for state in State)),
+    "header",
+    description="Whether the old service answered; absent where it was not asked.",
+    response=[200, 404],
+)
 _TAG = OpenApiParameter(
     "ETag", str, "header", description="For If-None-Match.", response=[200, 304]
 )
@@ -157,7 +174,7 @@ def call(
     for status, messages in examples.ERRORS.items():
         if status != 404 or missing:
             answers[status] = _error(status, messages)
-    headers = [_REQUEST_ID, _RETRY, *_ALLOWANCE, *([_TAG] if tagged else [])]
+    headers = [_REQUEST_ID, _RETRY, _FALLBACK, *_ALLOWANCE, *([_TAG] if tagged else [])]
     described = extend_schema(
         operation_id=name,
         summary=summary,

@@ -41,6 +41,7 @@ from history.shares import BusyError
 from history.timeline import (
     ArchiveUnavailableError,
     BadParameterError,
+    NotFoundError,
     NoVersionError,
     OlderThanRetentionError,
 )
@@ -121,6 +122,8 @@ def answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
     more = {"parameter": error.name} if isinstance(error, BadParameterError) else {}
     own = code not in _MESSAGES or isinstance(error, UnavailableError | RuleFailedError)
     message = str(error) if own else ""
+    if isinstance(error, NotFoundError) and error.unanswered:
+        message += f"; {_('the old service does not answer, it may have more')}"
     response = _response(context["request"], status, code, message, **more)
     if isinstance(error, exceptions.APIException):
         if getattr(error, "auth_header", None):

@@ -65,6 +65,7 @@ class Versions(Timeline):
     "One version.",
     *describe.ONE,
     describe.VERSION,
+    describe.MADE,
     describe.REST,
     *describe.FORM,
     data="Version",
@@ -78,7 +79,9 @@ class SingleVersion(Call):
 
     def answer(self, question: Question) -> Answer:
         number = whole_number("version", question.address["version"], 0, MAX_VERSION)
-        found = timeline.version(question.entity, question.id, number, question.output.include)
+        include = question.output.include
+        made = question.parameters.moment("updatedAt", question.output.zone)
+        found = timeline.version(question.entity, question.id, number, include, made)
         return answers.version(found, question.output, question.after("changesAfter"))
 
 

@@ -26,7 +26,7 @@ from history.timeline.query import (
     Sort,
 )
 from history.timeline.search import Found, Results, documents, search, search_all
-from history.timeline.single import Comparison, at, compare, twins, version
+from history.timeline.single import Comparison, Twin, at, compare, twins, version
 from history.timeline.unmask import MaskedValue, masked_values, unmask
 from history.timeline.versions import LabelledChange, Page, Version
 
@@ -57,6 +57,7 @@ __all__ = [
     "Query",
     "Results",
     "Sort",
+    "Twin",
     "Version",
     "application",
     "application_at",

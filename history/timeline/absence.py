@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from django.conf import settings
 from django.utils.translation import gettext as _
 
+from history import fallback
 from history.archive import index
 from history.entities import Entity
 from history.exactjson import Json
@@ -43,7 +44,7 @@ def below(
         return _in_archive(entity, row.id) or Absence.UNKNOWN
     start = kept_days.start()
     if created is not None and created >= start + CLOCK_TOLERANCE and trusted:
-        return Absence.NEVER_ARRIVED
+        return _never()
     archived = _in_archive(entity, row.id)
     if archived or created is None or created >= start - CLOCK_TOLERANCE:
         return archived or Absence.UNKNOWN
@@ -66,7 +67,7 @@ def above(key: Key, trusted: bool) -> Absence:
     where the times of the entity contradict its numbers.
     """
     kept = key.updated_at >= kept_days.start() + CLOCK_TOLERANCE
-    return Absence.NEVER_ARRIVED if kept and trusted else Absence.UNKNOWN
+    return _never() if kept and trusted else Absence.UNKNOWN
 
 
 def before(
@@ -88,6 +89,11 @@ def error(why: Absence | None, name: str, version: int | None = None) -> NotFoun
             _("{name}: older than what is kept").format(name=name), version, why
         )
     return NoVersionError(_("the store has no {name}").format(name=name), version, why)
+
+
+def _never() -> Absence:
+    """It never arrived; but as long as the old service does not answer, it may have it."""
+    return Absence.UNKNOWN if fallback.failed() else Absence.NEVER_ARRIVED
 
 
 def _in_archive(entity: Entity, id: str) -> Absence | None:

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from history.entities import ENTITIES, ROOT, Entity
 from history.record import ChangeType
-from history.timeline import absence, compose, neighbours, pages, paging, rows
+from history.timeline import absence, compose, neighbours, old, pages, paging, rows, union
 from history.timeline.budget import Budget
 from history.timeline.neighbours import Keys, Pair, Place
 from history.timeline.paging import Slice
@@ -33,14 +33,14 @@ def timeline(query: ApplicationQuery) -> Page:
 
     found = paging.page(query, read)
     if not found.versions and query.page_token is None:
-        if not any(rows.belongs(entity, query.id) for entity in ENTITIES):
+        if not any(union.belongs(entity, query.id) for entity in ENTITIES):
             raise _unknown(query.id)
         pages.check_retention(query.filters)
     return found
 
 
 def _read(query: ApplicationQuery, after: Place | None, size: int) -> Slice:
-    found = rows.merged(query.id, query.filters, query.order, after, size + 1)
+    found = union.merged(query.id, query.filters, query.order, after, size + 1)
     shown, more = found[:size], len(found) > size
     pairs: dict[tuple[Entity, str, Key], Pair] = {}
     unread: set[tuple[Entity, str, Key]] = set()
@@ -102,8 +102,10 @@ def at(id: str, moment: datetime) -> Application:
     budget = Budget()
     missing: list[MissingPart] = []
     known = False
+    if paging.storable(id):
+        old.want_application(id)
     for entity in ENTITIES if paging.storable(id) else ():
-        ids = [id] if entity.root else rows.children(entity, id)
+        ids = [id] if entity.root else union.children(entity, id)
         keys = neighbours.all_keys(entity, ids) if ids else {}
         known = known or bool(keys)
         current = {part: key for part in keys if (key := keys[part].current(moment))}

@@ -11,13 +11,12 @@ from django.utils.translation import gettext as _
 
 from history.archive import index
 from history.exponents import shortened
-from history.timeline import paging, rows
+from history.timeline import old, paging, rows, union
 from history.timeline.neighbours import CLOCK_TOLERANCE, Keys, Pair, Place
 from history.timeline.paging import Slice
 from history.timeline.query import (
     Absence,
     BadParameterError,
-    Filters,
     NoVersionError,
     Order,
     Query,
@@ -47,7 +46,8 @@ def page(query: Query) -> Page:
             both.update(_everything(query, url))
         return _slice(query, both, after, size)
 
-    shown = paging.page(query, read)
+    with old.hidden():
+        shown = paging.page(query, read)
     if not both:
         text = _("neither store nor archive has a version of {kind} {id}")
         raise NoVersionError(text.format(kind=query.entity.name, id=query.id))
@@ -99,7 +99,9 @@ def _slice(query: Query, both: dict[Key, VersionRow], after: Place | None, size:
     """Up to `size` versions after a place. The path filter is not applied here."""
     keys = Keys(list(both))
     backwards = query.order is Order.DESC
-    order = sorted((_position(query, key), key) for key in both if _fits(query.filters, both[key]))
+    order = sorted(
+        (_position(query, key), key) for key in both if union.fits(query.filters, both[key])
+    )
     if after is not None:
         place = _position(query, Key(after.version, after.updated_at))
         order = [each for each in order if (each[0] < place if backwards else each[0] > place)]
@@ -115,14 +117,3 @@ def _slice(query: Query, both: dict[Key, VersionRow], after: Place | None, size:
 def _position(query: Query, key: Key) -> tuple[object, ...]:
     """The position of a key in the order that is asked for."""
     return key if query.sort is Sort.VERSION else (key.updated_at, key.version)
-
-
-def _fits(filters: Filters, row: VersionRow) -> bool:
-    """The filters as the database applies them; the path filter is not applied here."""
-    return (
-        (filters.since is None or row.updated_at >= filters.since)
-        and (filters.until is None or row.updated_at < filters.until)
-        and filters.author in (None, row.author)
-        and filters.client_id in (None, row.client_id)
-        and filters.type in (None, row.type)
-    )

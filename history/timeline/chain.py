@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from history.entities import Entity
-from history.timeline import neighbours, paging, rows
+from history.timeline import neighbours, old, paging, rows, union
 from history.timeline.neighbours import Pair
 from history.timeline.rows import Key
 
@@ -18,7 +18,10 @@ def chain(entity: Entity, id: str, start: Key | None = None) -> Iterator[Pair]:
     `start` itself comes first; if the store no longer has it, the next lower key does. One query
     for all keys and one for every BATCH versions, or READ_BYTES: linear in their number.
     """
-    keys = neighbours.all_keys(entity, [id]).get(id) if paging.storable(id) else None
+    keys = None
+    if paging.storable(id):
+        old.want(entity, id)
+        keys = neighbours.all_keys(entity, [id]).get(id)
     if keys is None:
         return
     key = keys.newest if start is None else keys.up_to(start)
@@ -28,7 +31,7 @@ def chain(entity: Entity, id: str, start: Key | None = None) -> Iterator[Pair]:
         batch = [key]
         while len(batch) < most and (lower := keys.previous(batch[-1])) is not None:
             batch.append(lower)
-        read, left = rows.first_bodies(entity, [(id, each) for each in batch])
+        read, left = union.first_bodies(entity, [(id, each) for each in batch])
         unread = {place for _, place in left}
         most = min(paging.BATCH, max(1, 2 * len(read)))  # where they are large, all are measured
         batch = list(takewhile(lambda each: each not in unread, batch))  # noqa: B023 - used at once

@@ -13,7 +13,7 @@ from history.exactjson import Json, dumps
 from history.labels import Catalogue
 from history.people import Author
 from history.record import ChangeType
-from history.timeline import absence, budget, neighbours
+from history.timeline import absence, budget, neighbours, old
 from history.timeline.budget import Listed
 from history.timeline.neighbours import Pair
 from history.timeline.query import Include
@@ -125,4 +125,6 @@ def _version(
         changes=changed,
         listed=listed.number,
         size=len(row.data) + len(dumps(patch)) + listed.size,
+        old=row.old,
+        other_moment=old.other_moment(pair.entity, row.id, row.version, row.updated_at),
     )

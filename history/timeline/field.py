@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from django.utils.translation import gettext as _
 
@@ -15,9 +17,10 @@ from history.labels import Label
 from history.timeline import compose, paging, token
 from history.timeline.budget import Budget
 from history.timeline.chain import chain
+from history.timeline.course import follow
 from history.timeline.neighbours import Pair
 from history.timeline.origin import Origin, origins
-from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, unknown
+from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, Query, Sort, unknown
 from history.timeline.rows import Key
 from history.timeline.versions import parse
 
@@ -52,37 +55,54 @@ def field(
     if "*" in path.split("/"):
         raise BadParameterError("path", _("must name one field; * would name many"))
     binding = ("values", entity.name, id, path)
-    start, until = None, None
+    start, until, mark = None, None, None
     if page_token is not None:
-        version, moment, until = token.read(binding, page_token)
-        start = Key(version, moment)
+        version, moment, until, *marks = token.read(binding, page_token)
+        start, mark = Key(version, moment), tuple(marks)
+    label = labels.catalogue().find(entity.name, path)
+    with follow(Query(entity=entity, id=id, sort=Sort.VERSION), mark) as course:
+        if course.waits:  # which value is the next one is not known
+            return FieldHistory(label, (), page_token)
+        scan = _scan(chain(entity, id, start), path, size, until)
+    if not scan.versions and page_token is None:
+        raise unknown(entity.name, id)
+    set_by = origins([pair for pair, _, _ in scan.found])
+    following = (*scan.following, scan.until, *course.mark) if scan.following else None
+    return FieldHistory(
+        label=label,
+        values=tuple(FieldValue(value, set_by[pair.place], to) for pair, value, to in scan.found),
+        next_token=token.issue(binding, following) if following else None,
+    )
+
+
+class _Scan(NamedTuple):
+    """What one page found: the versions that set the value, each with the value and the moment of
+    the next one. following: where the next page begins. versions: how many were looked at."""
+
+    found: list[tuple[Pair, Maybe, datetime | None]]
+    following: Key | None
+    until: datetime | None
+    versions: int
+
+
+def _scan(pairs: Iterable[Pair], path: str, size: int, until: datetime | None) -> _Scan:
     found: list[tuple[Pair, Maybe, datetime | None]] = []
-    following: Key | None = None
     before: Maybe = MISSING
     scanned = 0
     budget = Budget()
-    for pair in chain(entity, id, start):
+    for pair in pairs:
         deadline.check()
         data = parse(pair.row.data) if before is MISSING else before
         before = parse(pair.before.data) if pair.before else MISSING
-        changed = differs(path, before, data, compose.identity(entity))
+        changed = differs(path, before, data, compose.identity(pair.entity))
         spent = scanned and (scanned == paging.SCAN or budget.late)
         if spent or (changed and len(found) == size):
-            following = pair.row.key
-            break
+            return _Scan(found, pair.row.key, until, scanned)
         if changed:
             value = next((value for _, value in find(path, data)), MISSING)
             if not budget.takes(len(dumps(value)) if value is not MISSING else 0) and found:
-                following = pair.row.key
-                break
+                return _Scan(found, pair.row.key, until, scanned)
             found.append((pair, value, until))
             until = pair.row.updated_at
         scanned += 1
-    if not scanned and page_token is None:
-        raise unknown(entity.name, id)
-    set_by = origins([pair for pair, _, _ in found])
-    return FieldHistory(
-        label=labels.catalogue().find(entity.name, path),
-        values=tuple(FieldValue(value, set_by[pair.place], to) for pair, value, to in found),
-        next_token=token.issue(binding, (*following, until)) if following else None,
-    )
+    return _Scan(found, None, until, scanned)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from history import people
 from history.entities import ENTITIES, Entity
 from history.people import Author
-from history.timeline import rows
+from history.timeline import rows, union
 from history.timeline.rows import FIRST, Key, VersionRow
 
 
@@ -152,12 +152,12 @@ def pair_up(
     rest = [row.key for row in shown if row.version > 0 and row.key not in proven]
     known = [row.key for row in around]
     if rest and not whole:
-        known = rows.keys(entity, [id]).get(id, [])
+        known = union.keys(entity, [id]).get(id, [])
     keys = Keys(known)
     wanted = {key: keys.previous(key) for key in rest}
     found = {row.key: row for row in around}
     unread = [key for key in dict.fromkeys(wanted.values()) if key is not None and key not in found]
-    read, left = rows.first_bodies(entity, [(id, key) for key in unread])
+    read, left = union.first_bodies(entity, [(id, key) for key in unread])
     found.update((key, row) for (_, key), row in read.items())
     before = proven | {key: found[low] for key, low in wanted.items() if low in found}
     late = {key for _, key in left}
@@ -186,7 +186,7 @@ def first_fetched(
     for id, key in wanted:
         low = lower[id, key]
         needed |= dict.fromkeys([(id, key)] if low is None else [(id, key), (id, low)])
-    read, unread = rows.first_bodies(entity, list(needed))
+    read, unread = union.first_bodies(entity, list(needed))
     late = set(unread)
     pairs: list[Pair] = []
     for number, place in enumerate(wanted):
@@ -196,7 +196,7 @@ def first_fetched(
             if number:
                 return pairs, wanted[number:]
             # The two are too large to be read at once; one alone never is.
-            read |= rows.bodies(entity, [place] if below is None else [place, below])
+            read |= union.bodies(entity, [place] if below is None else [place, below])
         if place in read:
             before = None if below is None else read.get(below)
             pairs.append(Pair(entity, read[place], before, known[id].trusted))
@@ -209,10 +209,10 @@ def lowest(entity: Entity, known: Mapping[str, Keys]) -> Iterator[VersionRow]:
     wanted = sorted((id, keys.lowest) for id, keys in known.items() if keys.lowest is not None)
     left: Sequence[rows.Place] = wanted
     while left:
-        read, left = rows.first_bodies(entity, left)
+        read, left = union.first_bodies(entity, left)
         yield from (read[place] for place in sorted(read))
 
 
 def all_keys(entity: Entity, ids: Collection[str]) -> dict[str, Keys]:
     """The keys of these entities, without those of which the store has nothing."""
-    return {id: Keys(keys) for id, keys in rows.keys(entity, ids).items()}
+    return {id: Keys(keys) for id, keys in union.keys(entity, ids).items()}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from django.utils.translation import gettext as _
 
 from history.entities import Entity
-from history.timeline import archived, kept_days, neighbours, paging, rows
+from history.timeline import archived, kept_days, neighbours, paging, union
 from history.timeline.neighbours import Place
 from history.timeline.paging import Slice
 from history.timeline.query import (
@@ -42,7 +42,7 @@ def page(query: Query) -> Page:
     found = paging.page(query, read)
     if not found.versions and query.page_token is None:
         filtered = query.filters != NO_FILTERS
-        if not filtered or not rows.exists(query.entity, query.id):
+        if not filtered or not union.exists(query.entity, query.id):
             raise unknown(query.entity.name, query.id)
         check_retention(query.filters)
     return found
@@ -68,7 +68,7 @@ def read_slice(query: Query, after: Place | None, size: int, carry: Sequence[Ver
     filters = query.filters
     start = LAST if query.order is Order.DESC else FIRST
     key = Key(after.version, after.updated_at) if after else start
-    read = rows.page(query.entity, query.id, filters, query.sort, query.order, key, size + 1)
+    read = union.page(query.entity, query.id, filters, query.sort, query.order, key, size + 1)
     found, more = read.rows, bool(read.unread) or len(read.rows) > size
     # Of large documents too the last one that was read is kept to compare the one before it with.
     shown = found[: max(1, len(found) - 1)] if more else found

@@ -14,6 +14,7 @@ from history.entities import Entity
 from history.record import ID_LENGTH
 from history.timeline import compose, token
 from history.timeline.budget import Budget
+from history.timeline.course import Course, follow
 from history.timeline.neighbours import Pair, Place
 from history.timeline.query import (
     MAX_PAGE_SIZE,
@@ -21,6 +22,8 @@ from history.timeline.query import (
     Filters,
     Include,
     NoVersionError,
+    Order,
+    Sort,
 )
 from history.timeline.rows import VersionRow
 from history.timeline.versions import Page, Version
@@ -53,6 +56,10 @@ class Paged(Protocol):
     @property
     def filters(self) -> Filters: ...
     @property
+    def order(self) -> Order: ...
+    @property
+    def sort(self) -> Sort: ...
+    @property
     def page_size(self) -> int: ...
     @property
     def page_token(self) -> str | None: ...
@@ -74,21 +81,36 @@ def page(query: Paged, read: Reader) -> Page:
     budget is spent. Raises BadParameterError, and NoVersionError for an id that no entity can
     have."""
     _check(query)
-    place = None
+    place, mark = None, None
     if query.page_token is not None:
-        place = Place(*token.read(query.binding, query.page_token))
+        position = token.read(query.binding, query.page_token)
+        size = len(Place._fields)
+        place, mark = Place(*position[:size]), tuple(position[size:])
     made = _Page(query, place)
+    with follow(query, mark) as course:
+        _fill(made, read, course)
+        if made.place is None:
+            return Page(tuple(made.versions), None)
+        following = (*made.place, *course.following(made.place))
+        return Page(tuple(made.versions), token.issue(query.binding, following))
+
+
+def _fill(made: _Page, read: Reader, course: Course) -> None:
+    """Read until the page is full or its end is reached; then made.place is None if nothing
+    follows."""
     carry: Sequence[VersionRow] = ()
-    while True:
+    ended = False
+    while not ended:
         batch = read(made.place, made.wanted, carry)
-        ended = made.add(batch.pairs)
+        ready = course.before_end(batch.pairs)
+        ended = made.add(ready)
+        last = batch.end is None or len(ready) < len(batch.pairs)
+        if not ended and last and course.end is not None:
+            return  # what follows waits for the old service
         if not ended:
             made.place = batch.end
             made.expect(len(batch.pairs))
             ended = batch.end is None or made.complete
-        if ended:
-            following = token.issue(query.binding, made.place) if made.place else None
-            return Page(tuple(made.versions), following)
         carry = [pair.row for pair in batch.pairs[-1:]]  # none if retention has just removed them
 
 

@@ -9,6 +9,7 @@ from enum import Enum
 
 from django.utils.translation import gettext as _
 
+from history import fallback
 from history.entities import ENTITIES, Entity
 from history.record import ChangeType
 
@@ -64,12 +65,14 @@ class Absence(Enum):
 
 class NotFoundError(LookupError):
     """There is nothing to show; the subclass says why. version: the number that is missing, where
-    the store has other versions of the entity; why: None if nothing shows that it existed."""
+    the store has other versions of the entity; why: None if nothing shows that it existed;
+    unanswered: the old service, which may have more, does not answer."""
 
     def __init__(self, reason: str, version: int | None = None, why: Absence | None = None) -> None:
         super().__init__(reason)
         self.version = version
         self.why = why
+        self.unanswered = fallback.failed()
 
 
 class NoVersionError(NotFoundError):
@@ -150,6 +153,11 @@ class ApplicationQuery:
     def kinds(self) -> Sequence[Entity]:
         """The kinds of which it shows versions."""
         return ENTITIES
+
+    @property
+    def sort(self) -> Sort:
+        """Always by time: entities share no numbers."""
+        return Sort.UPDATED_AT
 
     @property
     def binding(self) -> tuple[object, ...]:

@@ -17,6 +17,7 @@ from history import looks, masking, need_to_know
 from history.entities import ENTITIES, ROOT, Entity
 from history.exactjson import Json
 from history.record import MAX_VERSION
+from history.timeline import old
 from history.timeline.cursor import cursor
 from history.timeline.query import Filters, Order, Sort
 from history.timeline.versions import parse
@@ -37,7 +38,7 @@ LAST = Key(MAX_VERSION, datetime.max.replace(tzinfo=UTC))
 
 
 class VersionRow(NamedTuple):
-    """One stored version. `data` is the snapshot as JSON text in UTF-8."""
+    """One version. `data` is the snapshot as JSON text in UTF-8. old: of the old service."""
 
     version: int
     updated_at: datetime
@@ -47,6 +48,7 @@ class VersionRow(NamedTuple):
     product_instance_id: str | None
     data: bytes
     id: str
+    old: bool = False
 
     @property
     def key(self) -> Key:
@@ -99,7 +101,7 @@ _BOUNDED = """
 def _read(statement: str, values: Sequence[object]) -> Read:
     """The rows of a statement, from the first one on, of which the documents may be read now."""
     found = fetch(_bounded(statement), [Int4(READ_BYTES), Int4(READ_BYTES), *values])
-    rows = [VersionRow._make(row) for row in found]
+    rows = [VersionRow(*row) for row in found]
     read = [row for row in rows if row.data is not None]
     unread = [(row.id, row.key) for row in rows if row.data is None]
     return Read(read, unread)
@@ -276,8 +278,10 @@ def _newest_documents(entity: Entity, ids: Collection[str]) -> list[VersionRow]:
 
 def root_documents(applications: Collection[str]) -> Mapping[str, Json]:
     """The newest document of each of these applications, not masked: for the rule of need-to-know,
-    which decides before anything is shown. Without those of which the store has none."""
-    return {row.id: parse(row.data) for row in _newest_documents(ROOT, applications)}
+    which decides before anything is shown. Without those of which the store has none, nor the old
+    service where it is asked."""
+    found = {row.id: parse(row.data) for row in _newest_documents(ROOT, applications)}
+    return {**old.root_documents(set(applications) - found.keys()), **found}
 
 
 _OWNERS = "SELECT DISTINCT id, {owner} FROM {table} WHERE id = ANY(%s)"
@@ -295,7 +299,8 @@ def _confine(entity: Entity, ids: Iterable[str]) -> None:
     """Refuse an answer about these entities, as far as they exist, unless the present reader may
     see them: how many versions there are, or that none fits, says something of a document too."""
     if need_to_know.applies():
-        of = owners(entity, ids).values()
+        ids = list(ids)
+        of = [*owners(entity, ids).values(), old.owners(entity, ids)]
         need_to_know.permit({each for theirs in of for each in theirs}, root_documents)
 
 

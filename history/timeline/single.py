@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from django.utils.translation import gettext as _
 
 from history import labels
 from history.diff import Operation
 from history.entities import Entity
-from history.timeline import absence, compose, neighbours
+from history.timeline import absence, compose, neighbours, old, union
 from history.timeline.neighbours import Keys, Pair
 from history.timeline.paging import storable
 from history.timeline.query import (
@@ -51,10 +52,21 @@ def version(
     return _show(entity, id, _key(entity, id, number, made, keys), keys, include)
 
 
-def twins(entity: Entity, id: str, number: int) -> list[datetime]:
-    """When the versions with this number were made, ascending. Raises NoVersionError where the
-    store has nothing of this entity."""
-    return [key.updated_at for key in all_keys(entity, id).of_version(number)]
+class Twin(NamedTuple):
+    """One of the versions with one number. old: the store has another one, this is the old
+    service's."""
+
+    updated_at: datetime
+    old: bool
+
+
+def twins(entity: Entity, id: str, number: int) -> list[Twin]:
+    """The versions with this number, by the time when they were made. Raises NoVersionError where
+    the store has nothing of this entity."""
+    there = all_keys(entity, id).of_version(number)
+    theirs = union.twins(entity, id, number, there)
+    found = [Twin(key.updated_at, old=False) for key in there]
+    return sorted([*found, *(Twin(key.updated_at, old=True) for key in theirs)])
 
 
 def at(entity: Entity, id: str, moment: datetime) -> Version:
@@ -71,14 +83,14 @@ def at(entity: Entity, id: str, moment: datetime) -> Version:
 def compare(
     entity: Entity,
     id: str,
-    old: int,
-    new: int,
-    old_made: datetime | None = None,
-    new_made: datetime | None = None,
+    before: int,
+    after: int,
+    before_made: datetime | None = None,
+    after_made: datetime | None = None,
 ) -> Comparison:
     """Two versions of one entity, each named and refused as by version()."""
     keys = all_keys(entity, id)
-    wanted = ((old, old_made), (new, new_made))
+    wanted = ((before, before_made), (after, after_made))
     pair = [_key(entity, id, number, made, keys) for number, made in wanted]
     found = neighbours.fetch(entity, [(id, key) for key in pair], {id: keys})
     if len(found) < len(pair):
@@ -92,6 +104,8 @@ def compare(
 
 def all_keys(entity: Entity, id: str) -> Keys:
     """Raises NoVersionError where the store has nothing of this entity."""
+    if storable(id):
+        old.want(entity, id)
     keys = neighbours.all_keys(entity, [id]).get(id) if storable(id) else None
     if keys is None:
         raise unknown(entity.name, id)
@@ -103,7 +117,7 @@ def _key(entity: Entity, id: str, number: int, made: datetime | None, keys: Keys
     if not there:
         raise _no_version(entity, id, number, keys)
     key = Key(number, made) if made else there[-1]
-    if key not in there:
+    if key not in there and key not in union.twins(entity, id, number, there):
         text = _("version {n} of {kind} {id} made at {moment}")
         name = text.format(n=number, kind=entity.name, id=id, moment=made)
         raise absence.error(Absence.UNKNOWN, name, number)

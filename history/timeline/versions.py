@@ -57,6 +57,8 @@ class Version:
     patch: RFC 6902 from the snapshot of previous_version to this one; None without a previous
     version. changes: the same for people. Both are empty or None where not asked for. listed: how
     many of the changes one answer lists; size: bytes of these, of the patch and the snapshot.
+    old: the store does not have it, the old service does. other_moment: when the old service has
+    it, if its clock differs from ours.
     """
 
     entity: Entity
@@ -79,6 +81,8 @@ class Version:
     changes: tuple[LabelledChange, ...]
     listed: int
     size: int
+    old: bool = False
+    other_moment: datetime | None = None
 
     def without_snapshot(self) -> Version:
         """The same version with an empty snapshot; of data it has only what other answers show."""

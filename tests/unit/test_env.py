@@ -3,6 +3,7 @@
 import re
 import stat
 from contextlib import suppress
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,37 @@ def test_such_a_setting_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("ANNALS_KAFKA_ISOLATION_LEVEL", "read_uncommitted")
     with pytest.raises(SystemExit, match=r"annals: isolation\.level cannot be set"):
         start.checked_settings()
+
+
+OLD = {"ANNALS_FALLBACK_URL": "https://old.example", "ANNALS_FALLBACK_UNTIL": "2026-12-31"}
+
+
+def test_the_old_service_is_read() -> None:
+    settings = env.read({**OLD, "ANNALS_FALLBACK_SECONDS": "0.5"})
+    assert settings.fallback_url == "https://old.example"
+    assert settings.fallback_until == date(2026, 12, 31)
+    assert settings.fallback_seconds == 0.5
+
+
+@pytest.mark.parametrize(
+    "name, value, reason",
+    [
+        ("ANNALS_FALLBACK_URL", "http://old.example", "https://HOST"),
+        ("ANNALS_FALLBACK_URL", "https://a:b@old.example", "https://HOST"),
+        ("ANNALS_FALLBACK_URL", "https://old.example/?x=1", "https://HOST"),
+        ("ANNALS_FALLBACK_URL", "https://old.example:99999", "https://HOST"),
+        ("ANNALS_FALLBACK_URL", "https://[", "https://HOST"),
+        ("ANNALS_FALLBACK_URL", "old.example", "https://HOST"),
+        ("ANNALS_FALLBACK_UNTIL", "", "is missing"),
+        ("ANNALS_FALLBACK_UNTIL", "tomorrow", "is wrong"),
+        ("ANNALS_FALLBACK_SECONDS", "0", ">= 0.1"),
+        ("ANNALS_FALLBACK_TOKEN_FILE", "/nowhere/token", "cannot be read"),
+        ("ANNALS_FALLBACK_CA_FILE", "/dev/null", "is empty"),
+    ],
+)
+def test_an_old_service_that_cannot_be_asked_is_refused(name: str, value: str, reason: str) -> None:
+    with pytest.raises(env.SettingError) as caught:
+        env.read({**OLD, name: value})
+    assert str(caught.value).startswith(name)
+    assert reason in str(caught.value)
+    assert "a:b" not in str(caught.value)

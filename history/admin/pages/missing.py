@@ -33,6 +33,7 @@ def not_found_page(
             "title": f"{title(entity)} {id}",
             "query": id,
             "why": why,
+            "unanswered": reason.unanswered,
             "history_url": "" if number is None else links.timeline(entity, id),
             "entities": [title(one) for one in ENTITIES],
         },

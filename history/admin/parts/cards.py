@@ -54,6 +54,8 @@ class Card:
     gap: str
     raw_url: str
     compare_url: str
+    other_utc: str
+    other_url: str
     subject: str
     subject_name: str
     subject_url: str
@@ -112,6 +114,10 @@ class CardBuilder:
             compare_url=""
             if newest is None or newest == here
             else links.comparison(entity, id, here, newest),
+            other_utc=utc(version.other_moment) if version.other_moment else "",
+            other_url=links.snapshot(entity, id, number, version.other_moment)
+            if version.other_moment
+            else "",
             subject=title(entity) if self.merged else "",
             subject_name=_name(version) if self.merged and not entity.root else "",
             subject_url=links.timeline(entity, id) if self.merged and not entity.root else "",

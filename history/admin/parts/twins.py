@@ -1,4 +1,4 @@
-"""Versions with one number: a producer gave it twice."""
+"""Versions with one number: a producer gave it twice, or the old service has another time."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -13,28 +13,30 @@ from history.entities import Entity
 @dataclass(frozen=True, slots=True)
 class Twin:
     """Another version with the number of the one that is shown. url: its snapshot. compare_url:
-    the older and the younger one compared."""
+    the older and the younger one compared. old: it is the old service's."""
 
     version: int
     updated_at: datetime
     utc: str
     url: str
     compare_url: str
+    old: bool
 
 
 def other_versions(entity: Entity, id: str, number: int, shown: Collection[datetime]) -> list[Twin]:
     """The versions with a number that are not shown, the older ones first."""
-    times = timeline.twins(entity, id, number)
+    twins = timeline.twins(entity, id, number)
     return [
         Twin(
             number,
-            made,
-            utc(made),
-            links.snapshot(entity, id, number, made),
-            _comparison(entity, id, number, sorted([made, *shown])),
+            twin.updated_at,
+            utc(twin.updated_at),
+            links.snapshot(entity, id, number, twin.updated_at),
+            _comparison(entity, id, number, sorted([twin.updated_at, *shown])),
+            twin.old,
         )
-        for made in times
-        if made not in shown
+        for twin in twins
+        if twin.updated_at not in shown
     ]
 
 

@@ -1,0 +1,180 @@
+"""What the old service answers: believed as a whole, or not at all.
+
+WrongAnswerError   it is not the timeline that was asked for
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Final, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from history.deepjson import loads_shallow
+from history.entities import BY_NAME, ROOT, Entity
+from history.exponents import shortened
+from history.record import (
+    AUTHOR_LENGTH,
+    CLIENT_ID_LENGTH,
+    ID_LENGTH,
+    MAX_VERSION,
+    ChangeType,
+)
+
+TOKEN_LENGTH: Final = 8_000
+
+
+class WrongAnswerError(Exception):
+    """The message says what is wrong and quotes nothing of the answer."""
+
+
+class Subject(NamedTuple):
+    """What a timeline is of: an entity, or (kind None) an application with all its children."""
+
+    kind: Entity | None
+    id: str
+
+
+class OldVersion(NamedTuple):
+    """One version of the old service. updated_at: aware, UTC. data: the snapshot as JSON text in
+    UTF-8, as it came. product_instance_id: None for an application, and for a child if the answer
+    does not say it."""
+
+    entity: Entity
+    id: str
+    version: int
+    updated_at: datetime
+    type: int
+    client_id: str
+    author: str | None
+    product_instance_id: str | None
+    data: bytes
+
+
+# In names no NUL: PostgreSQL is asked for them.
+_Id = Annotated[str, Meta(min_length=1, max_length=ID_LENGTH, pattern=r"^[^\x00]*$")]
+_Client = Annotated[str, Meta(min_length=1, max_length=CLIENT_ID_LENGTH, pattern=r"^[^\x00]*$")]
+_Author = Annotated[str, Meta(max_length=AUTHOR_LENGTH, pattern=r"^[^\x00]*$")]
+
+
+class _Row(msgspec.Struct, frozen=True, rename="camel"):
+    version: Annotated[int, Meta(ge=0, le=MAX_VERSION)]
+    type: str
+    updated_at: str
+    client_id: _Client
+    author: _Author | None = None
+    entity: msgspec.Raw = msgspec.Raw(b"")
+    kind: str | None = None
+    id: _Id | None = None
+    product_instance_id: _Id | None = None
+
+
+class _Data(msgspec.Struct, frozen=True, rename="camel"):
+    history: list[_Row]
+    next_page_token: Annotated[str, Meta(min_length=1, max_length=TOKEN_LENGTH)] | None = None
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    status: str
+    data: _Data
+
+
+class _Error(msgspec.Struct, frozen=True):
+    code: str
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    status: str
+    error: _Error
+
+
+class Part(NamedTuple):
+    """One page. next_token: None on the last one."""
+
+    versions: list[OldVersion]
+    next_token: str | None
+
+
+def part(body: bytes, subject: Subject) -> Part:
+    """The versions in the body of an answer. Raises WrongAnswerError."""
+    try:
+        body.decode()
+        found = msgspec.json.decode(body, type=_Answer)
+    except (ValueError, RecursionError) as error:
+        raise WrongAnswerError(f"it is no page of a timeline ({type(error).__name__})") from None
+    if found.status != "success":
+        raise WrongAnswerError("its status is not success")
+    versions = [_version(row, subject) for row in found.data.history]
+    return Part(versions, found.data.next_page_token)
+
+
+def says_nothing_there(body: bytes) -> bool:
+    """Whether the body of a 404 says that the old service has no such document. A wrong address
+    gives a 404 too, and then nothing is known."""
+    try:
+        found = msgspec.json.decode(body, type=_Failure)
+    except (ValueError, RecursionError):
+        return False
+    wrong_address = found.error.code in ("unknown_address", "unknown_entity")
+    return found.status == "error" and not wrong_address
+
+
+def _version(row: _Row, subject: Subject) -> OldVersion:
+    entity, id = _whose(row, subject)
+    if row.type not in ChangeType.__members__:
+        raise WrongAnswerError("a version has an unknown type")
+    application = None if entity.root else row.product_instance_id
+    if subject.kind is None and not entity.root:
+        if application not in (None, subject.id):
+            raise WrongAnswerError("it has a version of another application")
+        application = subject.id
+    change = ChangeType[row.type]
+    return OldVersion(
+        entity=entity,
+        id=id,
+        version=row.version,
+        updated_at=_moment(row.updated_at),
+        type=int(change),
+        client_id=row.client_id,
+        author=row.author or None,
+        product_instance_id=application,
+        data=_snapshot(bytes(row.entity), change),
+    )
+
+
+def _whose(row: _Row, subject: Subject) -> tuple[Entity, str]:
+    """The kind and the id of a version, which are those that were asked for."""
+    if subject.kind is None:
+        entity = BY_NAME.get(row.kind or "")
+        if entity is None or row.id is None:
+            raise WrongAnswerError("a version does not say of what it is: kind and id")
+        if entity is ROOT and row.id != subject.id:
+            raise WrongAnswerError("it has a version of another application")
+        return entity, row.id
+    if row.kind not in (None, subject.kind.name) or row.id not in (None, subject.id):
+        raise WrongAnswerError("it has a version of another document")
+    return subject.kind, subject.id
+
+
+def _moment(text: str) -> datetime:
+    """updatedAt, cut to microseconds; without an offset it is UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise WrongAnswerError("a version has no moment in updatedAt") from None
+
+
+def _snapshot(text: bytes, change: ChangeType) -> bytes:
+    """The snapshot, which the message contract would accept."""
+    text = text or b"null"
+    if text == b"null" and change is ChangeType.DELETE:
+        return text
+    try:
+        value = loads_shallow(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise WrongAnswerError("a version has no snapshot in entity")
+    return shortened(text)

@@ -1,0 +1,170 @@
+"""What the present request has asked of the old service, each timeline once, and what came of it.
+
+The calls of all requests go through one breaker, and only some at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from enum import Enum
+from typing import Final
+
+from history import deadline, metrics
+from history.fallback import client
+from history.fallback.answer import OldVersion, Subject, WrongAnswerError
+from history.fallback.breaker import Breaker
+from history.fallback.client import OldServiceError, Service
+
+log = logging.getLogger(__name__)
+
+# Calls at a time. One that hangs keeps its place until its sockets are shut down.
+PLACES: Final = 8
+# The name of a host is looked up without a time limit.
+GRACE_SECONDS: Final = 0.05
+BREAKER: Final = Breaker()
+
+_ANSWERED, _FAILED, _CUT = (
+    metrics.FALLBACK_REQUESTS.labels(each) for each in ("answered", "failed", "cut")
+)
+
+_places = threading.BoundedSemaphore(PLACES)
+
+
+class State(Enum):
+    """What came of the questions of one request."""
+
+    ANSWERED = "answered"
+    FAILED = "failed"  # of at least one
+
+
+class Asked:
+    """The questions of one request. All of them together may take as long as the service's time
+    limit."""
+
+    def __init__(self, service: Service | None) -> None:
+        self._service = service
+        self._left = service.seconds if service else 0.0
+        self._answers: dict[Subject, list[OldVersion] | None] = {}
+        self._missed = False
+        # By the name of the kind and the id of an entity, then by the number of the version.
+        self.versions: dict[tuple[str, str], dict[int, OldVersion]] = {}
+
+    @property
+    def possible(self) -> bool:
+        """Whether there is an old service that may be asked."""
+        return self._service is not None
+
+    @property
+    def state(self) -> State | None:
+        """None where nothing was asked."""
+        if self._missed or None in self._answers.values():
+            return State.FAILED
+        return State.ANSWERED if self._answers else None
+
+    def missed(self) -> None:
+        """The answer lacks versions of the old service although nothing was asked now."""
+        self._missed = True
+
+    def ask(self, subject: Subject) -> list[OldVersion] | None:
+        """The versions that the old service has, from the first answer in this request; None if it
+        failed."""
+        if subject not in self._answers:
+            found = self._answers[subject] = self._call(subject)
+            for each in found or ():
+                its = self.versions.setdefault((each.entity.name, each.id), {})
+                its.setdefault(each.version, each)
+        return self._answers[subject]
+
+    def answers(self) -> dict[Subject, list[OldVersion] | None]:
+        """What was asked so far."""
+        return self._answers
+
+    def _call(self, subject: Subject) -> list[OldVersion] | None:
+        if self._service is None or not client.can_be_asked(subject.id):
+            return [] if self._service else None
+        if self.state is State.FAILED:
+            return None
+        deadline.check()
+        began = time.monotonic()
+        if self._left <= 0 or not _places.acquire(blocking=False):
+            _CUT.inc()
+            return None
+        if not BREAKER.allows(began):
+            _places.release()
+            _CUT.inc()
+            return None
+        call = _Call(self._service, subject, self._left)
+        # A thread of its own: nothing else can leave a call that does not end.
+        threading.Thread(target=call.run, daemon=True).start()
+        call.done.wait(self._left + GRACE_SECONDS)
+        self._left -= time.monotonic() - began
+        return _outcome(call)
+
+
+def _outcome(call: _Call) -> list[OldVersion] | None:
+    found = call.found
+    if found is not None or call.wrong:  # one broken document cuts the others off from nothing
+        BREAKER.succeeded()
+    else:
+        BREAKER.failed(time.monotonic())
+    if found is None:
+        _FAILED.inc()
+        log.warning("the old service: %s", call.why)
+        return None
+    _ANSWERED.inc()
+    return found
+
+
+class _Call:
+    """One call in a thread of its own. found: None until it has succeeded. wrong: the old service
+    answers, but not what was asked."""
+
+    def __init__(self, service: Service, subject: Subject, seconds: float) -> None:
+        self._service, self._subject, self._seconds = service, subject, seconds
+        self.done = threading.Event()
+        self.found: list[OldVersion] | None = None
+        self.wrong = False
+        self.why = "it does not answer in time"
+
+    def run(self) -> None:
+        try:
+            self.found = client.fetch(self._service, self._subject, self._seconds)
+        except WrongAnswerError as error:
+            self.why, self.wrong = str(error), True
+        except OldServiceError as error:
+            self.why = str(error)
+        except BaseException as error:
+            self.why = f"the call failed ({type(error).__name__})"
+        finally:
+            _places.release()
+            self.done.set()
+
+
+_present: ContextVar[Asked | None] = ContextVar("history.fallback.asked", default=None)
+
+
+@contextmanager
+def asking() -> Iterator[Asked]:
+    """The block is one request: it may ask the old service. Outside of one nothing is asked."""
+    asked = Asked(client.service())
+    token = _present.set(asked)
+    try:
+        yield asked
+    finally:
+        _present.reset(token)
+
+
+def failed() -> bool:
+    """Whether versions may be missing from the answer because the old service did not give them."""
+    asked = _present.get()
+    return asked is not None and asked.state is State.FAILED
+
+
+def present() -> Asked | None:
+    """The questions of the present request; None outside of one."""
+    return _present.get()

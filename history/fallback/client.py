@@ -1,0 +1,152 @@
+"""Asks the old service for one timeline, page by page, within a time and a size.
+
+OldServiceError   it cannot be asked, does not answer, or refuses
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import requests
+from django.conf import settings
+
+from history import clock, http_call
+from history.fallback.answer import (
+    OldVersion,
+    Subject,
+    WrongAnswerError,
+    part,
+    says_nothing_there,
+)
+from history.record import ID_LENGTH
+
+PAGE_SIZE: Final = 500
+# All pages of one timeline together. They are in memory while a request is answered.
+MOST_BYTES: Final = 32 * 1024 * 1024
+PREFIX: Final = "/api/v1"
+
+
+class OldServiceError(Exception):
+    """The message says why, for the log: no address of a document, no token, no values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Where the old service is. url: without a slash at its end. seconds: for one request."""
+
+    url: str
+    seconds: float
+    token_file: Path | None = None
+    ca_file: Path | None = None
+
+    def address(self, subject: Subject) -> str:
+        """The address of a timeline."""
+        id = quote(subject.id, safe="")
+        base = self.url if self.url.endswith(PREFIX) else self.url + PREFIX
+        if subject.kind is None:
+            return f"{base}/applications/{id}/history"
+        return f"{base}/history/{subject.kind.name}/{id}"
+
+    def headers(self) -> dict[str, str]:
+        """Raises OldServiceError if the token cannot be read."""
+        found = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        if self.token_file is not None:
+            found["Authorization"] = f"Bearer {self._token(self.token_file)}"
+        return found
+
+    def _token(self, file: Path) -> str:
+        try:
+            token = file.read_text(encoding="ascii").strip()
+        except (OSError, ValueError) as error:
+            text = f"the file of the token cannot be read ({type(error).__name__})"
+            raise OldServiceError(text) from None
+        if not token or not token.isprintable() or " " in token:
+            raise OldServiceError("the file of the token has no token")
+        return token
+
+
+def service() -> Service | None:
+    """The old service; None where there is none, or its last day is over."""
+    given = settings.ANNALS
+    if not given.fallback_url or over(given.fallback_until):
+        return None
+    url = given.fallback_url.rstrip("/")
+    return Service(url, given.fallback_seconds, given.fallback_token_file, given.fallback_ca_file)
+
+
+def over(until: date | None) -> bool:
+    """Whether this last day is over, in UTC."""
+    return until is not None and clock.now().astimezone(UTC).date() > until
+
+
+def can_be_asked(id: str) -> bool:
+    """Whether an address can have this id: `.` and `..` lead elsewhere."""
+    return 0 < len(id) <= ID_LENGTH and "\0" not in id and id not in (".", "..")
+
+
+def fetch(service: Service, subject: Subject, seconds: float) -> list[OldVersion]:
+    """All versions of a timeline, each number of an entity once, in the order of the answer.
+    Raises OldServiceError, WrongAnswerError."""
+    found: dict[tuple[str, str, int], OldVersion] = {}
+    seen: set[str] = set()
+    left = MOST_BYTES
+    parameters = {"pageSize": str(PAGE_SIZE), "order": "desc", "include": "entity"}
+    try:
+        with http_call.session(seconds) as session:
+            # No proxy, no .netrc: the token goes to this address and nowhere else.
+            session.trust_env = False
+            while True:
+                body = _body(session, service, subject, parameters, (seconds, left))
+                if body is None:
+                    return list(found.values())
+                left -= len(body)
+                page = part(body, subject)
+                for each in page.versions:
+                    found.setdefault((each.entity.name, each.id, each.version), each)
+                if page.next_token is None:
+                    return list(found.values())
+                if page.next_token in seen or not page.versions:
+                    raise WrongAnswerError("its pages do not end")
+                seen.add(page.next_token)
+                parameters["pageToken"] = page.next_token
+    except http_call.TooLargeError:
+        raise OldServiceError(f"it answers more than {MOST_BYTES:,} bytes") from None
+    except (requests.RequestException, OSError, ValueError) as error:
+        raise OldServiceError(f"it does not answer ({type(error).__name__})") from None
+
+
+def _body(
+    session: requests.Session,
+    service: Service,
+    subject: Subject,
+    parameters: dict[str, str],
+    limits: tuple[float, int],
+) -> bytes | None:
+    """The body of one page; None where the old service has nothing of the subject. limits: seconds
+    and bytes."""
+    seconds, most = limits
+    with session.get(
+        service.address(subject),
+        params=parameters,
+        headers=service.headers(),
+        timeout=seconds,
+        verify=str(service.ca_file) if service.ca_file else True,
+        allow_redirects=False,
+        stream=True,
+    ) as answer:
+        if answer.headers.get("Content-Encoding", "identity") != "identity":
+            raise OldServiceError("it compresses its answer, which was not asked for")
+        if answer.is_redirect or 300 <= answer.status_code < 400:
+            raise OldServiceError("it redirects, which is not followed")
+        if answer.status_code not in (200, 404):
+            raise OldServiceError(f"it answers {answer.status_code}")
+        body = http_call.body(answer, most)
+        if answer.status_code == 200:
+            return body
+        if says_nothing_there(body):
+            return None
+        raise OldServiceError("it answers 404 and does not say that the document is unknown")

@@ -1,0 +1,419 @@
+"""Timelines with versions that only the old service has: one history, paged exactly once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import pytest
+from django.conf import settings
+from django.test import Client
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from annals import env
+from annals.access.models import JournalEntry
+from history import clock, fallback, labels, masking, timeline
+from history.entities import BY_NAME, ROOT
+from history.fallback import asked, breaker
+from history.models import FieldLabel
+from history.timeline import ApplicationQuery, Filters, Order, Query, Sort
+from tests.db.screens import support, text
+from tests.db.store import Store, minute
+from tests.db.test_timeline_paging import rolled_back
+from tests.old_service import OldService
+
+__all__ = ["support"]
+
+API = "/api/v1/history/product-instance/A1"
+WHOLE = "/api/v1/applications/A1/history"
+PERSON = BY_NAME["participant-role"]
+pytestmark = pytest.mark.usefixtures("store")
+
+
+@pytest.fixture(autouse=True)
+def own_breaker(monkeypatch: pytest.MonkeyPatch) -> breaker.Breaker:
+    own = breaker.Breaker()
+    monkeypatch.setattr(asked, "BREAKER", own)
+    return own
+
+
+def use(service: OldService, monkeypatch: pytest.MonkeyPatch, **more: str) -> None:
+    """Annals takes over from this service."""
+    given = {
+        "ANNALS_DEMO": "true",
+        "ANNALS_FALLBACK_URL": service.url,
+        "ANNALS_FALLBACK_UNTIL": f"{clock.now():%Y-%m-%d}",
+        "ANNALS_FALLBACK_SECONDS": "1",
+        **more,
+    }
+    monkeypatch.setattr(settings, "ANNALS", env.read(given))
+
+
+@pytest.fixture
+def old(monkeypatch: pytest.MonkeyPatch) -> Iterator[OldService]:
+    with OldService() as service:
+        use(service, monkeypatch)
+        yield service
+
+
+@pytest.fixture
+def half(store: Store, old: OldService) -> OldService:
+    """A1: versions 0 to 3 in the old service, 3 to 5 in the store; 3 differs."""
+    for version in range(4):
+        old.add("A1", version, {"rate": f"old {version}"}, minute(version))
+    for version in range(3, 6):
+        store.add("A1", version, {"rate": f"new {version}"}, minute(version))
+    return old
+
+
+def get(client: Client, address: str, **parameters: Any) -> dict[str, Any]:
+    answer = client.get(address, parameters)
+    assert answer.status_code == 200, answer.content
+    data: dict[str, Any] = answer.json()["data"]
+    return data
+
+
+def numbers(data: dict[str, Any]) -> list[int]:
+    return [each["version"] for each in data["history"]]
+
+
+def test_the_store_first_then_the_old_service(half: OldService, support: Client) -> None:
+    data = get(support, API)
+    assert numbers(data) == [5, 4, 3, 2, 1, 0]
+    assert [each["entity"]["rate"][:3] for each in data["history"]] == ["new"] * 3 + ["old"] * 3
+    assert [each.get("fromFallback") for each in data["history"]] == [None] * 3 + [True] * 3
+    assert data["fallback"] == {"state": "answered", "olderVersionsMayBeMissing": False}
+    for each, before in zip(data["history"], data["history"][1:], strict=False):
+        assert each["previousVersion"] == before["version"]
+        assert jsonpatch.apply_patch(before["entity"], each["diff"]) == each["entity"]
+    assert data["history"][-1]["olderVersions"] is None
+
+
+def test_the_other_answers_have_them_too(half: OldService, support: Client) -> None:
+    assert get(support, f"{API}/versions/1")["entity"] == {"rate": "old 1"}
+    assert get(support, f"{API}/at", time=minute(2).isoformat())["version"] == 2
+    assert get(support, f"{API}/compare", **{"from": 1, "to": 5})["diff"] == [
+        {"op": "replace", "path": "/rate", "value": "new 5"}
+    ]
+    values = get(support, f"{API}/fields", path="/rate")["values"]
+    assert [each["value"] for each in values] == [
+        "new 5", "new 4", "new 3", "old 2", "old 1", "old 0"
+    ]  # fmt: skip
+    half.add("B1", 0, {"rate": "1", "name": "x"}, minute(0))
+    half.add("B1", 1, {"rate": "2", "name": "x"}, minute(1))
+    blame = get(support, "/api/v1/history/product-instance/B1/blame")
+    assert {each["path"]: each["version"] for each in blame["blame"]} == {"/rate": 1, "/name": 0}
+    assert blame["fallback"]["state"] == "answered"
+
+
+def test_an_application_has_its_old_children(
+    half: OldService, store: Store, support: Client
+) -> None:
+    half.add("R1", 0, {"fullName": "old"}, minute(1), kind=PERSON.name, application="A1")
+    half.add("R2", 0, {"fullName": "gone"}, minute(1.5), kind=PERSON.name, application="A1")
+    store.add("R1", 1, {"fullName": "new"}, minute(6), entity=PERSON)
+    data = get(support, WHOLE)
+    assert [(each["id"], each["version"]) for each in data["history"]] == [
+        ("R1", 1), ("A1", 5), ("A1", 4), ("A1", 3), ("A1", 2), ("R2", 0), ("R1", 0), ("A1", 1),
+        ("A1", 0),
+    ]  # fmt: skip
+    at = get(support, "/api/v1/applications/A1/at", time=minute(2).isoformat())
+    assert at["application"]["version"] == 2
+    assert [each["entity"]["fullName"] for each in at["children"][PERSON.name]] == ["old", "gone"]
+    assert len(half.asked) == 2  # one call for each answer
+
+
+def test_the_search_does_not_ask(half: OldService, support: Client) -> None:
+    half.add("B1", 0, {"number": "77"}, minute(0))
+    data = get(support, "/api/v1/search", q="B1")
+    assert (data["results"], "fallback" in data, half.asked) == ([], False, [])
+
+
+def test_another_clock_is_one_version_and_both_are_seen(
+    half: OldService, store: Store, support: Client
+) -> None:
+    half.add("A1", 4, {"rate": "old 4"}, minute(4.5))
+    data = get(support, API)
+    assert numbers(data) == [5, 4, 3, 2, 1, 0]
+    four = data["history"][1]
+    assert four["entity"] == {"rate": "new 4"}
+    other = get(support, f"{API}/versions/4", updatedAt=four["fallbackUpdatedAt"])
+    assert (other["entity"], other["fromFallback"]) == ({"rate": "old 4"}, True)
+    page = support.get("/admin/history/product-instance/A1/").content.decode()
+    assert page.count("из прежней системы") == 3
+    assert "В прежней системе у этой версии другое время" in page
+    snapshot = support.get("/admin/history/product-instance/A1/versions/4/")
+    assert "В прежней системе у версии 4 другое время" in text(snapshot)
+
+
+def test_numbers_keep_every_digit(old: OldService, support: Client) -> None:
+    old.add("A1", 0, '{"amount": 12345678901234567890.10}', minute(0))
+    answer = support.get(API).content
+    assert b"12345678901234567890.10" in answer
+
+
+def test_old_versions_are_masked(half: OldService, support: Client) -> None:
+    FieldLabel.objects.create(entity="", path="/rate", russian="Ставка", sensitive=True)
+    labels.forget()
+    for address in (API, f"{API}/versions/1", f"{API}/blame", WHOLE):
+        assert b'"old ' not in support.get(address).content
+        assert b'"new ' not in support.get(address).content
+    assert masking.is_token(get(support, f"{API}/versions/1")["entity"]["rate"])
+
+
+def closed(user: object, application: Any) -> bool:
+    """A rule: documents that say `vip` are open to nobody."""
+    return "vip" not in (application.document or {})
+
+
+def test_need_to_know_is_asked_about_the_old_document(
+    old: OldService, support: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(old, monkeypatch, ANNALS_NEED_TO_KNOW=f"{__name__}.closed")
+    old.add("A1", 0, {"vip": True}, minute(0))
+    old.add("B1", 0, {"rate": "1"}, minute(0))
+    old.add("R1", 0, {"fullName": "x"}, minute(0), kind=PERSON.name, application="A1")
+    child = "/api/v1/history/participant-role/R1"
+    for address in (API, f"{API}/versions/0", WHOLE, child, f"{child}/blame"):
+        assert support.get(address).status_code == 403, address
+    assert numbers(get(support, API.replace("A1", "B1"))) == [0]
+
+
+def test_a_child_of_nobody_is_not_shown(old: OldService, support: Client) -> None:
+    old.add("R1", 0, {"fullName": "x"}, minute(0), kind=PERSON.name)
+    answer = support.get("/api/v1/history/participant-role/R1")
+    assert answer.status_code == 404
+    assert answer.headers["X-Annals-Fallback"] == "failed"
+
+
+def test_who_looked_is_in_the_journal(half: OldService, support: Client) -> None:
+    half.add("B1", 0, {"rate": "1"}, minute(0))
+    get(support, API.replace("A1", "B1"))
+    assert JournalEntry.objects.latest("id").application == "B1"
+
+
+@pytest.mark.parametrize("days, calls", [(0, 1), (1, 0)])
+def test_after_the_end_date_it_is_never_called(
+    half: OldService, support: Client, monkeypatch: pytest.MonkeyPatch, days: int, calls: int
+) -> None:
+    moment = datetime.now(UTC).replace(hour=23, minute=59) + timedelta(days=days)
+    monkeypatch.setattr(clock, "now", lambda: moment)
+    data = get(support, API)
+    assert len(half.asked) == calls
+    assert ("fallback" in data) == bool(calls)
+
+
+def test_the_token_goes_along(
+    half: OldService, support: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    use(half, monkeypatch, ANNALS_FALLBACK_TOKEN_FILE=str(file))
+    get(support, API)
+    file.write_text("second\n")
+    get(support, API)
+    assert half.tokens == ["Bearer first", "Bearer second"]
+
+
+# Pages.
+
+
+WHERE = st.lists(
+    st.tuples(st.sampled_from(["ours", "old", "both"]), st.integers(0, 4), st.integers(-1, 1)),
+    min_size=1,
+    max_size=14,
+)
+
+
+@given(
+    where=WHERE,
+    size=st.integers(1, 5),
+    old_size=st.integers(1, 4),
+    sort=st.sampled_from(Sort),
+    order=st.sampled_from(Order),
+    outages=st.lists(st.booleans(), max_size=8),
+    seed=st.integers(0, 99),
+)
+@hypothesis_settings(
+    max_examples=60,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_the_union_is_paged_exactly_once(
+    store: Store,
+    old: OldService,
+    monkeypatch: pytest.MonkeyPatch,
+    where: list[tuple[str, int, int]],
+    size: int,
+    old_size: int,
+    sort: Sort,
+    order: Order,
+    outages: list[bool],
+    seed: int,
+) -> None:
+    """Also where the old service fails at any page after the first, and comes back."""
+    old.held, old.page = [], old_size
+    with rolled_back():
+        expected: dict[int, tuple[str, int]] = {}
+        for version, (side, moment, shift) in enumerate(where):
+            if side != "ours":
+                old.add("A1", version, {"v": version}, minute(moment + shift))
+                expected[version] = ("old", moment + shift)
+            if side != "old":
+                store.add("A1", version, {"v": version, "ours": True}, minute(moment))
+                expected[version] = ("ours", moment)
+        random.Random(seed).shuffle(old.held)
+        seen: list[int] = []
+        query = Query(entity=ROOT, id="A1", sort=sort, order=order, page_size=size)
+        plan = iter([False, *outages])
+        token: str | None = None
+        while True:
+            old.status = 503 if next(plan, False) else 200
+            monkeypatch.setattr(asked, "BREAKER", breaker.Breaker())
+            with fallback.asking() as this:
+                page = timeline.page(replace(query, page_token=token))
+            assert (this.state is fallback.State.FAILED) == (old.status == 503)
+            seen += [each.version for each in page.versions]
+            for each in page.versions:
+                assert each.old == (expected[each.version][0] == "old")
+                if old.status == 200:
+                    lower = max((n for n in expected if n < each.version), default=None)
+                    assert each.previous_version == lower
+            token = page.next_token
+            if token is None:
+                break
+
+    def place(version: int) -> tuple[int, int]:
+        keys = (expected[version][1], version)
+        return keys if sort is Sort.UPDATED_AT else keys[::-1]
+
+    assert seen == sorted(expected, key=place, reverse=query.order is Order.DESC)
+
+
+@given(
+    where=st.lists(
+        st.tuples(st.sampled_from(["A1", "R1", "R2"]), st.booleans(), st.integers(0, 3)),
+        min_size=1,
+        max_size=12,
+    ),
+    size=st.integers(1, 4),
+    order=st.sampled_from(Order),
+    outages=st.lists(st.booleans(), max_size=8),
+)
+@hypothesis_settings(
+    max_examples=40,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_the_union_of_an_application_is_paged_exactly_once(
+    store: Store,
+    old: OldService,
+    monkeypatch: pytest.MonkeyPatch,
+    where: list[tuple[str, bool, int]],
+    size: int,
+    order: Order,
+    outages: list[bool],
+) -> None:
+    old.held = []
+    with rolled_back():
+        expected = []
+        for version, (id, ours, moment) in enumerate(where):
+            kind = ROOT if id == "A1" else PERSON
+            application = None if kind.root else "A1"
+            if ours:
+                store.add(id, version, {}, minute(moment), entity=kind, application=application)
+            else:
+                old.add(id, version, {}, minute(moment), kind=kind.name, application=application)
+            expected.append((moment, ROOT is not kind, id, version))
+        plan = iter([False, *outages])
+        query = ApplicationQuery(id="A1", order=order, page_size=size)
+        seen: list[tuple[str, int]] = []
+        token: str | None = None
+        while True:
+            old.status = 503 if next(plan, False) else 200
+            monkeypatch.setattr(asked, "BREAKER", breaker.Breaker())
+            with fallback.asking():
+                page = timeline.application(replace(query, page_token=token))
+            seen += [(each.id, each.version) for each in page.versions]
+            token = page.next_token
+            if token is None:
+                break
+    expected.sort(reverse=order is Order.DESC)
+    assert seen == [(id, version) for _, _, id, version in expected]
+
+
+def test_pages_that_began_without_the_old_service_stay_without(
+    half: OldService, support: Client
+) -> None:
+    half.status = 503
+    first = get(support, API, pageSize=2)
+    half.status = 200
+    second = get(support, API, pageSize=2, pageToken=first["nextPageToken"])
+    assert numbers(first) + numbers(second) == [5, 4, 3]
+    assert "nextPageToken" not in second
+    for page in (first, second):
+        assert page["fallback"] == {"state": "failed", "olderVersionsMayBeMissing": True}
+    assert numbers(get(support, API)) == [5, 4, 3, 2, 1, 0]
+
+
+def test_pages_go_on_up_to_what_only_the_old_service_has(half: OldService, support: Client) -> None:
+    first = get(support, API, pageSize=2)
+    half.status = 503
+    second = get(support, API, pageSize=2, pageToken=first["nextPageToken"])
+    third = get(support, API, pageSize=2, pageToken=second["nextPageToken"])
+    assert (numbers(first), numbers(second), numbers(third)) == ([5, 4], [3], [])
+    half.status = 200
+    rest = get(support, API, pageToken=third["nextPageToken"])
+    assert numbers(rest) == [2, 1, 0]
+
+
+def test_values_of_a_field_wait_for_the_old_service(half: OldService, support: Client) -> None:
+    first = get(support, f"{API}/fields", path="/rate", pageSize=2)
+    half.status = 503
+    token = first["nextPageToken"]
+    second = get(support, f"{API}/fields", path="/rate", pageSize=2, pageToken=token)
+    assert (second["values"], second["fallback"]["state"]) == ([], "failed")
+    half.status = 200
+    rest = get(support, f"{API}/fields", path="/rate", pageToken=second["nextPageToken"])
+    assert [each["value"] for each in first["values"] + rest["values"]] == [
+        "new 5", "new 4", "new 3", "old 2", "old 1", "old 0"
+    ]  # fmt: skip
+
+
+def test_a_token_outlives_the_end_of_the_old_service(
+    half: OldService, support: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = get(support, API, pageSize=2)
+    monkeypatch.setattr(clock, "now", lambda: datetime.now(UTC) + timedelta(days=2))
+    second = get(support, API, pageSize=2, pageToken=first["nextPageToken"])
+    assert numbers(second) == [3]
+    assert "nextPageToken" not in second
+    assert second["fallback"]["olderVersionsMayBeMissing"] is True
+
+
+def test_a_filter_counts_for_old_versions_too(half: OldService, support: Client) -> None:
+    assert numbers(get(support, API, author="o.stara")) == [2, 1, 0]
+    assert numbers(get(support, API, path="/rate", pageSize=2)) == [5, 4]
+    with fallback.asking():
+        page = timeline.page(
+            Query(entity=ROOT, id="A1", filters=Filters(since=minute(1), until=minute(4)))
+        )
+    assert [each.version for each in page.versions] == [3, 2, 1]
+
+
+def test_the_screen_says_that_versions_may_be_missing(half: OldService, support: Client) -> None:
+    half.status = 500
+    for address in ("/admin/history/product-instance/A1/", "/admin/applications/A1/"):
+        assert "Прежняя система не отвечает" in text(support.get(address))
+    gone = support.get("/admin/history/product-instance/B9/")
+    assert gone.status_code == 404
+    assert "Прежняя система не отвечает" in text(gone)

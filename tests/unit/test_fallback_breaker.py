@@ -1,0 +1,52 @@
+"""The breaker of the old service, with a clock of its own."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from history.fallback.breaker import FAILURES, PAUSE_SECONDS, Breaker
+
+
+def opened() -> Breaker:
+    breaker = Breaker()
+    for _ in range(FAILURES):
+        assert breaker.allows(0)
+        breaker.failed(0)
+    return breaker
+
+
+def test_it_opens_after_failures_in_a_row_only() -> None:
+    breaker = Breaker()
+    for _ in range(3):
+        for _ in range(FAILURES - 1):
+            breaker.failed(0)
+        breaker.succeeded()
+    assert breaker.allows(0)
+    assert not opened().allows(0)
+
+
+def test_one_call_tries_again() -> None:
+    breaker = opened()
+    assert not breaker.allows(PAUSE_SECONDS - 0.1)
+    assert breaker.allows(PAUSE_SECONDS)
+    assert not breaker.allows(PAUSE_SECONDS)
+    breaker.failed(PAUSE_SECONDS)
+    assert not breaker.allows(2 * PAUSE_SECONDS - 0.1)
+    assert breaker.allows(2 * PAUSE_SECONDS)
+    breaker.succeeded()
+    assert not breaker.open
+    assert breaker.allows(0)
+    assert breaker.allows(0)
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), st.booleans()), max_size=60))
+def test_a_service_that_is_down_gets_one_call_a_pause(steps: list[tuple[float, bool]]) -> None:
+    """However requests come: at most FAILURES calls, and then one for each pause."""
+    breaker, now, calls = Breaker(), 0.0, 0
+    for wait, _ in steps:
+        now += wait
+        if breaker.allows(now):
+            calls += 1
+            breaker.failed(now)
+    assert calls <= FAILURES + now // PAUSE_SECONDS
