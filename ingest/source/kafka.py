@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from threading import Thread
+from typing import Any
 
 import confluent_kafka as ck
 
-from ingest.source.brokers import Brokers, Lows, Question
+from ingest.source.brokers import Brokers, Lows, Question, lacks
 from ingest.source.client import (
     COMMON,
     TIMEOUT_SECONDS,
@@ -76,20 +78,17 @@ class Source:
         common: Config = {**COMMON, "bootstrap.servers": bootstrap, **given}
         mine = {name: value for name, value in READING.items() if name in OURS}
         reading: Config = {**READING, **common, **mine, "group.id": group}
-        self._consumer = ck.Consumer({**reading, "error_cb": log_error}, logger=client_logger)
+        self._settings: Config = {**reading, "error_cb": log_error}
         self._brokers = Brokers(bootstrap, given)
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._paused: set[KafkaPartition] = set()
         self._ends: dict[KafkaPartition, int] = {}
         self._group, self._topics = group, topics
         self._session_seconds = int(reading["session.timeout.ms"]) / 1000
+        self._was_member = False
+        self._described: Future[Any] | None = None
         self._wait_for_partitions()
-        self._consumer.subscribe(
-            list(topics),
-            on_assign=self._assigned,
-            on_revoke=self._revoked,
-            on_lost=self._lost,
-        )
+        self._consumer = self._subscribed()
 
     def poll(self, limit: int, timeout: float) -> list[Message]:
         """Up to `limit` messages. Waits up to `timeout` seconds for the first, not for others."""
@@ -179,8 +178,7 @@ class Source:
         """Leave the group after outstanding commits. Does not wait for brokers that are away: they
         notice by the session timeout. No callback runs any more."""
         self._on_revoked = self._on_lost = lambda: None
-        leaving = Thread(target=self._consumer.close, name="leaving", daemon=True)
-        leaving.start()
+        leaving = self._leaving()
         leaving.join(LEAVING_SECONDS)
         if leaving.is_alive():
             logger.warning("ended without leaving the group: the brokers do not answer")
@@ -189,18 +187,52 @@ class Source:
         self._unassigned_since: float | None = time.monotonic()
         self._stuck_after = STUCK_AFTER_SESSIONS * self._session_seconds
 
-    def _unstick(self) -> None:
-        """Have the embedded broker delete the group if it assigned no partitions for long.
+    def _subscribed(self) -> ck.Consumer:
+        """A new client that joins the group."""
+        made = ck.Consumer(self._settings, logger=client_logger)
+        made.subscribe(
+            list(self._topics),
+            on_assign=self._assigned,
+            on_revoke=self._revoked,
+            on_lost=self._lost,
+        )
+        return made
 
-        If a leader leaves during a rebalance, that broker waits for it forever, and so do all later
-        members. After the deletion they join an empty group. Never waits.
+    def _leaving(self) -> Thread:
+        """Close the client in a thread that nobody has to wait for."""
+        leaving = Thread(target=self._consumer.close, name="leaving", daemon=True)
+        leaving.start()
+        return leaving
+
+    def _unstick(self) -> None:
+        """After a long time without partitions: have the embedded broker delete the group, and
+        replace a client that is no member of the group although the brokers answer. Never waits.
+
+        If a leader leaves during a rebalance, the embedded broker waits for it forever, and so do
+        all later members. After the deletion they join an empty group.
+        A client that lost its broker may never connect to the group's coordinator again
+        (docs/decisions/0045-a-client-that-never-joins-again.md).
         """
+        if self._described is not None and self._described.done():
+            described, self._described = self._described, None
+            if self._unassigned_since is not None and lacks(described, self._consumer.memberid()):
+                self._renew()
         since = self._unassigned_since
         if since is None or time.monotonic() - since < self._stuck_after:
             return
         # Twice as long each time: members that delete in turn would never form a group.
         self._unassigned_since, self._stuck_after = time.monotonic(), 2 * self._stuck_after
         self._brokers.forget_stuck_group(self._group)
+        if self._was_member:  # else the topics may be missing: then no client joins
+            self._described = self._brokers.ask_group(self._group)
+
+    def _renew(self) -> None:
+        """Replace the client by a new one. Nothing is assigned, so nothing is lost with it."""
+        logger.warning("no member of the group %s although the brokers answer: joining again",
+                       self._group)  # fmt: skip
+        self._leaving()
+        self._paused, self._ends = set(), {}
+        self._consumer = self._subscribed()
 
     def _note(self, raw: ck.Message, error: ck.KafkaError) -> bool:
         """Take note of an event that is not a message. Returns False, so that poll() drops it."""
@@ -214,17 +246,23 @@ class Source:
         return False
 
     def _assigned(self, consumer: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
+        if consumer is not self._consumer:
+            return
         # Read nothing before the ledger says from which offset.
         consumer.assign([])
-        self._unassigned_since = None
+        self._unassigned_since, self._was_member = None, True
         self._on_assigned([(each.topic, each.partition) for each in partitions])
 
     def _revoked(self, consumer: ck.Consumer, _: list[ck.TopicPartition]) -> None:
+        if consumer is not self._consumer:
+            return
         self._wait_for_partitions()
         self._on_revoked()
         consumer.unassign()
 
     def _lost(self, consumer: ck.Consumer, _: list[ck.TopicPartition]) -> None:
+        if consumer is not self._consumer:
+            return
         self._wait_for_partitions()
         self._on_lost()
         consumer.unassign()

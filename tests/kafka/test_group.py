@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from annals.embedded.apache import Apache
 from annals.embedded.daemon import Daemon
 from ingest.source import kafka
+from tests.consuming import send
 from tests.kafka import brokers
 
 pytestmark = pytest.mark.kafka
@@ -144,6 +145,62 @@ def test_one_is_frozen_and_wakes(members: Members) -> None:
     members.share(second)
     first.send(signal.SIGCONT)
     members.share(first, second)
+
+
+def test_a_client_that_never_joins_again_is_replaced(apache: Apache, group: str) -> None:
+    """After a restart of its broker, librdkafka 2.16 was seen to never connect to the coordinator
+    again. Here it leaves on its own account: for Annals, and for the brokers, it is the same."""
+    brokers.create(apache, [TOPIC], PARTITIONS)
+    assigned: list[list[tuple[str, int]]] = []
+    lost: list[bool] = []
+    source = kafka.Source(
+        *(apache.bootstrap_servers(), group, [TOPIC], GIVEN),
+        *(assigned.append, lambda: lost.append(True), lambda: lost.append(True)),
+    )
+
+    read: list[bytes | None] = []
+
+    def poll_until(condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not condition():
+            assert time.monotonic() < deadline
+            read.extend(message.value for message in source.poll(10, 0.1))
+
+    poll_until(lambda: assigned)
+    stuck = source._consumer
+    source.pause(assigned[0])
+    stuck.unsubscribe()
+    poll_until(lambda: len(assigned) == 2)
+    assert lost == [True]
+    assert source._consumer is not stuck
+    send(apache.client(), (TOPIC, b"after"))
+    source.start(dict.fromkeys(assigned[1], 0))
+    poll_until(lambda: read)
+    source.close()
+    assert read == [b"after"]
+
+
+def test_a_member_without_partitions_is_not_replaced(
+    apache: Apache, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More members than partitions: one waits, however long."""
+    brokers.create(apache, [TOPIC], 1)
+    monkeypatch.setattr(kafka, "STUCK_AFTER_SESSIONS", 0.1)
+    sources = [
+        kafka.Source(
+            *(apache.bootstrap_servers(), group, [TOPIC], GIVEN),
+            *(lambda _: None, lambda: None, lambda: None),
+        )
+        for _ in range(2)
+    ]
+    clients = [source._consumer for source in sources]
+    deadline = time.monotonic() + 3 * 3
+    while time.monotonic() < deadline:
+        for source in sources:
+            source.poll(10, 0.05)
+    assert [source._consumer for source in sources] == clients
+    for source in sources:
+        source.close()
 
 
 def test_no_group_of_another_broker_is_forgotten(
