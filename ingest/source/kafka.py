@@ -211,7 +211,7 @@ class Source:
         If a leader leaves during a rebalance, the embedded broker waits for it forever, and so do
         all later members. After the deletion they join an empty group.
         A client that lost its broker may never connect to the group's coordinator again
-        (docs/decisions/0045-a-client-that-never-joins-again.md).
+        (docs/decisions/0046-a-client-that-never-joins-again.md).
         """
         if self._described is not None and self._described.done():
             described, self._described = self._described, None

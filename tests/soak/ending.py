@@ -1,0 +1,106 @@
+"""The end of a soak: everything comes to rest, then everything is counted and compared."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+
+from annals.embedded import logins
+from tests.soak import compare
+from tests.soak.run import Soak
+from tests.soak.stand import HOLD, RETENTION
+
+HISTORIES_PER_MINUTE = 10
+PATIENCE_S = 300
+# Days until what came too early on the last one is good.
+AT_LEAST = 2
+
+
+def end(soak: Soak) -> None:
+    """Let everything come to rest, then count."""
+    if soak.result.sampler is not None:
+        soak.result.sampler.stop()
+    soak.traffic.wait()
+    soak.traffic.close()
+    for each in soak.people:
+        each.stop()
+    soak.recorder.stop()
+    _await_read(soak)
+    for _ in range(AT_LEAST):
+        soak.stand.clock.next_day()
+        soak.chores()
+    for _ in range(RETENTION + HOLD):  # at least one day leaves for the archive
+        if not any(soak.stand.archive.rglob("manifest.json")):
+            soak.stand.clock.next_day()
+            soak.chores()
+    _count(soak)
+
+
+def _await_read(soak: Soak) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        [(read,)] = soak.stand.query("SELECT coalesce(sum(read), 0) FROM ingest_ledger")
+        if read >= soak.recorder.messages:
+            return
+        if time.monotonic() > deadline:
+            soak.result.faults.append(f"{read} of {soak.recorder.messages} messages were read")
+            return
+        time.sleep(0.5)
+
+
+def _count(soak: Soak) -> None:
+    traffic, recorder, stand = soak.traffic, soak.recorder, soak.stand
+    totals = json.loads(soak.manage("ledger", "--json", login=logins.CONSUMER))["totals"]
+    delivered = traffic.delivered() + traffic.bad + traffic.early + 2 * traffic.repeats
+    _same(soak, "messages in the topics", recorder.messages, delivered)
+    for name, wanted in {
+        "read": recorder.messages,
+        "stored": len(recorder.versions),
+        "repeated": recorder.repeated,
+        "expired": 0,
+        "quarantined": recorder.bad,
+        "lag": 0,
+    }.items():
+        _same(soak, f"the ledger's {name}", totals[name], wanted)
+    [(open_,)] = stand.query(
+        "SELECT count(*) FROM ingest_quarantine WHERE status NOT IN ('resolved', 'discarded')"
+    )
+    _same(soak, "messages left in quarantine", open_, 0)
+    there = compare.found(stand.postgres.url(), stand.archive)
+    soak.result.faults += compare.wrong(recorder.versions, there)
+    histories = round(soak.seconds / 60 * HISTORIES_PER_MINUTE)
+    served, faults = compare.served(
+        stand.address, "underwriter", stand.postgres.url(), recorder.versions, there, histories
+    )
+    soak.result.faults += faults
+    answers: Counter[str] = sum((each.answers for each in soak.people), start=Counter())
+    _judge_answers(soak)
+    soak.result.facts += [
+        ("days that passed", f"{stand.clock.days}; retention {RETENTION}"),
+        ("messages", f"{recorder.messages:,}: {len(recorder.versions):,} versions, "
+         f"{recorder.repeated} repeats, {recorder.bad} bad, {traffic.early} too early"),
+        ("ledger", ", ".join(f"{name} {value:,}" for name, value in totals.items())),
+        ("found again", f"{there.tables:,} versions in the tables, {there.archive:,} in the "
+         f"archive, {there.both:,} of them in both; every one compared"),
+        ("served", f"{served:,} versions of {histories} histories by the API, all compared"),
+        ("web", f"{sum(each.logins for each in soak.people)} people logged in; "
+         + ", ".join(f"{what} {count:,}" for what, count in sorted(answers.items()))),
+        ("commands", ", ".join(
+            f"{name} {code}: {soak.codes.count((name, code))}"
+            for name, code in sorted(set(soak.codes)))),
+    ]  # fmt: skip
+
+
+def _same(soak: Soak, what: str, found: object, wanted: object) -> None:
+    if found != wanted:
+        soak.result.faults.append(f"{what}: {found}, not {wanted}")
+
+
+def _judge_answers(soak: Soak) -> None:
+    """A failed answer is expected while the database restarts: 503, or none."""
+    for each in soak.people:
+        for moment, status, text in each.failures:
+            expected = status == "503" and soak.restarts.during("database", moment)
+            if not expected:
+                soak.result.faults.append(f"the web: {text}")

@@ -1,0 +1,119 @@
+"""What is sent: the simulator at its pace and in bursts, and messages that are bad on purpose."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from datetime import datetime, timedelta
+from typing import IO, Any
+
+import confluent_kafka as ck
+
+from annals.embedded import logins
+from history.entities import ROOT
+from tests.soak.recorder import BAD_KEY
+from tests.soak.stand import AHEAD, Stand
+
+RATE, BURST = 200, 2_000
+BAD_TOPIC = ROOT.topics[0]
+
+
+class Traffic:
+    """Counts what it sends. Call close() at the end."""
+
+    def __init__(self, stand: Stand) -> None:
+        self.stand = stand
+        self.bad = self.early = self.repeats = self.runs = 0
+        self._outputs: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
+        self._producer = ck.Producer(
+            {
+                "bootstrap.servers": stand.broker.bootstrap_servers(),
+                "enable.idempotence": True,
+                "log_level": 0,
+            }
+        )
+        self._failed: list[str] = []
+
+    def pace(self, seconds: float) -> None:
+        """200 messages a second, dated from now on, for so many seconds."""
+        self._simulate("--rps", str(RATE), "--seconds", f"{seconds:.1f}")
+
+    def burst(self) -> None:
+        """2,000 messages at once, of applications that lived since yesterday."""
+        self._simulate("--messages", str(BURST), "--days", "1")
+
+    def wait(self) -> None:
+        """Until the simulators have ended."""
+        for child, _ in self._outputs:
+            child.wait(600)
+
+    def delivered(self) -> int:
+        """What the simulators say that the broker has confirmed. Call it after wait()."""
+        total = 0
+        for child, output in self._outputs:
+            output.seek(0)
+            lines = output.read().decode().splitlines()
+            if child.returncode or not lines:
+                raise RuntimeError(f"simulate ended with {child.returncode}")
+            said = json.loads(lines[-1])
+            if said["failed"]:
+                raise RuntimeError(f"{said['failed']} messages were not delivered")
+            total += said["delivered"]
+        return total
+
+    def strange(self, now: datetime) -> None:
+        """Bad messages of five kinds; one that is good from tomorrow on; and one sent twice."""
+        self.runs += 1
+        number = self.runs
+        good = _fields(f"soak-{number}", now)
+        for name, value in (
+            ("text", b"not JSON"),
+            ("field", _value(good | {"version": "one"})),
+            ("type", _value(good | {"type": "UPSERT"})),
+            ("time", _value(good | {"updatedAt": "yesterday"})),
+            ("data", _value(good | {"data": []})),
+        ):
+            self._send(BAD_KEY + f"-{number}-{name}".encode(), value)
+            self.bad += 1
+        later = now + timedelta(days=AHEAD + 1)
+        self._send(b"soak-early", _value(_fields(f"soak-early-{number}", later)))
+        self.early += 1
+        for _ in range(2):
+            self._send(b"soak-twice", _value(_fields(f"soak-twice-{number}", now)))
+        self.repeats += 1
+
+    def close(self) -> None:
+        left = self._producer.flush(120)
+        if left or self._failed:
+            raise RuntimeError(f"{left} messages left, {self._failed[:3]}")
+
+    def _simulate(self, *words: str) -> None:
+        number = len(self._outputs) + 1
+        output = (self.stand.home / f"simulate-{number}.json").open("w+b")
+        words = ("manage.py", "simulate", "--json", "--seed", str(number), *words)
+        child = self.stand.run(f"simulate-{number}", logins.OWNER, *words, out=output)
+        self._outputs.append((child, output))
+
+    def _send(self, key: bytes, value: bytes) -> None:
+        self._producer.produce(BAD_TOPIC, value, key, on_delivery=self._delivered)
+        self._producer.poll(0)
+
+    def _delivered(self, error: object, _: object) -> None:
+        if error is not None:
+            self._failed.append(str(error))
+
+
+def _fields(id_: str, now: datetime) -> dict[str, Any]:
+    return {
+        "id": id_,
+        "version": 1,
+        "type": "CREATE",
+        "updatedAt": now.replace(tzinfo=None).isoformat(timespec="microseconds"),
+        "clientId": "soak",
+        "author": "soak",
+        "data": {"number": id_, "amount": 1},
+    }
+
+
+def _value(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields).encode()
