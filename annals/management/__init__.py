@@ -1,1 +1,1 @@
-"""`partitions verify`: runs the checks and prints what they find."""
+"""What commands do that check a lot: `partitions verify`, `compare-old`."""

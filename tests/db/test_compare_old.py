@@ -1,0 +1,127 @@
+"""`manage.py compare-old`: every kind of difference is found and named, and no value is printed."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.management import CommandError, call_command
+
+from annals.access.models import JournalEntry
+from history import clock
+from history.entities import BY_NAME
+from history.timeline import sample
+from tests.db.store import Store, minute
+from tests.db.test_fallback import old, own_breaker, use
+from tests.old_service import OldService
+
+__all__ = ["old", "own_breaker"]
+
+PERSON = BY_NAME["participant-role"]
+VALUE = "17.9-of-somebody"
+
+
+def run(*arguments: str) -> tuple[int, dict[str, Any]]:
+    """The exit code, and what --json prints."""
+    out = StringIO()
+    with pytest.raises(SystemExit) as ended:
+        call_command("compare-old", *arguments, "--json", stdout=out, stderr=StringIO())
+    assert VALUE not in out.getvalue()
+    return int(str(ended.value.code)), json.loads(out.getvalue())
+
+
+@pytest.fixture
+def both(store: Store, old: OldService) -> OldService:
+    """A1 and its child, the same in both."""
+    for side in (store, old):
+        side.add("A1", 0, {"rate": VALUE, "parts": [{"pid": "1", "n": 1}]}, minute(0), author=None)
+        side.add("A1", 1, '{"rate": 1.50}', minute(1), author="x.y")
+    old.held = [type(each)(**{**each.__dict__, "client": "top-crm"}) for each in old.held]
+    store.add("R1", 0, {"fullName": VALUE}, minute(2), entity=PERSON)
+    old.add("R1", 0, {"fullName": VALUE}, minute(2), kind=PERSON.name, application="A1",
+            client="top-crm", author="m.ivanov")  # fmt: skip
+    return old
+
+
+def test_equal_applications_speak_for_the_switch(both: OldService) -> None:
+    code, found = run()
+    assert (code, found["ok"], found["applications"], found["listed"]) == (0, True, 1, [])
+    assert found["versions"]["equal"] == 3
+
+
+def test_every_difference_is_found(both: OldService, store: Store) -> None:
+    kept = clock.now() - timedelta(days=settings.ANNALS.retention_days + 2)
+    store.add("A1", 2, {"rate": VALUE, "parts": [{"pid": "1", "n": 1}]}, 5, client="top-old")
+    both.add("A1", 2, {"rate": "2", "parts": [{"pid": "1", "n": 2}]}, minute(6), author="other")
+    store.add("A1", 3, {}, 7)
+    both.add("A1", 4, {}, minute(8))
+    both.add("R2", 7, {}, kept, kind=PERSON.name, application="A1")
+    both.add("R3", 0, {}, clock.now(), kind=PERSON.name, application="A1")
+    code, found = run("--reason", "the switch")
+    assert code == 1
+    assert found["versions"] == {
+        "equal": 3, "different": 1, "missingHere": 1, "missingThere": 1, "older": 1, "tooNew": 1
+    }  # fmt: skip
+    assert found["otherTimes"] == 1
+    listed = {(each["id"], each["version"]): each for each in found["listed"]}
+    assert listed["A1", 2]["paths"] == ["author", "/rate", "/parts/[pid=1]/n"]
+    assert listed["A1", 4]["verdict"] == "missingHere"
+    entry = JournalEntry.objects.latest("id")
+    assert (entry.reason, "compare-old" in entry.query) == ("the switch", True)
+
+
+def test_a_document_that_only_the_old_service_has(both: OldService, tmp_path: Path) -> None:
+    both.add("B1", 0, {"rate": VALUE}, minute(0))
+    file = tmp_path / "ids"
+    file.write_text("A1\nB1\nB9\n")
+    code, found = run("--applications", str(file))
+    assert (code, found["applications"]) == (1, 3)
+    assert [each["id"] for each in found["listed"]] == ["B1"]
+
+
+def test_the_text_says_where_and_never_what(both: OldService, store: Store) -> None:
+    store.add("A1", 2, {"rate": VALUE}, 5, client="top-old", author="o.stara")
+    both.add("A1", 2, {"rate": "other"}, minute(5))
+    out = StringIO()
+    with pytest.raises(SystemExit):
+        call_command("compare-old", stdout=out, stderr=StringIO())
+    assert "different: product-instance A1 version 2: /rate\n" in out.getvalue()
+    assert "1 versions are missing here or differ." in out.getvalue()
+    assert VALUE not in out.getvalue()
+
+
+def test_nothing_is_proved_where_the_old_service_fails(both: OldService, tmp_path: Path) -> None:
+    both.status = 503
+    assert run()[0] == 1
+    file = tmp_path / "ids"
+    file.write_text("\n".join(f"A{number}" for number in range(20)))
+    with pytest.raises(CommandError, match="failed 5 times in a row") as caught:
+        call_command("compare-old", "--applications", str(file), stderr=StringIO())
+    assert caught.value.returncode == 2
+    assert len(both.asked) == 1 + 5
+
+
+def test_without_an_old_service_it_says_so(
+    both: OldService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(both, monkeypatch, ANNALS_FALLBACK_UNTIL="2020-01-01")
+    err = StringIO()
+    with pytest.raises(SystemExit) as ended:
+        call_command("compare-old", stderr=err)
+    assert (ended.value.code, both.asked) == (2, [])
+    assert "ANNALS_FALLBACK_UNTIL" in err.getvalue()
+
+
+def test_a_seed_gives_the_same_applications_again(store: Store) -> None:
+    for number in range(300):
+        store.add(f"A{number:03}", 0, {"text": "x" * 2000}, 0)
+    first = sample.applications(20, 1)
+    assert len(set(first)) == 20
+    assert first == sample.applications(20, 1)
+    assert first != sample.applications(20, 2)
+    assert len(sample.applications(1000, 1)) == 300
