@@ -3,6 +3,7 @@
 import os
 import re
 import secrets
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,10 +28,15 @@ def environment(**given: str) -> dict[str, str]:
         for name in re.findall(r"^(\w+)=$", (DOCKER / "example.env").read_text(), re.MULTILINE)
     } | given
     named = load("compose.yaml")["services"]["web"]["environment"]
-    return {
+    found = {
         name: VARIABLE.sub(lambda found: filled.get(found[1], found[2] or ""), str(value))
         for name, value in named.items()
     }
+    # tests/access/test_keycloak.py reads this file; its secret is there in the container only.
+    assert found.pop("ANNALS_OIDC_FILE") == "/etc/annals/providers.toml"
+    assert "./keycloak:/etc/annals:ro" in load("compose.yaml")["services"]["web"]["volumes"]
+    assert (DOCKER / "keycloak" / "providers.toml").exists()
+    return found
 
 
 def check(settings: dict[str, str]) -> tuple[int, str]:
@@ -51,7 +57,32 @@ def test_compose_sets_only_settings_that_exist() -> None:
     env.read(environment())
     asked = set(re.findall(r"\$\{(\w+):\?", (DOCKER / "compose.yaml").read_text()))
     given = set(re.findall(r"^(\w+)=", (DOCKER / "example.env").read_text(), re.MULTILINE))
-    assert asked == given
+    assert asked == given - {"COMPOSE_PROFILES"}
+
+
+def test_make_env_fills_in_each_value_once(tmp_path: Path) -> None:
+    for name in ("make_env", "example.env"):
+        shutil.copy(DOCKER / name, tmp_path)
+    subprocess.run([tmp_path / "make_env"], check=True, capture_output=True)
+    made = (tmp_path / ".env").read_text()
+    values = re.findall(r"^(?!#)\w+=(.*)$", made, re.MULTILINE)
+    assert "" not in values
+    assert len(values) == len(set(values))
+    assert (tmp_path / ".env").stat().st_mode & 0o077 == 0
+    assert subprocess.run([tmp_path / "make_env"], capture_output=True).returncode == 1
+    assert (tmp_path / ".env").read_text() == made
+
+
+def test_every_container_is_read_only_or_says_where_it_writes() -> None:
+    """Keycloak of the demo builds itself at its start."""
+    services = load("compose.yaml")["services"]
+    open_ones = {name for name, service in services.items() if not service.get("read_only")}
+    assert open_ones == {"postgres", "kafka", "keycloak", "prometheus", "grafana"}
+    ours = {name for name, service in services.items() if service["image"] == "annals"}
+    assert ours == {"migrate", "web", "consume", "maintain", "verify", "simulate"}
+    for name in ours:
+        assert services[name]["cap_drop"] == ["ALL"], name
+        assert "no-new-privileges:true" in services[name]["security_opt"], name
 
 
 def test_compose_mounts_only_what_is_there() -> None:

@@ -17,6 +17,13 @@ class Migration(migrations.Migration):
                 ("moment", models.CharField(max_length=40, default="")),
             )
         ),
+        # A web of the release before does not name them. It must not fail until 0006 either, which
+        # is for databases that had this migration without the defaults.
+        migrations.RunSQL(
+            "ALTER TABLE access_journal ALTER COLUMN identity SET DEFAULT '',"
+            " ALTER COLUMN path SET DEFAULT '', ALTER COLUMN moment SET DEFAULT ''",
+            migrations.RunSQL.noop,
+        ),
         migrations.AddConstraint(
             model_name="journalentry",
             constraint=models.CheckConstraint(

@@ -1,5 +1,5 @@
 """A web of the release before 0005 still writes the journal while it is replaced by this one. It
-does not name the columns that 0005 added."""
+does not name the columns that 0005 added; 0005 gives them defaults only since."""
 
 from django.db import migrations
 

@@ -102,10 +102,11 @@ def refuse_other_tables() -> None:
     except psycopg.errors.UndefinedTable:
         applied = []
     except psycopg.errors.InsufficientPrivilege:
-        logger.warning(
-            "this login may not read which migrations are applied: run `manage.py grants --apply`"
-        )
-        return
+        raise CommandError(
+            "The database login of this consumer may not read which migrations are applied: its "
+            "rights are those of an earlier release. Run `manage.py migrate` and `manage.py grants "
+            "--apply` as the owner of the tables, then start this process again."
+        ) from None
     except psycopg.Error as error:
         logger.warning("not known which migrations are applied: %s", describe(error))
         return

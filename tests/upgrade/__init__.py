@@ -1,0 +1,1 @@
+"""An upgrade from an earlier release under load: `python -m tests.upgrade`."""

@@ -1,0 +1,41 @@
+"""The code of an earlier release, taken from the repository."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from history.schema import Name
+from tests.consuming import ROOT
+
+# Before the migrations and the rules of this release; there is no tag of an earlier one yet.
+DEFAULT = "90b26c3"
+APPS = {"history": "history", "ingest": "ingest", "access": "annals/access"}
+
+
+class NoEarlierRelease(Exception):
+    """The repository does not have it. The message says so."""
+
+
+def unpack(reference: str, folder: Path) -> Path:
+    """Write the files of a commit or tag into the folder. Raises NoEarlierRelease."""
+    folder.mkdir(parents=True)
+    made = subprocess.run(
+        ["git", "archive", "--format=tar", reference], cwd=ROOT, capture_output=True
+    )
+    if made.returncode != 0:
+        raise NoEarlierRelease(
+            f"the repository has no {reference}: {made.stderr.decode().strip()}. Name the release "
+            "before with --earlier, in a clone with its history."
+        )
+    subprocess.run(["tar", "--extract", "--directory", folder], input=made.stdout, check=True)
+    return folder
+
+
+def migrations(root: Path) -> set[Name]:
+    """App and name of each migration of our apps in a project."""
+    return {
+        (app, file.stem)
+        for app, folder in APPS.items()
+        for file in (root / folder / "migrations").glob("0*.py")
+    }
