@@ -5,7 +5,7 @@ from typing import Final
 
 from history.entities import ENTITIES
 from history.metric import Open, Register
-from ingest.metric_labels import OUTCOMES, PLACE
+from ingest.metric_labels import CLIENT, OUTCOMES, PLACE
 from ingest.source.decode import Reason
 
 REGISTER: Final = Register("each web process, at `/metrics`")
@@ -14,6 +14,7 @@ METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 ROUTE: Final = Open("patterns of addresses; `none` for an address that does not exist")
 # The names of annals.access.journal.days.tables, which reads the database.
 TABLE: Final = (*(entity.table for entity in ENTITIES), "access_journal")
+CHANGED: Final = ("all", "nothing", "technical")
 
 # Requests.
 
@@ -119,6 +120,24 @@ WAL_ARCHIVE_FAILING: Final = REGISTER.collected_gauge(
     "annals_store_wal_archive_failing",
     "0 or 1",
     "1 while PostgreSQL's latest attempt to archive WAL failed; no value without `archive_mode`.",
+)
+
+# Who brings how much.
+
+SHARE_VERSIONS: Final = REGISTER.collected_gauge(
+    "annals_share_versions",
+    "versions",
+    "Versions of the newest day that `manage.py share` sampled: all, those that changed nothing, "
+    "those that changed technical fields only.",
+    client=CLIENT,
+    changed=CHANGED,
+)
+SHARE_BYTES: Final = REGISTER.collected_gauge(
+    "annals_share_bytes",
+    "bytes",
+    "What these versions need on disk, with indexes.",
+    client=CLIENT,
+    changed=CHANGED,
 )
 
 # The partitions.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from history.metric import Register
-from ingest.metric_labels import OUTCOMES, PLACE, TOPIC
+from ingest.metric_labels import CLIENT, OUTCOMES, PLACE, TOPIC
 from ingest.source.decode import Reason
 
 REGISTER: Final = Register("each consumer, at its `--metrics-port`")
@@ -27,6 +27,12 @@ REJECTS = REGISTER.counter(
     "Messages quarantined, by reason.",
     topic=TOPIC,
     reason=tuple(Reason),
+)
+CLIENTS = REGISTER.counter(
+    "annals_client_messages_total",
+    "messages",
+    "Good messages written, repeats included, by the client service that made them.",
+    client=CLIENT,
 )
 BATCHES = REGISTER.counter("annals_batches_total", "batches", "Batches written.")
 BATCH_MESSAGES = REGISTER.histogram(

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from annals import metrics
 from annals.observe import partition_metrics, server_metrics
+from annals.observe.share_metrics import shares
 from history.error_text import describe
 from history.metric import single
 from ingest.completeness import figures
@@ -56,6 +57,7 @@ class StoreCollector(Collector):
                 *partition_metrics.last_run(),
                 *partition_metrics.archive(),
                 *partition_metrics.verification(),
+                *shares(),
                 *server_metrics.wal_archive(),
             ]
         except (DatabaseError, psycopg.Error) as error:

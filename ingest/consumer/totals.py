@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 
 from ingest import metrics
 from ingest.store.batch import Batch
 from ingest.store.transaction import Written
+
+# Whoever sends messages chooses these names: their number must not grow without a limit.
+MOST_CLIENTS, OTHER_CLIENTS = 50, "other"
+_CLIENTS: set[str] = set()
 
 
 @dataclass(slots=True)
@@ -59,7 +64,20 @@ class Meter:
         _expose(batch, written)
 
 
+def _label(client_id: str) -> str:
+    """The value of the label `client`: the first services that this process sees have their own."""
+    if client_id in _CLIENTS:
+        return client_id
+    if len(_CLIENTS) >= MOST_CLIENTS:
+        return OTHER_CLIENTS
+    _CLIENTS.add(client_id)
+    return client_id
+
+
 def _expose(batch: Batch, written: Written) -> None:
+    clients = Counter(row.record.client_id for rows in batch.rows.values() for row in rows)
+    for client_id, count in clients.items():
+        metrics.CLIENTS.labels(_label(client_id)).inc(count)
     metrics.BATCHES.inc()
     metrics.BATCH_MESSAGES.observe(batch.messages)
     for source, progress in batch.progress.items():

@@ -46,6 +46,7 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
     "admin/applications/<id:id>/": ("admin/applications/A1/", READERS),
     "admin/completeness/": ("admin/completeness/", COMPLETENESS),
     "admin/journal/": ("admin/journal/", OFFICERS),
+    "admin/share/": ("admin/share/", OPERATORS),
     "admin/ingest/quarantined/": ("admin/ingest/quarantined/", OPERATORS),
     "admin/ingest/quarantined/<path:object_id>/change/": (
         "admin/ingest/quarantined/1/change/",

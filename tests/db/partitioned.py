@@ -18,6 +18,7 @@ from history.entities import ENTITIES
 from history.models import (
     ArchivedDay,
     DaySeal,
+    DayShare,
     LateRow,
     MaintainRun,
     SealedDay,
@@ -97,7 +98,7 @@ def move(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], None]
 def _clean() -> None:
     drop_partitions()
     kept = (MaintainRun, ArchivedDay, DaySeal, SealedDay, LateRow, VerifiedTable)
-    for model in (*kept, Ledger, Quarantined):
+    for model in (*kept, DayShare, Ledger, Quarantined):
         model.objects.all().delete()
 
 

@@ -130,6 +130,25 @@ CASES = [
         labels={"instance": "c1"},
         summary="The consumer c1 repeated 30 writes in 15 minutes",
     ),
+    Case(  # for two hours 20 times the usual; "rare" too, but these are few
+        "AnnalsServiceFloods",
+        {
+            'annals_client_messages_total{client="crm",instance="c1"}': (
+                "0+150x288 46200+3000x23 115350+150x200"
+            ),
+            'annals_client_messages_total{client="crm",instance="c2"}': (
+                "0+150x288 46200+3000x23 115350+150x200"
+            ),
+            'annals_client_messages_total{client="rare",instance="c1"}': "0+1x288 320+30x224",
+            'annals_client_messages_total{client="robot",instance="c1"}': "0+9000x512",
+        },
+        quiet=(60, 1435),
+        fires=(1500, 1550),
+        clears=1620,
+        interval="5m",
+        labels={"client": "crm"},
+        summary="crm brings 20 messages a second, more than ten times its usual",
+    ),
     Case(
         "AnnalsLogCut",
         {'annals_logs_cut_total{instance="c1"}': "0+0x10 1+0x2000"},

@@ -41,7 +41,7 @@ _NO_LOOKS: Final = (
     *(
         f"admin/{each}"
         for each in (
-            *("login/", "logout/", "language/", "jsi18n/", "completeness/"),
+            *("login/", "logout/", "language/", "jsi18n/", "completeness/", "share/"),
             *("history/person/", "history/fieldlabel/", "auth/", "autocomplete/"),
             *("^(?P<app_label>", "(?P<url>"),
         )

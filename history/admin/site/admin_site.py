@@ -94,6 +94,7 @@ class AnnalsSite(admin.AdminSite):
     def __init__(self, name: str = "admin") -> None:
         super().__init__(name)
         # Imported late: the class is loaded before the models are.
+        from history.admin.pages import share
         from history.admin.site.catalogues import FieldLabelAdmin, PersonAdmin
         from history.models import FieldLabel, Person
 
@@ -101,6 +102,13 @@ class AnnalsSite(admin.AdminSite):
         self.subject_links: list[SubjectLink] = []
         self.register(Person, PersonAdmin)
         self.register(FieldLabel, FieldLabelAdmin)
+        self.add_screen(
+            address="share/",
+            name="share",
+            title=_("Share: how much each service brings"),
+            permission="history.view_share",
+            view=share.page,
+        )
 
     def register(
         self, model_or_iterable: Any, admin_class: type[Any] | None = None, **options: Any

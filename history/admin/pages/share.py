@@ -1,0 +1,86 @@
+"""How much each client service brings, as `manage.py share` has recorded it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+
+from history.capacity import services
+from history.capacity.estimate import Amount, Brought
+from history.capacity.services import Stored
+from history.capacity.upstream import saved
+from history.partitions.show import size
+
+
+@dataclass(frozen=True, slots=True)
+class ShareLine:
+    """One line of the table. kind: the title of a kind of entity, "" for all kinds. cells:
+    versions, share, bytes, changed nothing, technical only."""
+
+    service: str
+    kind: str
+    cells: Sequence[str]
+
+
+def page(request: HttpRequest) -> HttpResponse:
+    """Services by bytes, the most first, each with its kinds; what a filter upstream would save.
+    Nothing of a document is here."""
+    found = services.stored()
+    retention = settings.ANNALS.retention_days
+    context = {
+        **admin.site.each_context(request),
+        "title": _("How much each service brings"),
+        "found": found,
+        "retention": retention,
+    }
+    if found is not None:
+        nothing, both = saved(found, retention).values()
+        context |= {
+            "lines": list(_lines(found, request)),
+            "total": _cells(found.total, found.total),
+            "sampled": _figure(found.total.sampled),
+            "saved_nothing": _size(nothing.bytes, nothing.error),
+            "saved_both": _size(both.bytes, both.error),
+        }
+    return render(request, "history/share.html", context)
+
+
+def _lines(found: Stored, request: HttpRequest) -> Iterator[ShareLine]:
+    russian = getattr(request, "LANGUAGE_CODE", "").startswith("ru")
+    for client, brought in found.by_client():
+        yield ShareLine(client or _("other services"), "", _cells(brought, found.total))
+        for line in found.lines:
+            if line.client_id == client:
+                kind = line.entity.title_ru if russian else line.entity.title
+                yield ShareLine("", kind, _cells(line.brought, found.total))
+
+
+def _cells(brought: Brought, total: Brought) -> list[str]:
+    return [
+        _figure(brought.all.versions),
+        _percent(brought.all, total.all),
+        size(int(brought.all.bytes)),
+        _percent(brought.nothing, brought.all),
+        _percent(brought.technical, brought.all),
+    ]
+
+
+def _percent(part: Amount, whole: Amount) -> str:
+    if not whole.versions:
+        return ""
+    share, error = part.versions / whole.versions, part.versions_error / whole.versions
+    return f"{share:.1%} ± {error * 100:.1f}"
+
+
+def _size(count: float, error: float) -> str:
+    return f"{size(int(count))} ± {size(int(error))}"
+
+
+def _figure(number: float) -> str:
+    return f"{number:,.0f}".replace(",", "\N{NO-BREAK SPACE}")

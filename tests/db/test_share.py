@@ -1,0 +1,158 @@
+"""How much each service brings: counted exactly where all blocks are read, the command, the days
+that it samples, and which changes are technical."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.core.management import call_command
+from django.db import connection
+
+from history import clock, days
+from history.capacity import services
+from history.models import DayShare, FieldLabel
+from history.partitions import catalog
+from tests.db import simulated
+from tests.db.partitioned import TABLE, TABLES, raw
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+TODAY = clock.now().date()
+YESTERDAY, BEFORE = TODAY - timedelta(days=1), TODAY - timedelta(days=2)
+
+
+def share(*words: str) -> dict[str, Any]:
+    said = io.StringIO()
+    call_command("share", "--json", *words, stdout=said, stderr=io.StringIO())
+    found: dict[str, Any] = json.loads(said.getvalue())
+    return found
+
+
+def put(
+    plain: psycopg.Connection[Any],
+    day: date,
+    client: str,
+    id_: str,
+    version: int,
+    data: dict[str, Any],
+    type_: int = 1,
+) -> None:
+    days.create(plain, TABLE, day)
+    moment = datetime.combine(day, time(1, 0, version % 60), UTC)
+    plain.execute(
+        f"INSERT INTO {TABLE} (id, version, updated_at, client_id, type, data)"
+        " VALUES (%s, %s, %s, %s, %s, %s)",
+        [id_, version, moment, client, type_, json.dumps(data)],
+    )
+
+
+def example(plain: psycopg.Connection[Any]) -> None:
+    """12 versions of two services, of two days."""
+    put(plain, BEFORE, "crm", "A", 0, {"rate": "1.0", "modifiedAt": "x"}, 0)
+    put(plain, YESTERDAY, "crm", "A", 1, {"rate": "1.0", "modifiedAt": "x"})  # nothing
+    put(plain, YESTERDAY, "crm", "A", 2, {"rate": "1.0", "modifiedAt": "y"})  # technical
+    put(plain, YESTERDAY, "crm", "A", 3, {"rate": "2.0", "modifiedAt": "z"})
+    put(plain, YESTERDAY, "crm", "A", 4, {"rate": "2.0", "modifiedAt": "z"}, 2)  # a deletion
+    put(plain, YESTERDAY, "robot", "B", 0, {"rate": "1.0"}, 0)
+    for version in (1, 2, 3):
+        put(plain, YESTERDAY, "robot", "B", version, {"rate": "1.0"})  # nothing
+    put(plain, YESTERDAY, "robot", "B", 4, {"rate": "1.0", "hash": "h", "etag": "e"})  # technical
+    put(plain, YESTERDAY, "robot", "B", 5, {"rate": "1.0", "hash": "h", "documents": []})
+    put(plain, TODAY, "late", "C", 0, {"rate": "1.0"}, 0)  # the day is not over
+
+
+def versions(found: dict[str, Any], client: str) -> tuple[float, float, float]:
+    [mine] = [each for each in found["clients"] if each["clientId"] == client]
+    return tuple(round(each["versions"], 9) for each in (mine, mine["nothing"], mine["technical"]))  # type: ignore[return-value]
+
+
+def test_counted_exactly() -> None:
+    with raw() as plain:
+        example(plain)
+    found = share()
+    assert versions(found, "crm") == (5, 1, 1)
+    assert versions(found, "robot") == (6, 3, 1)
+    assert {each["clientId"] for each in found["clients"]} == {"crm", "robot"}
+    assert (found["since"], found["until"], found["days"]) == (str(BEFORE), str(YESTERDAY), 2)
+    assert found["sampled"] == 11
+    assert found["total"]["versionsError"] == found["total"]["nothing"]["bytesError"] == 0
+    parts = catalog.read(connection, TABLES)
+    on_disk = sum(part.bytes for part in parts if part.table == TABLE and part.day != TODAY)
+    assert found["total"]["bytes"] == pytest.approx(on_disk)
+    shares = {each["clientId"]: each["share"] for each in found["clients"]}
+    assert shares == {"robot": pytest.approx(6 / 11), "crm": pytest.approx(5 / 11)}
+    saved = found["saved"]
+    scale = (found["retentionDays"] + 1) / 2
+    nothing, technical = (found["total"][name]["bytes"] for name in ("nothing", "technical"))
+    assert saved["nothing"]["bytes"] == pytest.approx(nothing * scale)
+    assert saved["nothingAndTechnical"]["bytes"] == pytest.approx((nothing + technical) * scale)
+
+
+def test_a_field_becomes_technical_in_the_catalogue() -> None:
+    with raw() as plain:
+        put(plain, YESTERDAY, "crm", "A", 0, {"pace": 1}, 0)
+        put(plain, YESTERDAY, "crm", "A", 1, {"pace": 2})
+    assert versions(share(), "crm") == (2, 0, 0)
+    label = FieldLabel.objects.create(path="/pace", russian="Темп", kind="technical")
+    try:
+        assert versions(share(), "crm") == (2, 0, 0)
+        assert versions(share("--again"), "crm") == (2, 0, 1)
+    finally:
+        label.delete()
+
+
+def test_each_day_is_sampled_once_and_forgotten_with_retention() -> None:
+    with raw() as plain:
+        example(plain)
+    sampled: list[tuple[str, date]] = []
+    record = {"blocks": 100, "again": False, "report": lambda *day: sampled.append(day)}
+    services.record(TODAY, 90, **record)
+    assert {day for table, day in sampled if table == TABLE} == {YESTERDAY, BEFORE}
+    before = list(DayShare.objects.order_by("id").values_list("id", "all"))
+    sampled.clear()
+    services.record(TODAY, 90, **record)
+    assert sampled == []
+    assert list(DayShare.objects.order_by("id").values_list("id", "all")) == before
+    services.record(TODAY, 1, **record)
+    assert set(DayShare.objects.values_list("day", flat=True)) == {YESTERDAY}
+    assert services.stored(TODAY) is None
+
+
+def test_a_bounded_sample_of_simulated_days_is_as_near_as_it_says() -> None:
+    with raw() as plain:
+        count = simulated.load(plain, YESTERDAY, applications=300)
+    whole, some = share("--blocks", "100000"), share("--again", "--blocks", "40")
+    assert whole["sampled"] == count == pytest.approx(whole["total"]["versions"])
+    assert some["sampled"] < count / 2
+    assert some == share("--again", "--blocks", "40")
+    true = {each["clientId"]: each for each in whole["clients"]}
+    for each in some["clients"][:3]:
+        # Three times the error: one sample in twenty is farther away than its error.
+        limit = 3 * each["shareError"] / 2
+        assert each["share"] == pytest.approx(true[each["clientId"]]["share"], abs=limit)
+    wanted = whole["total"]["nothing"]["versions"] / whole["total"]["versions"]
+    total = some["total"]
+    assert total["nothing"]["versions"] / total["versions"] == pytest.approx(
+        wanted, abs=3 * total["nothing"]["versionsError"] / 2 / total["versions"] + 1e-9
+    )
+
+
+def test_the_table_for_people() -> None:
+    said = io.StringIO()
+    with raw() as plain:
+        example(plain)
+    call_command("share", stdout=said, stderr=io.StringIO(), no_color=True)
+    text = said.getvalue()
+    assert "54.5% ± 0.0" in text
+    assert "50.0% ± 0.0" in text
+    assert "A filter upstream of versions that change nothing: saves " in text
+
+
+def test_nothing_is_there_yet() -> None:
+    with pytest.raises(SystemExit):
+        share("--stored")

@@ -1,0 +1,99 @@
+"""What was sampled, on the screen of operators and as metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from prometheus_client.core import Metric
+
+from annals.observe import share_metrics
+from history.models import DayShare
+from ingest.consumer import totals
+from tests.db.screens import text
+
+pytestmark = pytest.mark.django_db
+FIRST, LAST = date(2026, 3, 27), date(2026, 3, 28)
+TABLE = "product_instance_aud"
+
+
+def put(day: date, client: str, versions: float, nothing: float, *, total: bool = False) -> None:
+    """1,000 bytes a version; the variance of each number is 4."""
+    DayShare.objects.create(
+        table=TABLE, day=day, client_id=client, total=total, sampled=versions,
+        all=[versions, 4, versions * 1_000, 4], nothing=[nothing, 4, nothing * 1_000, 4],
+        technical=[0, 0, 0, 0],
+    )  # fmt: skip
+
+
+@pytest.fixture
+def recorded() -> None:
+    for day in (FIRST, LAST):
+        put(day, "crm", 100, 25)
+        put(day, "<robot>", 300, 150)
+        put(day, "", 400, 175, total=True)
+
+
+@pytest.fixture
+def ops() -> Client:
+    """In English."""
+    client = Client()
+    client.force_login(User.objects.get(username="ops"))
+    client.cookies["django_language"] = "en"
+    return client
+
+
+def test_the_screen(recorded: None, ops: Client) -> None:
+    assert "/admin/share/" in ops.get("/admin/").content.decode()
+    shown = text(ops.get("/admin/share/"))
+    # 600 of 800 versions; two days, so that the variance is 8: 1.96 * sqrt(8) / 800 is 0.7%.
+    assert "&lt;robot&gt; 600 75.0% ± 0.7 585.9 KiB 50.0% ± 0.9 0.0% ± 0.0" in shown
+    assert shown.index("&lt;robot&gt;") < shown.index("crm")
+    assert "From 800 versions of 2 days, 2026-03-27 to 2026-03-28." in shown
+    # 350,000 bytes of two days, for 90 days and today.
+    assert "90 days would need 15.2 MiB ± 252 B less" in shown
+
+
+def test_nothing_is_sampled_yet(ops: Client) -> None:
+    assert "run manage.py share once a day" in text(ops.get("/admin/share/"))
+
+
+def samples(families: Sequence[Metric], name: str) -> dict[tuple[str, str], float]:
+    [family] = [each for each in families if each.name == name]
+    return {
+        (sample.labels["client"], sample.labels["changed"]): sample.value
+        for sample in family.samples
+    }
+
+
+def test_metrics_have_the_newest_day(recorded: None) -> None:
+    put(LAST, "", 10, 0)
+    found = list(share_metrics.shares())
+    versions, sizes = (samples(found, f"annals_share_{name}") for name in ("versions", "bytes"))
+    assert versions["crm", "all"] == 100
+    assert versions["<robot>", "nothing"] == 150
+    assert versions["other", "all"] == 10
+    assert sizes["crm", "nothing"] == 25_000
+
+
+def test_the_labels_are_bounded() -> None:
+    for number in range(share_metrics.MOST_CLIENTS + 9):
+        put(LAST, f"s{number:03}", 100 - number, 0)
+    versions = samples(list(share_metrics.shares()), "annals_share_versions")
+    clients = {client for client, _ in versions}
+    assert len(clients) == share_metrics.MOST_CLIENTS + 1
+    assert versions["other", "all"] == sum(100 - number for number in range(50, 59))
+
+
+def test_the_labels_of_the_consumer_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(totals, "_CLIENTS", set())
+    names = [totals._label(f"service {number}") for number in range(60)]
+    assert names == [f"service {n}" for n in range(50)] + ["other"] * 10
+    assert totals._label("service 7") == "service 7"
+
+
+def test_no_metrics_before_the_first_run() -> None:
+    assert samples(list(share_metrics.shares()), "annals_share_versions") == {}
