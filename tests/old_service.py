@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -54,12 +56,14 @@ class Held:
 @dataclass
 class OldService:
     """Serves on a port of the loopback address while it is used as a context. page: versions on one
-    page at most. asked: the addresses of all requests; tokens: what they were authorized with."""
+    page at most. certificate: with its key, to serve over TLS. asked: the addresses of all
+    requests; tokens: what they were authorized with."""
 
     held: list[Held] = field(default_factory=list)
     page: int = MOST
     hostile: Hostile | None = None
     status: int = 200
+    certificate: Path | None = None
     asked: list[str] = field(default_factory=list)
     tokens: list[str | None] = field(default_factory=list)
 
@@ -83,7 +87,12 @@ class OldService:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        if self.certificate is not None:
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            tls.load_cert_chain(self.certificate)
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        scheme = "https" if self.certificate else "http"
+        self.url = f"{scheme}://127.0.0.1:{self._server.server_port}"
 
     def add(self, id: str, version: int, data: object, at: datetime, **more: Any) -> None:
         text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)

@@ -36,7 +36,8 @@ _BY_RULE, _BY_ERROR = (metrics.NEED_TO_KNOW_REFUSALS.labels(each) for each in ("
 @dataclass(frozen=True, slots=True)
 class Application:
     """What the rule decides about. document: the newest snapshot of the application in the store,
-    not masked, with exact numbers (int, Decimal); None where the store has no document of it."""
+    not masked, with exact numbers (int, Decimal); None where the store has no document of it,
+    nor the old service where one is asked."""
 
     id: str
     document: Json

@@ -19,10 +19,13 @@ from hypothesis import strategies as st
 
 from annals import env
 from annals.access.models import JournalEntry
+from annals.embedded import certificates
 from history import clock, fallback, labels, masking, timeline
 from history.entities import BY_NAME, ROOT
-from history.fallback import asked, breaker
+from history.fallback import OldVersion, Subject, asked, breaker
+from history.fallback.answer import part, says_nothing_there
 from history.models import FieldLabel
+from history.record import ChangeType
 from history.timeline import ApplicationQuery, Filters, Order, Query, Sort
 from tests.db.screens import support, text
 from tests.db.store import Store, minute
@@ -151,6 +154,10 @@ def test_another_clock_is_one_version_and_both_are_seen(
     assert "В прежней системе у этой версии другое время" in page
     snapshot = support.get("/admin/history/product-instance/A1/versions/4/")
     assert "В прежней системе у версии 4 другое время" in text(snapshot)
+    moment = four["fallbackUpdatedAt"]
+    theirs = support.get("/admin/history/product-instance/A1/versions/4/", {"at": moment})
+    assert "Это версия 4 из прежней системы" in text(theirs)
+    assert "old 4" in text(theirs)
 
 
 def test_numbers_keep_every_digit(old: OldService, support: Client) -> None:
@@ -220,6 +227,39 @@ def test_the_token_goes_along(
     file.write_text("second\n")
     get(support, API)
     assert half.tokens == ["Bearer first", "Bearer second"]
+
+
+def test_it_is_believed_with_a_known_authority_only(
+    store: Store, support: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    authority, certificate = certificates.make(tmp_path)
+    store.add("A1", 1, {"rate": "new"}, minute(1))
+    with OldService(certificate=certificate) as service:
+        service.add("A1", 0, {"rate": "old"}, minute(0))
+        use(service, monkeypatch)
+        assert numbers(get(support, API)) == [1]
+        use(service, monkeypatch, ANNALS_FALLBACK_CA_FILE=str(authority))
+        assert numbers(get(support, API)) == [1, 0]
+
+
+def test_it_reads_what_annals_itself_answers(store: Store, support: Client) -> None:
+    """The old service speaks the same contract."""
+    for version in range(3):
+        store.add("A1", version, '{"n": 1.50}', minute(version))
+    store.add("R1", 0, "null", minute(3), entity=PERSON, type=ChangeType.DELETE, author=None)
+    entity = part(support.get(API, {"pageSize": 2}).content, Subject(ROOT, "A1"))
+    assert [(each.version, each.data) for each in entity.versions] == [
+        (2, b'{"n": 1.50}'), (1, b'{"n": 1.50}')
+    ]  # fmt: skip
+    assert entity.next_token is not None
+    whole = part(support.get(WHOLE).content, Subject(None, "A1"))
+    assert whole.versions[0] == OldVersion(
+        PERSON, "R1", 0, minute(3), 2, "top-crm", None, "A1", b"null"
+    )
+    gone = support.get(API.replace("A1", "B9"))
+    assert (gone.status_code, says_nothing_there(gone.content)) == (404, True)
+    wrong = support.get("/api/v1/history/car/A1")
+    assert (wrong.status_code, says_nothing_there(wrong.content)) == (404, False)
 
 
 # Pages.

@@ -95,7 +95,7 @@ _KNOWN: Final[dict[str, Callable[[str], str]]] = {
     "action": _one_of(*Action.values),
     "outcome": _one_of(*Outcome.values),
     **dict.fromkeys(("from", "to"), _version_or_moment),
-    **dict.fromkeys(("time", "since", "until", "at", "fromAt", "toAt"), _moment),
+    **dict.fromkeys(("time", "since", "until", "at", "fromAt", "toAt", "updatedAt"), _moment),
     **dict.fromkeys(
         (
             *("path", "author", "clientId", "tz", "q", "id", "application", "login", "all"),

@@ -13,7 +13,8 @@ from history.entities import Entity
 @dataclass(frozen=True, slots=True)
 class Twin:
     """Another version with the number of the one that is shown. url: its snapshot. compare_url:
-    the older and the younger one compared. old: it is the old service's."""
+    the older and the younger one compared. old: it is the old service's. from_old: the one
+    that is shown is."""
 
     version: int
     updated_at: datetime
@@ -21,11 +22,13 @@ class Twin:
     url: str
     compare_url: str
     old: bool
+    from_old: bool
 
 
 def other_versions(entity: Entity, id: str, number: int, shown: Collection[datetime]) -> list[Twin]:
     """The versions with a number that are not shown, the older ones first."""
     twins = timeline.twins(entity, id, number)
+    from_old = any(twin.old for twin in twins if twin.updated_at in shown)
     return [
         Twin(
             number,
@@ -34,6 +37,7 @@ def other_versions(entity: Entity, id: str, number: int, shown: Collection[datet
             links.snapshot(entity, id, number, twin.updated_at),
             _comparison(entity, id, number, sorted([twin.updated_at, *shown])),
             twin.old,
+            from_old,
         )
         for twin in twins
         if twin.updated_at not in shown
