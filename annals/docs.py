@@ -179,13 +179,19 @@ def _section(
         if isinstance(action, _SubParsersAction):
             texts = {choice.dest: choice.help or "" for choice in action._choices_actions}
             actions = [(sub, word, texts.get(word, "")) for word, sub in action.choices.items()]
-        elif not DJANGO_OPTIONS & set(action.option_strings):
+        elif not _of_django(action):
             text = formatter._expand_help(action) if action.help else ""
             rows.append(f"| {_usage(action)} | {_cell(text)} |")
     if rows:
         yield "\n| option | what it does |\n|---|---|\n" + "\n".join(rows)
     for sub, word, text in actions:
         yield from _section(sub, f"{name} {word}", text, level + 1)
+
+
+def _of_django(action: Action) -> bool:
+    """Whether every command has the option. A --version that takes a value is a command's own."""
+    names = DJANGO_OPTIONS & set(action.option_strings)
+    return bool(names) and (action.nargs == 0 or names != {"--version"})
 
 
 def _usage(action: Action) -> str:

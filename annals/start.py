@@ -11,7 +11,7 @@ from annals import env, librdkafka
 WITHOUT_DATABASE = frozenset(
     {"help", "embedded", "compilemessages", "makemessages", "collectstatic", "simulate", "version"}
 )
-WITH_KAFKA = frozenset({"consume", "simulate", "ledger"})
+WITH_KAFKA = frozenset({"consume", "simulate", "ledger", "trace"})
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]", "::1", "::ffff:127.0.0.1")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
@@ -11,7 +12,8 @@ class Ledger(models.Model):
     quarantine_removed: those of the quarantined whose row retention has removed since.
     high_watermark: the end offset at the broker; 0 for an empty partition, null if it was never
     known. end_known_at: the latest moment at which this was the end. last_*: the last message that
-    was read, to recognise the log; see ingest/source/last_message.py.
+    was read, to recognise the log; see ingest/source/last_message.py. noted_from: from this offset
+    on ingest_unstored has what was not stored.
 
     next_offset - first_offset = read + skipped + lost, and
     read = stored + repeated + expired + quarantined. Both always hold: one transaction changes all.
@@ -42,6 +44,7 @@ class Ledger(models.Model):
     halted_at = models.DateTimeField(null=True)
     halted_why = models.CharField(max_length=200, default="", blank=True)
     resume_until = models.BigIntegerField(null=True)
+    noted_from = models.BigIntegerField(db_default=0)
     updated_at = models.DateTimeField()
     checked_at = models.DateTimeField()
 
@@ -71,6 +74,37 @@ class Gap(models.Model):
         verbose_name_plural = _("offset gaps")
 
 
+class Unstored(models.Model):
+    """Of the offsets [start_offset, end_offset) of one batch, those that brought no new row and are
+    not in quarantine: each list has the starts and ends of runs in turn. repeated: stored before;
+    expired: older than retention; skipped: offsets without a message.
+
+    A row covers ingest.store.unstored.SPAN offsets at most, so that an index finds an offset.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    topic = models.CharField(max_length=249)
+    topic_id = models.CharField(max_length=64)
+    partition = models.IntegerField()
+    start_offset = models.BigIntegerField()
+    end_offset = models.BigIntegerField()
+    repeated = ArrayField(models.BigIntegerField())
+    expired = ArrayField(models.BigIntegerField())
+    skipped = ArrayField(models.BigIntegerField())
+    noted_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "ingest_unstored"
+        default_permissions = ()
+        indexes = [
+            models.Index(
+                fields=["topic", "partition", "topic_id", "end_offset"],
+                name="ingest_unstored_place",
+            ),
+            models.Index(fields=["noted_at"], name="ingest_unstored_noted"),
+        ]
+
+
 class RetiredTopic(models.Model):
     """A topic that is finished: nothing waits for its messages. why: the reason that was given."""
 
@@ -85,7 +119,8 @@ class RetiredTopic(models.Model):
 
 class Quarantined(models.Model):
     """A message that could not be stored, byte for byte, and the retries since. day: the UTC day of
-    its version, or else the day on which it was sent."""
+    its version, or else the day on which it was sent. entity, entity_id, version: which version it
+    is, as far as it says so; empty or null where it does not."""
 
     class Status(models.TextChoices):
         NEW = "new", _("new")
@@ -101,6 +136,9 @@ class Quarantined(models.Model):
     offset = models.BigIntegerField(_("offset"))
     timestamp = models.DateTimeField(_("time of the message"), null=True)
     day = models.DateField(null=True)
+    entity = models.CharField(max_length=40, default="", db_default="")
+    entity_id = models.CharField(max_length=32, default="", db_default="")
+    version = models.IntegerField(null=True)
     key = models.BinaryField(null=True)
     value = models.BinaryField(null=True)
     headers = models.JSONField(default=list)
@@ -126,6 +164,11 @@ class Quarantined(models.Model):
             models.Index(fields=["status", "reason"], name="ingest_quarantine_status"),
             models.Index(fields=["first_seen"], name="ingest_quarantine_seen"),
             models.Index(fields=["day"], name="ingest_quarantine_day"),
+            models.Index(
+                fields=["entity", "entity_id", "version"],
+                condition=~models.Q(entity_id=""),
+                name="ingest_quarantine_version",
+            ),
             # The rows that the ledger counts as quarantined.
             models.Index(
                 fields=["topic", "topic_id", "partition", "offset"],

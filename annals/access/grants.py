@@ -48,14 +48,14 @@ HIDDEN_FROM_WEB: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
     (Quarantined, frozenset({"key", "value", "headers"})),
 )
 CONSUMER_READS: Final = ("sealed_day", "ingest_retired_topic", "django_migrations")
-CONSUMER_INSERTS: Final = ("ingest_gap", "late_row")
+CONSUMER_INSERTS: Final = ("ingest_gap", "ingest_unstored", "late_row")
 # What the consumer changes, but for the named columns.
 CONSUMER_UPDATES: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
     (
         Ledger,
         frozenset(
             {"topic", "topic_id", "partition", "first_offset"}
-            | {"lost_acknowledged", "quarantine_removed"}
+            | {"lost_acknowledged", "quarantine_removed", "noted_from"}
         ),
     ),
     (

@@ -78,8 +78,8 @@ def version(found: Version, output: Output, after: int = 0) -> Answer:
         "previousVersion": found.previous_version,
         "missingVersions": list(found.missing[-MISSING_LISTED:]),
         "missingCount": len(found.missing),
-        "missingReason": found.missing_why.value if found.missing_why else None,
-        "olderVersions": found.older.value if found.older else None,
+        "missingReason": found.missing_reason.value if found.missing_reason else None,
+        "olderVersions": found.older_reason.value if found.older_reason else None,
     }
     if found.old:
         answer["fromFallback"] = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from history import trace
 from history.entities import BY_NAME
 from history.fallback import State
 from history.models import FieldLabel, Person
@@ -44,6 +45,7 @@ def list_of(schema: Schema) -> Schema:
 TEXT: Schema = {"type": "string"}
 NUMBER: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_VERSION}
 COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_VERSION}
+OFFSET: Schema = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
 MOMENT: Schema = {"type": "string", "format": "date-time"}
 FLAG: Schema = {"type": "boolean"}
 ANYTHING: Schema = {}
@@ -94,8 +96,11 @@ VERSION_REQUIRED = {
     },
     "missingCount": COUNT,
     "missingReason": {
-        **nullable(one_of(Absence.NEVER_ARRIVED.value, Absence.UNKNOWN.value)),
-        "description": "Why they are missing; unknown: removed by retention or never arrived.",
+        **nullable(
+            one_of(Absence.NEVER_ARRIVED.value, Absence.QUARANTINED.value, Absence.UNKNOWN.value)
+        ),
+        "description": "Why they are missing; inQuarantine: one of them at least came and could "
+        "not be stored, which `trace` explains; unknown: removed by retention or never arrived.",
     },
     "olderVersions": {
         **nullable(ABSENCE),
@@ -283,6 +288,39 @@ COMPONENTS: dict[str, Schema] = {
             "completeness": ref("Completeness"),
         },
         {"nextPageToken": {"type": "string", "pattern": "^v1:"}},
+    ),
+    "Fate": object_of(
+        {
+            "state": {
+                **one_of(*(state.value for state in trace.State)),
+                "description": "unknown: nothing shows that it was ever there.",
+            },
+            "certain": {
+                **FLAG,
+                "description": "false: stored, repeated or expired; only the sums are known.",
+            },
+            "at": {**nullable(MOMENT), "description": "When it became so, as far as known."},
+            "reason": {
+                **nullable(one_of(*trace.REASONS)),
+                "description": "Why it is in quarantine.",
+            },
+            "why": {**TEXT, "description": "The same in words."},
+            "kind": nullable(KIND),
+            "id": nullable(TEXT),
+            "version": nullable(NUMBER),
+            "updatedAt": {**nullable(MOMENT), "description": "Of a stored version."},
+            "topic": {**nullable(TEXT), "description": "The message, as far as known."},
+            "partition": nullable(COUNT),
+            "offset": nullable(OFFSET),
+            "mayBe": {
+                "oneOf": [
+                    object_of({"unread": nullable(COUNT), "lost": COUNT, "expired": COUNT}),
+                    {"type": "null"},
+                ],
+                "description": "Of a version that was never seen: how many messages of its topics "
+                "are not read yet (null: not known), were lost, or came after their retention.",
+            },
+        }
     ),
     "Store": object_of(
         {

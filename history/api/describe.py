@@ -17,9 +17,19 @@ from drf_spectacular.utils import (
 
 from history.api import examples
 from history.api.call import Call
-from history.api.components import COUNT, KIND, NUMBER, TYPE, Schema, object_of, one_of, ref
+from history.api.components import (
+    COUNT,
+    KIND,
+    NUMBER,
+    OFFSET,
+    TYPE,
+    Schema,
+    object_of,
+    one_of,
+    ref,
+)
 from history.api.parameters import TOKEN_LENGTH
-from history.entities import SEARCH_VALUE_LENGTH
+from history.entities import BY_TOPIC, SEARCH_VALUE_LENGTH
 from history.fallback import State
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
 from history.timeline import Order, Sort
@@ -105,6 +115,15 @@ LEAVES = _query(
     "Without this many of the first leaves: nextLeaves of the answer before.",
 )
 QUERY = _query("q", _text(SEARCH_VALUE_LENGTH), "An id or a business key.", required=True)
+
+TRACE = (
+    _query("entity", KIND, "Of a version: its kind of entity."),
+    _query("id", _text(ID_LENGTH), "Of a version: the id of its entity."),
+    _query("version", NUMBER, "Of a version: its number."),
+    _query("topic", one_of(*BY_TOPIC), "Of a message: its topic."),
+    _query("partition", NUMBER, "Of a message: its partition."),
+    _query("offset", OFFSET, "Of a message: its offset."),
+)
 
 FILTERS = (FROM, TO, AUTHOR, CLIENT, CHANGE_TYPE, PATH)
 PAGES = (SIZE, TOKEN)

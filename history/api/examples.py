@@ -154,6 +154,21 @@ STORE = {
         }
     ],
 }
+FATE: dict[str, Any] = {
+    "state": "quarantined",
+    "certain": True,
+    "at": "2025-07-03T14:43:00.000000+03:00",
+    "reason": "bad_updated_at",
+    "why": "Version 5 came on 2025-07-03 11:43 UTC and is in quarantine: updatedAt is wrong.",
+    "kind": "product-instance",
+    "id": ID,
+    "version": 5,
+    "updatedAt": None,
+    "topic": "top-storage.export.product-instance",
+    "partition": 0,
+    "offset": 1742,
+    "mayBe": None,
+}
 ERRORS: dict[int, list[tuple[str, str]]] = {
     400: [
         ("bad_parameter", "pageSize: must be a whole number from 1 to 500"),

@@ -11,7 +11,7 @@ from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import conditional_page
 
 from history.addresses import APPLICATION_ID, ID
-from history.api import applications, views
+from history.api import applications, trace, views
 from history.api.call import Call
 
 ENTITY = f"history/<str:entity>/{ID}"
@@ -35,5 +35,6 @@ urlpatterns = [
     path(f"{APPLICATION}/history", _call(applications.ApplicationTimeline)),
     path(f"{APPLICATION}/at", _call(applications.ApplicationAt)),
     path("search", _call(applications.Search)),
+    path("trace", _call(trace.Trace)),
     re_path("", _call(views.UnknownAddress)),
 ]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 
-from history import deadline, labels
+from history import deadline, labels, quarantined
 from history import diff as differ
 from history.diff import Change, Diff, Identity, Operation
 from history.entities import Entity
 from history.exactjson import Json, dumps
 from history.labels import Catalogue
 from history.people import Author
+from history.quarantined import Quarantined, Wanted
 from history.record import ChangeType
 from history.timeline import absence, budget, neighbours, old
 from history.timeline.budget import Listed
@@ -64,7 +66,31 @@ class Composer:
         patch = found.patch if pair.before and Include.DIFF in self._include else None
         changed = labelled(pair.entity, found.changes, self._catalogue)
         data = self.snapshots.of(pair.row)
-        return _version(pair, data, self._authors, patch, changed, budget.listed(found.changes))
+        made = _version(pair, data, self._authors, patch, changed, budget.listed(found.changes))
+        return self._explained(made)
+
+    @cached_property
+    def _came(self) -> Mapping[tuple[Entity, str], Mapping[int, Quarantined]]:
+        """What is in quarantine of the versions that are missing in these pairs. A query for each
+        kind with a gap."""
+        wanted: dict[Entity, list[Wanted]] = {}
+        for pair in self._pairs:
+            entity, row, before = pair.entity, pair.row, pair.before
+            low = before.version + 1 if before else 0
+            if low < row.version and (before or row.type != ChangeType.CREATE):
+                wanted.setdefault(entity, []).append((row.id, low, row.version - 1))
+        return {
+            (entity, id): each
+            for entity, ranges in wanted.items()
+            for id, each in quarantined.of_versions(entity, ranges).items()
+        }
+
+    def _explained(self, made: Version) -> Version:
+        """The version with those of its missing ones that came and are in quarantine."""
+        found = self._came.get((made.entity, made.id), {}) if made.missing or made.older else {}
+        missing = made.missing or range(made.version)
+        came = {number: each for number, each in found.items() if number in missing}
+        return replace(made, came=came) if came else made
 
 
 def versions(pairs: Sequence[Pair], include: frozenset[Include]) -> list[Version]:
@@ -121,6 +147,7 @@ def _version(
         missing=range(before.version + 1, row.version) if before else range(0),
         missing_why=absence.between(pair),
         older=None if before else absence.below(pair.entity, row, data, trusted=pair.trusted),
+        came={},
         patch=patch,
         changes=changed,
         listed=listed.number,

@@ -55,12 +55,13 @@ class Absence(Enum):
     REMOVED = "removedByRetention"
     ARCHIVED = "inArchive"  # the archive may have it: ask with archive=true
     NEVER_ARRIVED = "neverArrived"
+    QUARANTINED = "inQuarantine"  # it came, or some of several came, and could not be stored
     UNKNOWN = "unknown"  # removed or never arrived
 
     @property
     def was_kept(self) -> bool:
         """Whether the store may have had it."""
-        return self is not Absence.NEVER_ARRIVED
+        return self not in (Absence.NEVER_ARRIVED, Absence.QUARANTINED)
 
 
 class NotFoundError(LookupError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import cast
@@ -14,6 +15,7 @@ from history.entities import Entity
 from history.exactjson import Json
 from history.labels import Label
 from history.people import Author
+from history.quarantined import Quarantined
 from history.record import ChangeType
 from history.timeline.query import Absence
 
@@ -53,7 +55,8 @@ class Version:
     moment; None where there is none. missing: the numbers in between; a range, so that a wide gap
     costs nothing. missing_why: never arrived, or unknown; None where none is missing. older: why
     there is nothing below the lowest version in the store; None for every other version, and
-    where there never was anything.
+    where there never was anything. came: those of the missing or older versions that came and
+    could not be stored, ascending; of the others missing_why and older say why.
     patch: RFC 6902 from the snapshot of previous_version to this one; None without a previous
     version. changes: the same for people. Both are empty or None where not asked for. listed: how
     many of the changes one answer lists; size: bytes of these, of the patch and the snapshot.
@@ -77,6 +80,7 @@ class Version:
     missing: range
     missing_why: Absence | None
     older: Absence | None
+    came: Mapping[int, Quarantined]
     patch: list[Operation] | None
     changes: tuple[LabelledChange, ...]
     listed: int
@@ -100,6 +104,16 @@ class Version:
         if not self.entity.root or not isinstance(self.data, dict):
             return None
         return self.data.get("closedAt")
+
+    @property
+    def missing_reason(self) -> Absence | None:
+        """missing_why, but never "never arrived" if one of the missing versions came."""
+        return Absence.QUARANTINED if self.missing and self.came else self.missing_why
+
+    @property
+    def older_reason(self) -> Absence | None:
+        """older in the same way."""
+        return Absence.QUARANTINED if self.older and self.came else self.older
 
     @property
     def technical_changes(self) -> int:

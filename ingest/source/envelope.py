@@ -54,8 +54,10 @@ class Shape:
             (pointer, Raw if name == "data" else _TYPES[_FIELDS[name].name])
             for name, pointer in self._pointers.items()
         ]
+        name = [(self._pointers[each], Raw) for each in ("id", "version")]
         try:
             self._lookup = PointerLookup(wanted)
+            self._name_lookup = PointerLookup(name)
         except PointerError as error:
             raise ShapeError(str(error)) from None
 
@@ -72,6 +74,12 @@ class Shape:
             if field.required and field.name not in there:
                 raise msgspec.ValidationError(f"Object has nothing at `{pointer}`, the {name}")
         return Envelope(**there)
+
+    def name(self, value: bytes) -> tuple[Raw | UnsetType, Raw | UnsetType]:
+        """What is where id and version should be, whatever it is. Raises msgspec.DecodeError,
+        RecursionError."""
+        id, version = self._name_lookup(value)
+        return id, version
 
 
 Shapes = Mapping[str, Shape]

@@ -11,7 +11,7 @@ from typing import Any
 
 import confluent_kafka as ck
 
-from ingest.source.brokers import Brokers, Lows, Question, lacks
+from ingest.source.brokers import Bounds, Brokers, Lows, Question, lacks
 from ingest.source.client import (
     COMMON,
     TIMEOUT_SECONDS,
@@ -305,6 +305,14 @@ def ends(
     bootstrap: str, given: Mapping[str, str], partitions: Iterable[KafkaPartition]
 ) -> dict[KafkaPartition, int]:
     """The end offset of each partition that exists. Asks the brokers. Raises Unreachable."""
+    found = bounds(bootstrap, given, partitions)
+    return {partition: end for partition, (_, end) in found.items()}
+
+
+def bounds(
+    bootstrap: str, given: Mapping[str, str], partitions: Iterable[KafkaPartition]
+) -> dict[KafkaPartition, Bounds]:
+    """The first and the end offset of each partition that exists, as in ends()."""
     consumer = ck.Consumer(
         {**COMMON, "bootstrap.servers": bootstrap, **given, "group.id": "annals-peek"},
         logger=client_logger,
@@ -313,10 +321,8 @@ def ends(
         metadata = consumer.list_topics(timeout=TIMEOUT_SECONDS)
         known = {(t.topic, p) for t in metadata.topics.values() for p in t.partitions}
         return {
-            partition: int(
-                consumer.get_watermark_offsets(
-                    ck.TopicPartition(*partition), timeout=TIMEOUT_SECONDS
-                )[1]
+            partition: consumer.get_watermark_offsets(
+                ck.TopicPartition(*partition), timeout=TIMEOUT_SECONDS
             )
             for partition in partitions
             if partition in known

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 
+from django.conf import settings
 from psycopg.types.json import Jsonb
 
 from history import clock
 from ingest.source.guess_day import guess_day
 from ingest.source.message import Message, TopicPartition
+from ingest.source.names import declared, named
 from ingest.store import headers_json
 from ingest.store.batch import PartitionProgress, Reject
 from ingest.store.claim import Claim
@@ -19,11 +21,13 @@ FIRST_PAUSE_SECONDS = 60
 
 _ADD = """
 INSERT INTO ingest_quarantine AS q (topic, topic_id, partition, "offset", timestamp, key, value,
-    headers, day, reason, detail, status, attempts, first_seen, next_attempt, outcome)
+    headers, day, entity, entity_id, version, reason, detail, status, attempts, first_seen,
+    next_attempt, outcome)
 VALUES (%s, %s, %s, %s, CASE WHEN %s >= 0 THEN to_timestamp(%s / 1000.0) END, %s, %s,
-    %s, %s, %s, %s, 'new', 0, now(), now() + make_interval(secs => %s), '')
+    %s, %s, %s, %s, %s, %s, %s, 'new', 0, now(), now() + make_interval(secs => %s), '')
 ON CONFLICT (topic, topic_id, partition, "offset") DO UPDATE SET
     key = excluded.key, value = excluded.value, headers = excluded.headers,
+    entity = excluded.entity, entity_id = excluded.entity_id, version = excluded.version,
     reason = excluded.reason, detail = excluded.detail,
     (status, attempts, next_attempt, settled_at, outcome) = (
         SELECT * FROM (VALUES
@@ -66,6 +70,7 @@ def add(
                     message.value,
                     Jsonb(headers_json.to_json(message.headers)),
                     _day(message),
+                    *named(message, declared(settings.ANNALS.envelopes_file)),
                     str(reject.reason),
                     headers_json.storable_text(reject.detail),
                     FIRST_PAUSE_SECONDS,

@@ -19,7 +19,7 @@ from history.entities import BY_NAME, Entity
 from history.window import Window
 from ingest.source.last_message import LastMessage
 from ingest.source.message import Message, TopicPartition
-from ingest.store import ledger, missing_days, rejects
+from ingest.store import ledger, missing_days, rejects, unstored
 from ingest.store.batch import Batch, Reject, Row
 from ingest.store.claim import Claim
 from ingest.store.current_window import kept
@@ -124,6 +124,7 @@ class Writer:
                 bad = [*batch.rejects, *result.rejects]
                 rejects.add(connection, bad, claims)
                 rejects.settle_read_again(connection, bad, batch.progress, claims)
+                unstored.note(connection, result.repeated, batch.expired, batch.progress)
                 written = _count(batch, result)
                 ledger.advance(connection, _moves(batch, claims, high, written))
         except errors.CheckViolation as error:

@@ -62,7 +62,7 @@ relaxed = settings(
 )
 CALLS = [
     *("timeline", "versions", "version", "compare", "at", "field", "blame"),
-    *("applicationHistory", "applicationAt", "search", "completeness"),
+    *("applicationHistory", "applicationAt", "search", "trace", "completeness"),
 ]
 
 

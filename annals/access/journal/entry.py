@@ -24,6 +24,7 @@ from history.looks import Look
 from history.plain_text import letters
 
 QUARANTINE: Final = "quarantine"
+TRACE: Final = "api/v1/trace"  # what it is about is in its parameters
 # Why somebody looks, in their own words, as a client may say it: UTF-8, percent-encoded.
 REASON: Final = "X-Annals-Reason"
 # A list of a thousand hits may hide as many; the first ones say who looked for what.
@@ -133,9 +134,11 @@ def _subject(request: HttpRequest, action: Action) -> tuple[str, str, str]:
     given: Mapping[str, Any] = request.resolver_match.kwargs if request.resolver_match else {}
     if action is Action.QUARANTINE:
         return QUARANTINE, given.get("object_id", ""), ""
+    asked = parameters.given(request) or QueryDict()
     if action is Action.JOURNAL:
-        asked = parameters.given(request) or QueryDict()
         return asked.get("entity", ""), asked.get("id", ""), asked.get("application", "")
+    if request.resolver_match and request.resolver_match.route == TRACE:
+        given = asked.dict()
     kind, identifier = given.get("entity"), given.get("id", "")
     if "productInstanceId" in given or action is Action.APPLICATION:
         identifier = given.get("productInstanceId", identifier)

@@ -10,7 +10,7 @@ from django.core.exceptions import TooManyFieldsSent
 from django.http import HttpRequest, QueryDict
 
 from annals.access.journal.words import Action, Outcome
-from history.entities import BY_NAME
+from history.entities import BY_NAME, BY_TOPIC
 
 # An unknown name is counted, and not kept: a name can be data as well as a value.
 OTHERS: Final = "others"
@@ -92,6 +92,10 @@ _KNOWN: Final[dict[str, Callable[[str], str]]] = {
     "download": _one_of("1"),
     "format": _one_of("csv", "json"),
     "entity": _one_of(*BY_NAME),
+    "topic": _one_of(*BY_TOPIC),
+    "version": _number(_LARGEST_VERSION),
+    "partition": _number(_LARGEST_VERSION),
+    "offset": _number(99_999_999),
     "action": _one_of(*Action.values),
     "outcome": _one_of(*Outcome.values),
     **dict.fromkeys(("from", "to"), _version_or_moment),

@@ -43,6 +43,7 @@ from history.seals.seal import NotSealable, seal
 from history.search_index import retention as search_retention
 from ingest.completeness.holds import may_get_rows, unsettled
 from ingest.quarantine import retention as quarantine_retention
+from ingest.store import unstored
 
 Chosen = TypeVar("Chosen", Entity, journal.JournalRows)
 BROKEN = (
@@ -255,6 +256,7 @@ class Command(BaseCommand):
                 outcome.search_keys_before = before
                 hold_days = settings.ANNALS.hold_days
                 gone = quarantine_retention.remove_old(plain, window, hold_days, clock.now())
+                unstored.remove_old(plain, window)
         except psycopg.Error as error:
             outcome.failed("retention of search keys and quarantine", error)
         else:

@@ -1,14 +1,18 @@
 """The page for an entity or version that is not there: why, and a search box."""
 
+from collections.abc import Sequence
+
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
-from history.admin.parts import links
-from history.admin.parts.cards import absent, title
+from history import trace
+from history.admin.parts import gaps, links
+from history.admin.parts.cards import title
 from history.entities import ENTITIES, Entity
 from history.timeline import Absence, NotFoundError, OlderThanRetentionError
+from history.trace import State
 
 
 def not_found_page(
@@ -16,8 +20,12 @@ def not_found_page(
 ) -> HttpResponse:
     """404, with the reason; for a version with the way back to the others of its entity."""
     number = reason.version
+    fate: Sequence[str] = ()
     if number is not None:
-        why = _version_note(number, reason.why)
+        found = trace.of_version(entity, id, number)
+        known = found.state is not State.UNKNOWN
+        why = "" if known else _version_note(number, reason.why)
+        fate = gaps.said(found)[0 if known else 1 :]
     elif isinstance(reason, OlderThanRetentionError):
         why = _("It is older than the days that are kept.")
     else:
@@ -34,6 +42,7 @@ def not_found_page(
             "query": id,
             "why": why,
             "unanswered": reason.unanswered,
+            "fate": fate,
             "history_url": "" if number is None else links.timeline(entity, id),
             "entities": [title(one) for one in ENTITIES],
         },
@@ -47,4 +56,4 @@ def _version_note(number: int, why: Absence | None) -> str:
     if why in (Absence.REMOVED, Absence.ARCHIVED):
         note = _("Version {n} was removed: it is past the days that are kept.")
         return note.format(n=number)
-    return f"{absent(number, why)}."
+    return f"{gaps.absent(number, why)}."

@@ -8,9 +8,10 @@ from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
 
 from history import labels
-from history.admin.parts import links
+from history.admin.parts import gaps, links
 from history.admin.parts.change_rows import ChangeRow, ChangeRows, change_rows
 from history.admin.parts.field_names import Fields, Room
+from history.admin.parts.gaps import GapLink
 from history.admin.parts.headline import headline
 from history.admin.parts.row_pages import MOST_ROWS, after
 from history.admin.parts.values import Item, members
@@ -33,7 +34,8 @@ class Card:
     technical_rows: those of technical fields; hidden: what to say of changes without a row, and
     rest_url: where these are.
     snapshot: only where there is no version to compare with. gap and note: which older versions
-    are missing, in words."""
+    are missing, in words; came: what is known of those that came. gap_links: to the pages that say
+    what became of a missing version."""
 
     version: Version
     anchor: str
@@ -51,7 +53,9 @@ class Card:
     rest_url: str
     snapshot: Sequence[Item]
     note: str
+    came: Sequence[str]
     gap: str
+    gap_links: Sequence[GapLink]
     raw_url: str
     compare_url: str
     other_utc: str
@@ -109,7 +113,9 @@ class CardBuilder:
             rest_url=_rest(version, rows),
             snapshot=_snapshot(version, self.room),
             note=_note(version),
-            gap=_gap(version),
+            came=gaps.came(version),
+            gap=gaps.text(version),
+            gap_links=gaps.to_pages(version),
             raw_url=links.snapshot(entity, id, *here),
             compare_url=""
             if newest is None or newest == here
@@ -191,31 +197,10 @@ def _rest(version: Version, rows: ChangeRows) -> str:
 def _note(version: Version) -> str:
     if version.older in (Absence.REMOVED, Absence.ARCHIVED):
         return _("Older versions were removed: they are past the days that are kept.")
+    if version.came and version.older:
+        return _("Older versions are not all in the store.")
     if version.older is Absence.NEVER_ARRIVED:
         return _("Older versions never arrived.")
     if version.older is Absence.UNKNOWN:
         return _("Older versions are not in the store: removed by age, or never arrived.")
     return ""
-
-
-def _gap(version: Version) -> str:
-    missing = version.missing
-    if not missing:
-        return ""
-    if len(missing) == 1:
-        return absent(missing[0], version.missing_why)
-    certain = version.missing_why is Absence.NEVER_ARRIVED
-    several = (
-        _("Versions {first}–{last} never arrived")
-        if certain
-        else _("Versions {first}–{last} are not in the store: removed by age, or never arrived")
-    )
-    return several.format(first=missing[0], last=missing[-1])
-
-
-def absent(number: int, why: Absence | None) -> str:
-    """That a version is not in the store, though there are others of its entity."""
-    if why is Absence.NEVER_ARRIVED:
-        return _("Version {n} never arrived").format(n=number)
-    text = _("Version {n} is not in the store: removed by age, or never arrived")
-    return text.format(n=number)

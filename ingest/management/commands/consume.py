@@ -29,7 +29,8 @@ from ingest.consumer.breaker import Tolerance
 from ingest.consumer.loop import Consumer, Policy
 from ingest.source import kafka
 from ingest.source.decode import Decode, decode
-from ingest.source.envelope import ShapeError, shapes
+from ingest.source.envelope import ShapeError
+from ingest.source.names import declared
 from ingest.store.batch import Limits
 from ingest.store.connect import connect
 from ingest.store.current_window import current
@@ -148,10 +149,9 @@ def decoding() -> Decode:
     if path is None:
         return decode
     try:
-        declared = shapes(path.read_bytes())
+        return partial(decode, shapes=declared(path))
     except (OSError, ShapeError) as error:
         raise CommandError(f"ANNALS_ENVELOPES_FILE is wrong: {path}: {error}") from None
-    return partial(decode, shapes=declared)
 
 
 def brokers() -> tuple[str, dict[str, str]]:

@@ -1,0 +1,104 @@
+"""What the screens say of versions that are missing: which came, which never arrived, and the page
+of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from history import trace
+from history.admin.parts import links
+from history.entities import Entity
+from history.timeline import Absence, Version
+from history.trace import Fate
+
+# Of one gap: sentences on versions that came, and ranges of those that did not.
+MOST = 5
+
+
+class GapLink(NamedTuple):
+    """A missing version and the address of its page."""
+
+    version: int
+    url: str
+
+
+def came(version: Version) -> list[str]:
+    """A sentence on each of the missing versions that came, as HTML; the first MOST."""
+    held = list(version.came.values())
+    found = [sentence for each in held[:MOST] for sentence in said(trace.quarantined_fate(each))]
+    more = len(held) - MOST
+    if more > 0:
+        text = ngettext(
+            "{n} more came and is not stored.", "{n} more came and are not stored.", more
+        )
+        found.append(text.format(n=more))
+    return found
+
+
+def said(fate: Fate) -> list[str]:
+    """The sentences on a version or message as HTML, its times in the browser's time zone."""
+    return trace.said(fate, format_html, _time)
+
+
+def text(version: Version) -> str:
+    """That the other missing versions are not in the store, and why; empty where there is none."""
+    found = []
+    for number, run in enumerate(_runs(version)):
+        if number == MOST:
+            found.append("…")
+            break
+        found.append(_missing(run, version.missing_why))
+    return "; ".join(found)
+
+
+def to_pages(version: Version) -> list[GapLink]:
+    """To the pages of the first and the last of the missing versions."""
+    ends = version.missing[:1], version.missing[-1:]
+    numbers = dict.fromkeys(number for end in ends for number in end)
+    return [_link(version.entity, version.id, number) for number in numbers]
+
+
+def absent(number: int, why: Absence | None) -> str:
+    """That a version is not in the store, though there are others of its entity."""
+    if why is Absence.NEVER_ARRIVED:
+        return _("Version {n} never arrived").format(n=number)
+    text = _("Version {n} is not in the store: removed by age, or never arrived")
+    return text.format(n=number)
+
+
+def _missing(run: range, why: Absence | None) -> str:
+    if len(run) == 1:
+        return absent(run[0], why)
+    several = (
+        _("Versions {first}–{last} never arrived")
+        if why is Absence.NEVER_ARRIVED
+        else _("Versions {first}–{last} are not in the store: removed by age, or never arrived")
+    )
+    return several.format(first=run[0], last=run[-1])
+
+
+def _runs(version: Version) -> Iterator[range]:
+    """The missing versions that did not come, as runs."""
+    if not version.missing:
+        return
+    start = version.missing[0]
+    for number in [*sorted(version.came), version.missing[-1] + 1]:
+        if number > start:
+            yield range(start, number)
+        start = number + 1
+
+
+def _link(entity: Entity, id: str, number: int) -> GapLink:
+    return GapLink(number, links.snapshot(entity, id, number))
+
+
+def _time(moment: datetime) -> str:
+    """A time element that annals.js converts to the browser's time zone."""
+    shown = f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    return format_html('<time datetime="{}" data-when="full">{}</time>', moment.isoformat(), shown)

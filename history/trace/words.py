@@ -1,0 +1,128 @@
+"""The fate of a version or message in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from history.trace.fate import Fate, How
+
+# Why a message could not be stored, by the members of ingest's Reason.
+REASONS: Final[Mapping[str, Any]] = {
+    "empty_value": gettext_lazy("it has no value"),
+    "not_json": gettext_lazy("it is not JSON"),
+    "bad_field": gettext_lazy("a field is missing or wrong"),
+    "bad_type": gettext_lazy("its type is wrong"),
+    "bad_updated_at": gettext_lazy("updatedAt is wrong"),
+    "bad_data": gettext_lazy("data is missing or no object"),
+    "no_product_instance_id": gettext_lazy("productInstanceId is missing"),
+    "nested_too_deep": gettext_lazy("the document is nested too deep"),
+    "too_large": gettext_lazy("the document is too large"),
+    "in_the_future": gettext_lazy("updatedAt is in the future"),
+    "unknown_topic": gettext_lazy("no kind of entity is declared for its topic"),
+    "text_not_storable": gettext_lazy("a text in it cannot be stored"),
+    "number_out_of_range": gettext_lazy("a number in it cannot be stored"),
+    "not_storable": gettext_lazy("it cannot be stored"),
+    "divergent_duplicate": gettext_lazy("another content of this version is stored"),
+    "no_partition": gettext_lazy("its day has no partition"),
+}
+_OF_VERSION: Final[Mapping[How, Any]] = {
+    How.STORED: gettext_lazy("Version {n} is stored."),
+    How.STORED_FROM: gettext_lazy("Version {n} was stored on {at}, from {place}."),
+    How.TOO_OLD: gettext_lazy("Version {n} came on {at}, when it was older than what is kept."),
+    How.REMOVED: gettext_lazy("Version {n} was removed: it is past the days that are kept."),
+    How.IN_QUARANTINE: gettext_lazy("Version {n} came on {at} and is in quarantine: {reason}."),
+    How.DISCARDED: gettext_lazy(
+        "Version {n} came on {at}, was in quarantine and was discarded on {then}: {reason}."
+    ),
+    How.NEVER_SEEN: gettext_lazy("Version {n} was never seen."),
+    How.NEVER_THERE: gettext_lazy("The history has no version {n}."),
+}
+_OF_MESSAGE: Final[Mapping[How, Any]] = {
+    How.STORED_FROM: gettext_lazy("The message was stored on {at}, after it was in quarantine."),
+    How.READ: gettext_lazy("The message was read, and its version is stored."),
+    How.READ_BEFORE_NOTES: gettext_lazy(
+        "The message was read. Its version is stored, or was stored before, or was too old: of "
+        "messages that were read so long ago only the sums are known."
+    ),
+    How.REPEATED: gettext_lazy("The message was read on {at}: its version was stored before."),
+    How.TOO_OLD: gettext_lazy(
+        "The message was read on {at}: its version was older than what is kept."
+    ),
+    How.IN_QUARANTINE: gettext_lazy("The message came on {at} and is in quarantine: {reason}."),
+    How.DISCARDED: gettext_lazy(
+        "The message came on {at}, was in quarantine and was discarded on {then}: {reason}."
+    ),
+    How.UNREAD: gettext_lazy("The broker has the message; it is not read yet."),
+    How.LOST: gettext_lazy("The broker deleted the message before it was read."),
+    How.NO_MESSAGE: gettext_lazy(
+        "No message has this offset: it marks a transaction, or its message was removed."
+    ),
+    How.NOT_SENT: gettext_lazy("There is no such message yet: the partition ends before it."),
+    How.BEFORE_FIRST: gettext_lazy("Nothing is known of the message: the reading began after it."),
+    How.NEVER_READ: gettext_lazy("Nothing is known of the message: the topic was never read."),
+}
+
+# Puts values into a template: str.format, or what also escapes them.
+Fill = Callable[..., str]
+
+
+def plain(moment: datetime) -> str:
+    """To the minute."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def said(fate: Fate, fill: Fill = str.format, when: Callable[[datetime], str] = plain) -> list[str]:
+    """Sentences in the reader's language, without the content of a document. fill: makes a text of
+    a template and its values; when: makes a text of a moment."""
+    version = fate.name.version if fate.name else None
+    template = _OF_VERSION.get(fate.how) if version is not None else None
+    place = fate.place
+    values = {
+        "n": version,
+        "at": when(fate.at) if fate.at else "?",
+        "then": when(fate.settled_at) if fate.settled_at else "?",
+        "place": f"{place.topic}[{place.partition}]@{place.offset}" if place else "?",
+        "reason": REASONS.get(fate.reason, fate.reason),
+    }
+    return [fill(str(template or _OF_MESSAGE[fate.how]), **values), *_may_be(fate, fill, when)]
+
+
+def _may_be(fate: Fate, fill: Fill, when: Callable[[datetime], str]) -> list[str]:
+    """Among which messages a version may be that was never seen."""
+    found = fate.may_be
+    if found is None or fate.how is How.NEVER_THERE:
+        return []
+    texts = []
+    if found.unread is None:
+        texts.append(_("How many messages of its topics are not read yet is not known."))
+    elif found.unread:
+        text = ngettext(
+            "{n} message of its topics is not read yet: it may be that one.",
+            "{n} messages of its topics are not read yet: it may be among them.",
+            found.unread,
+        )
+        texts.append(fill(text, n=found.unread))
+    if found.lost:
+        text = ngettext(
+            "The broker deleted {n} message of its topics before it was read: it may be that one.",
+            "The broker deleted {n} messages of its topics before they were read: it may be among "
+            "them.",
+            found.lost,
+        )
+        texts.append(fill(text, n=found.lost))
+    if found.expired:
+        text = ngettext(
+            "{n} message of its topics came after its retention: it may be that one.",
+            "{n} messages of its topics came after their retention: it may be among them.",
+            found.expired,
+        )
+        texts.append(fill(text, n=found.expired))
+    if not texts and found.complete_to:
+        text = _("Everything that was sent up to {at} has been read.")
+        texts.append(fill(text, at=when(found.complete_to)))
+    return texts

@@ -1,0 +1,101 @@
+"""Finds which version a bad message is, as far as it says so. Pure."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from history.entities import BY_TOPIC
+from history.record import ID_LENGTH, MAX_VERSION
+from ingest.source.envelope import CONTRACT, Shapes, shapes
+from ingest.source.message import Message
+
+# The version is searched for in the first part of a message that is not JSON.
+SEARCHED_BYTES = 65_536
+_VERSION = re.compile(rb'"version"\s*:\s*("?[0-9]{1,10}"?)\s*[,}]')
+_DIGITS = re.compile(rb'"?([0-9]{1,10})"?')
+
+
+class Named(NamedTuple):
+    """Kind of entity, id and version; empty, and None, where the message does not say."""
+
+    entity: str
+    id: str
+    version: int | None
+
+
+class _Loose(msgspec.Struct):
+    """The two fields of the contract's envelope, whatever they are."""
+
+    id: Raw | UnsetType = UNSET
+    version: Raw | UnsetType = UNSET
+
+
+_DECODER = msgspec.json.Decoder(_Loose)
+
+
+def named(message: Message, declared: Shapes = CONTRACT) -> Named:
+    """The version that a message is. Reads what is there, also where a rule is broken: a version
+    that is a text of digits counts, and the key is the id where the value has none."""
+    entity = BY_TOPIC.get(message.topic)
+    if entity is None:
+        return Named("", "", None)
+    value = message.value or b""
+    id, version = _fields(message.topic, value, declared)
+    return Named(entity.name, _id(id) or _key(message.key), _number(version))
+
+
+@cache
+def declared(path: Path | None) -> Shapes:
+    """The envelopes of ANNALS_ENVELOPES_FILE, read once. Raises OSError, ShapeError."""
+    return CONTRACT if path is None else shapes(path.read_bytes())
+
+
+def _fields(topic: str, value: bytes, declared: Shapes) -> tuple[bytes, bytes]:
+    """The JSON texts of id and version; empty where there is none."""
+    shape = declared.get(topic)
+    try:
+        if shape is None:
+            loose = _DECODER.decode(value)
+            both = (loose.id, loose.version)
+        else:
+            both = shape.name(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        found = _VERSION.search(value, 0, SEARCHED_BYTES) if shape is None else None
+        return b"", found[1] if found else b""
+    id, version = (b"" if each is UNSET else bytes(each) for each in both)
+    return id, version
+
+
+def _id(text: bytes) -> str:
+    try:
+        return _fit(msgspec.json.decode(text, type=str)) if text else ""
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ""
+
+
+def _key(key: bytes | None) -> str:
+    try:
+        return _fit((key or b"").decode())
+    except UnicodeDecodeError:
+        return ""
+
+
+def _fit(text: str) -> str:
+    """The id; empty where it cannot be one, or cannot be stored."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return ""
+    return text if 0 < len(text) <= ID_LENGTH and "\0" not in text else ""
+
+
+def _number(text: bytes) -> int | None:
+    found = _DIGITS.fullmatch(text)
+    number = int(found[1]) if found else MAX_VERSION + 1
+    return number if number <= MAX_VERSION else None

@@ -1,0 +1,127 @@
+"""Notes the offsets of a batch that brought no new row: repeated, expired, without a message. The
+ledger has only their counts, and `manage.py trace` has to tell one message from another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, time
+from typing import NamedTuple
+
+from history.window import Window
+from ingest.source.message import Message, TopicPartition
+from ingest.store.batch import PartitionProgress, Row
+from ingest.store.ledger import Connection
+
+# No row covers more offsets than this.
+SPAN = 100_000
+KINDS = ("repeated", "expired", "skipped")
+
+_ADD = """
+INSERT INTO ingest_unstored (topic, topic_id, partition, start_offset, end_offset, repeated,
+    expired, skipped, noted_at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, now())
+"""
+# Of what is removed, the ledger remembers that it is not known any more.
+_REMOVE = """
+WITH gone AS (
+    DELETE FROM ingest_unstored WHERE id = ANY(ARRAY(
+        SELECT id FROM ingest_unstored WHERE noted_at < %s ORDER BY noted_at LIMIT %s))
+    RETURNING topic, topic_id, partition, end_offset
+), newest AS (
+    SELECT topic, topic_id, partition, max(end_offset) AS end_offset, count(*) AS rows
+    FROM gone GROUP BY topic, topic_id, partition
+), known AS (
+    UPDATE ingest_ledger l SET noted_from = greatest(l.noted_from, newest.end_offset) FROM newest
+    WHERE l.topic = newest.topic AND l.topic_id = newest.topic_id
+        AND l.partition = newest.partition
+)
+SELECT coalesce(sum(rows), 0)::bigint FROM newest
+"""
+ROWS_PER_TRANSACTION = 10_000
+
+
+class Run(NamedTuple):
+    """Offsets [start, end) with one outcome, a member of KINDS."""
+
+    start: int
+    end: int
+    kind: str
+
+
+def note(
+    connection: Connection,
+    repeated: Iterable[Message],
+    expired: Iterable[Row],
+    read: Mapping[TopicPartition, PartitionProgress],
+) -> None:
+    """Note what of a batch was not stored, inside the caller's transaction. A batch of new rows
+    writes nothing."""
+    offsets: dict[tuple[str, int], list[Run]] = {}
+    for message in repeated:
+        runs = offsets.setdefault((message.topic, message.partition), [])
+        runs.append(Run(message.offset, message.offset + 1, "repeated"))
+    for row in expired:
+        message = row.message
+        runs = offsets.setdefault((message.topic, message.partition), [])
+        runs.append(Run(message.offset, message.offset + 1, "expired"))
+    for source, progress in read.items():
+        skipped = [Run(gap.start, gap.end, "skipped") for gap in progress.gaps if not gap.lost]
+        found = [*offsets.get(source.kafka, ()), *skipped]
+        if found:
+            rows = [
+                (source.topic, source.topic_id, source.partition, *columns)
+                for columns in _rows(_joined(found))
+            ]
+            with connection.cursor() as cursor:
+                cursor.executemany(_ADD, rows)
+
+
+def remove_old(connection: Connection, window: Window) -> int:
+    """Remove what was noted before the window. Returns the number of rows."""
+    before = datetime.combine(window.oldest, time(), UTC)
+    removed = 0
+    while True:
+        with connection.transaction():
+            row = connection.execute(_REMOVE, (before, ROWS_PER_TRANSACTION)).fetchone()
+        count = int(row[0]) if row else 0  # type: ignore[call-overload]
+        removed += count
+        if count < ROWS_PER_TRANSACTION:
+            return removed
+
+
+def _joined(found: Sequence[Run]) -> Iterator[Run]:
+    """The same in order: neighbours with one outcome as one run, none longer than SPAN."""
+    open_: Run | None = None
+    for run in sorted(found):
+        if open_ and open_.end == run.start and open_.kind == run.kind:
+            open_ = Run(open_.start, run.end, run.kind)
+            continue
+        yield from _cut(open_)
+        open_ = run
+    yield from _cut(open_)
+
+
+def _cut(run: Run | None) -> Iterator[Run]:
+    if run is None:
+        return
+    for start in range(run.start, run.end, SPAN):
+        yield Run(start, min(start + SPAN, run.end), run.kind)
+
+
+def _rows(runs: Iterable[Run]) -> Iterator[tuple[int, int, list[int], list[int], list[int]]]:
+    """First offset, end, and the runs of each kind, for each row."""
+    row: list[Run] = []
+    for run in runs:
+        if row and run.end - row[0].start > SPAN:
+            yield _columns(row)
+            row = []
+        row.append(run)
+    if row:
+        yield _columns(row)
+
+
+def _columns(row: Sequence[Run]) -> tuple[int, int, list[int], list[int], list[int]]:
+    repeated, expired, skipped = (
+        [offset for run in row if run.kind == kind for offset in (run.start, run.end)]
+        for kind in KINDS
+    )
+    return row[0].start, row[-1].end, repeated, expired, skipped

@@ -1,0 +1,377 @@
+"""The fate of any version and any message."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from importlib import import_module
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import translation
+
+from annals.access.models import JournalEntry
+from history import trace
+from history.entities import ROOT
+from history.trace import Bounds, Fate, Place, State
+from history.window import Window
+from ingest.models import Quarantined, Unstored
+from ingest.store import unstored
+from ingest.store.batch import Gap
+from ingest.store.connect import connect
+from tests.db.ingested import SOURCES, TWIN_SOURCE, Ingested, ingested
+from tests.db.screens import A1, support, text
+from tests.db.test_quarantine import store_too_early
+from tests.messages import NOW, TOPIC, TWIN, WINDOW, value
+
+__all__ = ["ingested", "support"]
+
+BAD = {"updatedAt": "never"}
+OLD = (NOW - timedelta(days=300)).isoformat()
+
+
+def version(number: int, id: str = "A1") -> Fate:
+    return trace.of_version(ROOT, id, number)
+
+
+def at(offset: int, topic: str = TOPIC, broker: Bounds | None = None) -> Fate:
+    return trace.of_message(Place(topic, 0, offset), broker)
+
+
+def states(count: int, topic: str = TOPIC) -> list[str]:
+    return [at(offset, topic).state.value for offset in range(count)]
+
+
+def of(number: int, **changes: Any) -> bytes:
+    return value(id="A1", version=number, **changes)
+
+
+def command(*words: str) -> dict[str, Any]:
+    out = StringIO()
+    call_command("trace", *words, "--json", stdout=out)
+    found: dict[str, Any] = json.loads(out.getvalue())
+    return found
+
+
+VERSION = ("--entity", ROOT.name, "--id", "A1", "--version")
+
+
+@pytest.fixture(autouse=True)
+def unlocked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Release the locks of what a test has read, so that the days can be dropped after it."""
+    request.getfixturevalue("db")
+    if "ingested" in request.fixturenames:
+        request.getfixturevalue("ingested")
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
+@pytest.fixture
+def seen(ingested: Ingested) -> Ingested:
+    """Offsets 0 to 4: stored, in quarantine, stored, repeated, expired."""
+    ingested.write(of(0, type="CREATE"), of(1, **BAD), of(2))
+    ingested.write(of(2), of(3, updatedAt=OLD))
+    return ingested
+
+
+def test_each_message_has_its_fate(seen: Ingested) -> None:
+    assert states(5) == ["stored", "quarantined", "stored", "repeated", "expired"]
+    assert all(at(offset).certain for offset in range(5))
+    held = at(1)
+    assert (held.name, held.reason) == (("product-instance", "A1", 1), "bad_updated_at")
+    assert held.at is not None
+
+
+def test_each_version_has_its_fate(seen: Ingested) -> None:
+    found = [version(number).state for number in range(5)]
+    assert found == [
+        State.STORED,
+        State.QUARANTINED,
+        State.STORED,
+        State.UNKNOWN,  # of an expired message only the offset is noted
+        State.UNKNOWN,
+    ]
+    assert version(1).place == (TOPIC, 0, 1)
+    never = version(3)
+    assert never.may_be is not None
+    assert never.may_be.expired == 1
+    with translation.override("en"):
+        assert "history has no version" in trace.said(never)[0]
+
+
+def test_offsets_without_a_message_and_lost_ones(ingested: Ingested) -> None:
+    ingested.write(of(0), gap=Gap(0, 2, lost=False))
+    ingested.write(of(1), gap=Gap(3, 5, lost=True))
+    assert states(6) == ["unknown", "unknown", "stored", "lost", "lost", "stored"]
+    with translation.override("en"):
+        assert "No message has this offset" in trace.said(at(0))[0]
+
+
+def test_what_the_consumer_has_not_come_to(seen: Ingested) -> None:
+    assert at(5).state is State.UNKNOWN
+    assert at(5, broker=Bounds(0, 6)).state is State.UNREAD
+    assert at(6, broker=Bounds(0, 6)).state is State.UNKNOWN
+    assert at(5, broker=Bounds(7, 9)).state is State.LOST
+    with connect("test") as plain:
+        plain.execute("UPDATE ingest_ledger SET high_watermark = 7 WHERE topic = %s", [TOPIC])
+    assert [at(offset).state for offset in (5, 6, 7)] == [
+        State.UNREAD,
+        State.UNREAD,
+        State.UNKNOWN,
+    ]
+    lag = version(9, "B1").may_be
+    assert lag is not None
+    assert lag.unread is None  # of the twin topic no end is known
+
+
+def test_a_partition_that_was_never_read(ingested: Ingested) -> None:
+    unread = Place("top-storage.export.product-car", 0, 3)
+    assert trace.of_message(unread).state is State.UNKNOWN
+    assert trace.of_message(unread, Bounds(0, 9)).state is State.UNREAD
+
+
+def test_a_discarded_message_stays_explained(seen: Ingested) -> None:
+    which = ("--reason", "bad_updated_at", "--why", "wrong release")
+    call_command("quarantine", "discard", *which, stdout=StringIO())
+    for fate in (version(1), at(1)):
+        assert (fate.state, fate.reason) == (State.QUARANTINED, "bad_updated_at")
+        assert fate.settled_at is not None
+        with translation.override("en"):
+            assert "discarded" in trace.said(fate)[0]
+
+
+def test_a_retried_message(ingested: Ingested) -> None:
+    """In quarantine until its day was inside the window; then its place is known."""
+    store_too_early(ingested, of(1))
+    assert (at(0).state, at(0).reason) == (State.QUARANTINED, "in_the_future")
+    call_command("quarantine", "retry", "--now", stdout=StringIO())
+    for fate in (version(1), at(0)):
+        assert (fate.state, fate.place) == (State.STORED, (TOPIC, 0, 0))
+        assert fate.at is not None
+
+
+def test_a_message_that_was_read_again(seen: Ingested) -> None:
+    """A topic that is read from its start: what was stored then is repeated now."""
+    with connect("test") as plain:
+        plain.execute("DELETE FROM ingest_ledger")
+    seen.claim()
+    seen.next = dict.fromkeys(SOURCES, 0)
+    seen.write(of(0, type="CREATE"), of(1, **BAD), of(2))
+    assert states(3) == ["repeated", "quarantined", "repeated"]
+
+
+def test_the_outcome_is_of_the_topic_that_brought_it(seen: Ingested) -> None:
+    seen.write(of(0, type="CREATE"), of(4), source=TWIN_SOURCE)
+    assert states(2, TWIN) == ["repeated", "stored"]
+
+
+def test_long_runs_take_one_row_and_one_of_them_is_found(ingested: Ingested) -> None:
+    many = [of(number) for number in range(300)]
+    ingested.write(*many)
+    ingested.write(*many)
+    [noted] = Unstored.objects.all()
+    assert (noted.start_offset, noted.end_offset, noted.repeated) == (300, 600, [300, 600])
+    ingested.write(of(300), gap=Gap(600, 600 + 3 * unstored.SPAN, lost=False))
+    assert Unstored.objects.count() == 4
+    assert at(600 + 2 * unstored.SPAN + 5).state is State.UNKNOWN
+    assert at(600 + 3 * unstored.SPAN).state is State.STORED
+
+
+def test_a_batch_of_new_rows_notes_nothing(ingested: Ingested) -> None:
+    ingested.write(of(0), of(1), of(2, **BAD))
+    assert not Unstored.objects.exists()
+
+
+def test_what_retention_forgets_is_said_to_be_uncertain(seen: Ingested) -> None:
+    with connect("test") as plain:
+        assert unstored.remove_old(plain, WINDOW) == 0
+        later = Window.at(NOW + timedelta(days=400), 90, 14)
+        assert unstored.remove_old(plain, later) == 1
+    assert [(at(offset).state.value, at(offset).certain) for offset in (2, 3, 4)] == [
+        ("stored", False)
+    ] * 3
+    seen.write(of(5), of(5))
+    assert [(at(offset).state.value, at(offset).certain) for offset in (5, 6)] == [
+        ("stored", True),
+        ("repeated", True),
+    ]
+
+
+def test_old_messages_are_named_by_the_migration(seen: Ingested) -> None:
+    Quarantined.objects.update(entity="", entity_id="", version=None)
+    assert version(1).state is State.UNKNOWN
+    import_module("ingest.migrations.0007_names_in_quarantine").name_old_messages(apps, None)
+    assert version(1).state is State.QUARANTINED
+
+
+def test_what_retention_removed(ingested: Ingested) -> None:
+    created = (NOW - timedelta(days=200)).isoformat()
+    ingested.write(of(7, data={"createdAt": created}))
+    assert version(3).state is State.EXPIRED
+
+
+# The command.
+
+
+def test_the_command_prints_it_and_the_journal_has_it(seen: Ingested) -> None:
+    found = command(*VERSION, "1")
+    assert (found["state"], found["reason"], found["offset"]) == (
+        "quarantined",
+        "bad_updated_at",
+        1,
+    )
+    assert found["detail"]
+    place = ("--topic", TOPIC, "--partition", "0", "--offset", "3", "--offline")
+    assert command(*place)["state"] == "repeated"
+    entry = JournalEntry.objects.get(entity_id="A1", action="version")
+    assert (entry.entity, entry.actor) == (ROOT.name, "operator")
+    out = StringIO()
+    call_command("trace", *VERSION, "0", stdout=out)
+    assert out.getvalue().startswith("stored: Version 0 is stored.")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--entity", ROOT.name, "--id", "A1"),
+        (*VERSION, "1", "--topic", TOPIC),
+        (*VERSION, "-1"),
+        (*VERSION, str(2**31)),
+        ("--entity", ROOT.name, "--id", "x" * 33, "--version", "1"),
+        ("--topic", TOPIC, "--partition", "0", "--offset", "-1"),
+        ("--topic", TOPIC, "--partition", "0", "--offset", str(2**63 - 1)),
+    ],
+)
+def test_the_command_refuses_half_a_question(db: None, words: tuple[str, ...]) -> None:
+    with pytest.raises(CommandError):
+        call_command("trace", *words, "--offline")
+
+
+# The API and the screens.
+
+
+@pytest.fixture
+def english(support: Client) -> Client:
+    support.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
+    return support
+
+
+@pytest.fixture
+def ask(client: Client) -> Callable[..., Any]:
+    def asked(who: str, **parameters: Any) -> Any:
+        client.force_login(User.objects.get(username=who))
+        return client.get("/api/v1/trace", parameters, headers={"Accept-Language": "en"})
+
+    return asked
+
+
+def test_the_api_says_why_and_never_the_contents(seen: Ingested, ask: Callable[..., Any]) -> None:
+    answer = ask("support", entity=ROOT.name, id="A1", version=1)
+    found = answer.json()["data"]
+    assert (found["state"], found["reason"], found["kind"]) == (
+        "quarantined",
+        "bad_updated_at",
+        ROOT.name,
+    )
+    assert found["why"].startswith("Version 1 came on ")
+    assert found["why"].endswith("and is in quarantine: updatedAt is wrong.")
+    assert b"18.4" not in answer.content
+    entry = JournalEntry.objects.get(login="support", action="version")
+    assert (entry.entity, entry.entity_id, entry.application) == (ROOT.name, "A1", "A1")
+    assert entry.query.endswith("?entity=product-instance&id&version=1")
+
+
+def test_of_a_message_an_operator_learns_the_state_and_not_whose_it_is(
+    seen: Ingested, ask: Callable[..., Any]
+) -> None:
+    place = {"topic": TOPIC, "partition": 0}
+    found = ask("ops", **place, offset=1).json()["data"]
+    assert (found["state"], found["id"], found["version"]) == ("quarantined", None, None)
+    assert ask("ops", **place, offset=4).json()["data"]["state"] == "expired"
+    assert ask("ops", entity=ROOT.name, id="A1", version=1).status_code == 403
+    assert ask("ops", entity=ROOT.name, id="A1", version=1, **place).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "wrong, name",
+    [
+        ({"version": -1}, "version"),
+        ({"version": ""}, "version"),
+        ({"entity": "car"}, "entity"),
+        ({"id": "x" * 33}, "id"),
+        ({"topic": TOPIC}, "entity"),
+        ({"other": 1}, "other"),
+    ],
+)
+def test_the_api_refuses_a_wrong_question(
+    seen: Ingested, ask: Callable[..., Any], wrong: dict[str, Any], name: str
+) -> None:
+    answer = ask("support", **{"entity": ROOT.name, "id": "A1", "version": 1} | wrong)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["parameter"] == name
+
+
+def test_a_timeline_never_says_that_it_never_arrived(seen: Ingested, english: Client) -> None:
+    """Version 1 is in quarantine, 3 and 4 never came."""
+    seen.write(of(5))
+    page = english.get(A1)
+    said = text(page)
+    assert "Version 1 came on " in said
+    assert "is in quarantine: updatedAt is wrong." in said
+    assert "Version 1 never arrived" not in said
+    assert "Versions 3–4 never arrived" in said
+    assert f'href="{A1}versions/1/"' in page.content.decode()
+    [newest, middle, _] = english.get(f"/api/v1/history/{ROOT.name}/A1").json()["data"]["history"]
+    assert (newest["missingReason"], middle["missingReason"]) == ("neverArrived", "inQuarantine")
+
+
+def test_a_gap_of_many_with_some_in_quarantine(ingested: Ingested, english: Client) -> None:
+    bad = [of(number, **BAD) for number in (3, 4, 8)]
+    ingested.write(of(0, type="CREATE"), *bad, of(10))
+    said = text(english.get(A1))
+    assert said.count("is in quarantine") == 3
+    for run in ("Versions 1–2 never", "Versions 5–7 never", "Version 9 never"):
+        assert run in said
+
+
+def test_the_first_version_in_quarantine(ingested: Ingested, english: Client) -> None:
+    created = NOW.isoformat()
+    ingested.write(of(0, type="CREATE", **BAD), of(1, data={"createdAt": created}))
+    said = text(english.get(A1))
+    assert "Version 0 came on " in said
+    assert "Older versions never arrived" not in said
+    [only] = english.get(f"/api/v1/history/{ROOT.name}/A1").json()["data"]["history"]
+    assert only["olderVersions"] == "inQuarantine"
+
+
+@pytest.mark.parametrize(
+    "number, words",
+    [(1, "and is in quarantine: updatedAt is wrong."), (3, "Version 3 never arrived.")],
+)
+def test_the_page_of_a_missing_version_says_what_became_of_it(
+    seen: Ingested, english: Client, number: int, words: str
+) -> None:
+    seen.write(of(5))
+    answer = english.get(f"{A1}versions/{number}/")
+    assert answer.status_code == 404
+    assert words in text(answer)
+
+
+def test_a_page_without_a_gap_asks_the_quarantine_nothing(
+    ingested: Ingested, english: Client
+) -> None:
+    ingested.write(of(0, type="CREATE"), of(1))
+    with CaptureQueriesContext(connection) as asked:
+        english.get(A1)
+    assert not [each for each in asked.captured_queries if "ingest_quarantine" in each["sql"]]
