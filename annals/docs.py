@@ -46,6 +46,7 @@ Django's own commands are available too; every installation needs `migrate`.
 | `scripts/lint` | fixes imports and formatting, writes the generated pages |
 | `scripts/lock` | writes `requirements*.txt` from the `.in` files; `--upgrade` |
 | `scripts/kafka` | runs one node of Apache Kafka on this machine; needs Java and Maven |
+| `scripts/matrix` | runs core tests on each PostgreSQL, Python and broker of this machine |
 """
 METRICS_HEAD = """\
 # Metrics

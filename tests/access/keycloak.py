@@ -187,7 +187,7 @@ class Keycloak:
             method,
             f"{self.url}/admin/realms{path}",
             headers={"Authorization": f"Bearer {granted['access_token']}"},
-            timeout=20,
+            timeout=60,
             **options,
         )
         assert answer.ok, answer.text

@@ -53,7 +53,7 @@ class Web:
     def _alive(self) -> bool:
         try:
             return requests.get(f"{self.url}/healthz", timeout=5).status_code == 200
-        except requests.ConnectionError:
+        except (requests.ConnectionError, requests.Timeout):
             return False
 
     def manage(self, *arguments: str) -> str:

@@ -16,9 +16,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from annals import metrics as annals_metrics
-from annals.embedded import process
+from annals.embedded import logins, process
 from history import metrics as history_metrics
 from history.metric import faults
+from tests.consuming import Database
+from tests.processes import database, server
+
+__all__ = ["database", "server"]
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60
@@ -29,7 +33,7 @@ pytestmark = pytest.mark.system
 class Web:
     """gunicorn with two workers, temporary files and log in `folder`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, database: Database) -> None:
         (port,) = process.free_ports([None])
         self.address = f"http://127.0.0.1:{port}"
         self.log = folder / "log"
@@ -42,6 +46,7 @@ class Web:
                 cwd=ROOT,
                 env={
                     **os.environ,
+                    "DATABASE_URL": database.url_of(logins.WEB),
                     "TMPDIR": str(self.temporary),
                     "ANNALS_LOG_FORMAT": "json",
                 },
@@ -80,9 +85,9 @@ class Web:
 
 
 @pytest.fixture
-def web() -> Iterator[Web]:
+def web(database: Database) -> Iterator[Web]:
     with tempfile.TemporaryDirectory() as folder:
-        web = Web(Path(folder))
+        web = Web(Path(folder), database)
         yield web
         web.process.kill()
         web.process.wait()

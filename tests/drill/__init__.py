@@ -1,0 +1,1 @@
+"""Backup and restore to a moment, on real servers under ingest: `python -m tests.drill`."""
