@@ -452,7 +452,9 @@ def test_a_filter_counts_for_old_versions_too(half: OldService, support: Client)
 
 def test_the_screen_says_that_versions_may_be_missing(half: OldService, support: Client) -> None:
     half.status = 500
-    for address in ("/admin/history/product-instance/A1/", "/admin/applications/A1/"):
+    mine = "/admin/history/product-instance/A1/"
+    pages = ("", "versions/4/", "state/", "compare/?from=3&to=5")
+    for address in (*(mine + each for each in pages), "/admin/applications/A1/"):
         assert "Прежняя система не отвечает" in text(support.get(address))
     gone = support.get("/admin/history/product-instance/B9/")
     assert gone.status_code == 404

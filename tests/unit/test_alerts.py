@@ -557,6 +557,19 @@ CASES = [
         summary="600 requests without a valid login or token in 15 minutes",
     ),
     Case(
+        "AnnalsOldServiceFails",
+        {
+            'annals_fallback_requests_total{result="answered"}': "0+8x60",
+            'annals_fallback_requests_total{result="failed"}': "0+0x20 0+1x20 20+0x40",
+            'annals_fallback_requests_total{result="cut"}': "0+0x20 0+1x20 20+0x40",
+        },
+        quiet=(10, 20),
+        fires=(40,),
+        clears=55,
+        summary="20% of the questions to the old service have no answer: older versions may be "
+        "missing",
+    ),
+    Case(
         "AnnalsBusy",
         {'annals_dear_questions_refused_total{instance="w1"}': "0+0x10 0+2x20 40+0x40"},
         quiet=(10, 15),

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
-from history import fallback
 from history.complete_to import Completeness
 
 LATE_SECONDS = 60
@@ -12,17 +11,15 @@ LATE_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class CompletenessNote:
-    """late: messages have been unread for longer than LATE_SECONDS. old_failed: the old service did
-    not answer, so that older versions may be missing."""
+    """late: messages have been unread for longer than LATE_SECONDS."""
 
     complete_to: datetime | None
     retention_start: datetime
     halted: bool
     late: bool
-    old_failed: bool
 
     @classmethod
     def of(cls, found: Completeness) -> Self:
         lag = found.lag_seconds
         late = bool(found.lag_messages) and (lag is None or lag > LATE_SECONDS)
-        return cls(found.complete_to, found.retention_start, found.halted, late, fallback.failed())
+        return cls(found.complete_to, found.retention_start, found.halted, late)

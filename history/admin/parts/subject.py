@@ -7,7 +7,7 @@ from typing import Literal
 
 from django.utils.translation import gettext as _
 
-from history import timeline
+from history import fallback, timeline
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, title, utc
 from history.admin.parts.headline import headline, status
@@ -47,7 +47,8 @@ class Children:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """url: the page itself without any filter. application_id: of a child, else empty."""
+    """url: the page itself without any filter. application_id: of a child, else empty. old_failed:
+    the old service did not answer, so that versions may be missing on the page."""
 
     entity: Entity
     id: str
@@ -65,6 +66,7 @@ class Subject:
     application_id: str
     application_url: str
     tabs: Sequence[Tab]
+    old_failed: bool
 
 
 def subject(entity: Entity, id: str, newest: Version | None, *, tab: TabName = "card") -> Subject:
@@ -88,6 +90,7 @@ def subject(entity: Entity, id: str, newest: Version | None, *, tab: TabName = "
         application_id="" if entity.root else application,
         application_url=links.application(application) if application and not entity.root else "",
         tabs=_tabs(entity, id, tab),
+        old_failed=fallback.failed(),
     )
 
 
