@@ -14,6 +14,8 @@ from math import sqrt
 
 # The normal distribution's quantile for 95%.
 Z = 1.96
+# Of what was in none of n rows, 95% of samples have less than 3 / n: the rule of three.
+RULE_OF_THREE = 3.0
 # The services of one day and table that are kept by name; the others count together, as OTHER.
 MOST_SERVICES = 30
 OTHER = ""
@@ -118,12 +120,12 @@ def estimate(
     def brought(mine: Collection[SampledRow]) -> Brought:
         own = _by_block(((row.block, 1.0) for row in mine), chosen)
         own_sizes = _by_block(((row.block, size[id(row)] / expanded) for row in mine), chosen)
-        amounts = [_amount(own, counts, own_sizes, sizes, table.blocks)]
+        amounts = [_amount(own, counts, own_sizes, sizes, table.blocks, 0.0)]
         for kind in (Kind.NOTHING, Kind.TECHNICAL):
             part = [row for row in mine if row.kind is kind]
             some = _by_block(((row.block, 1.0) for row in part), chosen)
             some_sizes = _by_block(((row.block, size[id(row)] / expanded) for row in part), chosen)
-            amounts.append(_amount(some, own, some_sizes, own_sizes, table.blocks))
+            amounts.append(_amount(some, own, some_sizes, own_sizes, table.blocks, RULE_OF_THREE))
         return Brought(amounts[0], amounts[1], amounts[2], len(mine))
 
     return brought(rows), {name: brought(mine) for name, mine in _services(rows).items()}
@@ -153,22 +155,27 @@ def _amount(
     sizes: Sequence[float],
     of_sizes: Sequence[float],
     blocks: int,
+    unseen: float,
 ) -> Amount:
-    """versions, sizes: sums over each block. of_*: those of the whole that these are a part of."""
+    """versions, sizes: sums over each block. of_*: those of the whole that these are a part of.
+    unseen: how many rows may at least be wrong where the sample has none, or only such ones."""
     expanded = blocks / len(versions)
+    row = sum(of_sizes) / sum(of_versions)
     return Amount(
         sum(versions) * expanded,
-        _variance(versions, of_versions, blocks),
+        _variance(versions, of_versions, blocks, unseen),
         sum(sizes) * expanded,
-        _variance(sizes, of_sizes, blocks),
+        _variance(sizes, of_sizes, blocks, unseen * row),
     )
 
 
-def _variance(part: Sequence[float], whole: Sequence[float], blocks: int) -> float:
+def _variance(part: Sequence[float], whole: Sequence[float], blocks: int, unseen: float) -> float:
     """The variance of an estimated total, given the total of the whole."""
     count = len(part)
     if count == blocks:
         return 0.0
-    ratio = sum(part) / sum(whole) if sum(whole) else 0.0
+    if sum(part) in (0.0, sum(whole)):
+        return (unseen * blocks / count / Z) ** 2
+    ratio = sum(part) / sum(whole)
     left = sum((one - ratio * all_) ** 2 for one, all_ in zip(part, whole, strict=True))
     return blocks**2 * (1 - count / blocks) / count * left / max(count - 1, 1)

@@ -70,6 +70,17 @@ def test_the_same_blocks_each_time() -> None:
     assert choose("x", 7, 100) == [0, 1, 2, 3, 4, 5, 6]
 
 
+def test_what_the_sample_does_not_have_may_be_there() -> None:
+    """100 of 1,000 rows, all real: technical ones may be up to 3 in 100."""
+    rows = [SampledRow(block, "a", 100, R) for block in range(100)]
+    total, found = estimate(rows, range(100), Table(1_000, 100_000, 0))
+    for each in (total, found["a"]):
+        assert (each.all.versions, each.all.versions_error) == (pytest.approx(1_000), 0)
+        assert (each.technical.versions, each.nothing.versions) == (0, 0)
+        assert each.technical.versions_error == pytest.approx(30)
+        assert each.nothing.bytes_error == pytest.approx(3_000)
+
+
 def day(blocks: int) -> list[list[SampledRow]]:
     """The rows of each block. One service comes in bursts, so that rows of a block are alike."""
     made = random.Random(3)
