@@ -15,7 +15,9 @@ from annals.demo.supervisor import DemoError, StopAskedError, Supervisor, print_
 from annals.embedded import logins
 from annals.embedded.process import EmbeddedError
 
-MANAGE = str(Path(__file__).resolve().parent.parent.parent / "manage.py")
+ROOT = Path(__file__).resolve().parent.parent.parent
+MANAGE = str(ROOT / "manage.py")
+MARKS = str(ROOT / "docs" / "sensitive-fields.json")
 FIRST_PORT, PORTS = 8000, 100
 FIRST_LOAD = ("--applications", "40", "--days", "30", "--json")
 CONTINUOUS_LOAD = ("--rps", "2")
@@ -67,8 +69,8 @@ def hold_port(asked: int | None) -> Port:
 
 
 def prepare(demo: Supervisor) -> None:
-    """Start the servers; create the tables, the logins of the processes, the partitions and the
-    simulated people."""
+    """Start the servers; create the tables, the logins of the processes, the partitions, the
+    simulated people and the marks of sensitive fields."""
     os.environ["ANNALS_HOME"] = str(demo.home)
     print_step("Annals", f"in {demo.home}")
     demo.servers()
@@ -83,6 +85,7 @@ def prepare(demo: Supervisor) -> None:
     people = str(demo.home / "people.csv")
     demo.run("people", MANAGE, "simulate", "--people-csv", people)
     demo.run("people", MANAGE, "people", "import", people, login=logins.WEB)
+    demo.run("labels", MANAGE, "labels", "load", MARKS, login=logins.WEB)
     print_step("Tables", "one partition per day, from the start of retention to some days ahead")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from annals.demo import json_patch, people, produced
+from annals.demo import json_patch, masked, people, produced
 from annals.demo.client import Client, ClientError
 from annals.demo.port import hold
 from annals.demo.produced import Produced
@@ -58,13 +58,15 @@ def _check(demo: Supervisor, manage: str) -> None:
     if port is None:
         raise CheckError("no port is free")
     demo.web(port)
-    client = Client(f"http://{process.HOST}:{port.number}", "support", "support")
-    _served(client, expected)
+    address = f"http://{process.HOST}:{port.number}"
+    client = Client(address, "support", "support")
+    _served(Client(address, "underwriter", "underwriter"), expected)
+    _masked(address, expected)
     application = f"/admin/history/product-instance/{showcase}/"
     page = client.screen(application)
     _same("the application's screen", showcase in page and "support" in page, True)
     print_step("Screens", f"support sees {application}")
-    _logged_in(client.address, application)
+    _logged_in(address, application)
 
 
 def _logged_in(address: str, application: str) -> None:
@@ -121,6 +123,24 @@ def _served(client: Client, expected: Produced) -> None:
         "Served",
         f"{versions:,} versions, each as it was produced; {diffs:,} diffs, each of which gives "
         "the version when applied to the previous one",
+    )
+
+
+def _masked(address: str, expected: Produced) -> None:
+    """The logins that read applications masked get no sensitive value of a participant; the privacy
+    officer unmasks one."""
+    participants = dict(masked.sensitive(expected))
+    _same("that participants have sensitive values", bool(participants), True)
+    for login in people.MASKED:
+        shown = masked.in_clear(Client(address, login, login), participants)
+        _same(f"the sensitive values that {login} gets", shown, [])
+    identifier, data = next(iter(participants.items()))
+    page = masked.passport(Client(address, "privacy", "privacy"), identifier)
+    _same(f"the passport of {identifier} on a page", data["passport"]["number"] in page, True)
+    print_step(
+        "Masked",
+        f"{', '.join(masked.PATHS)} of {len(participants)} participants, for "
+        f"{', '.join(people.MASKED)}; privacy unmasks one",
     )
 
 

@@ -1,6 +1,8 @@
 """A client of Annals: the API with HTTP Basic, the screens after a log-in with the form."""
 
 import base64
+import html
+import re
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -11,6 +13,7 @@ from typing import Any
 from history import exactjson
 
 TIMEOUT_S = 30
+_HIDDEN = re.compile(r'<input type="hidden" name="([^"]*)"(?: value="([^"]*)")?')
 
 
 class ClientError(RuntimeError):
@@ -56,6 +59,12 @@ class Client:
         token = next(cookie.value for cookie in self._cookies if cookie.name == "csrftoken")
         form = {"username": self.login, "password": self.password, "next": path}
         return self._open("/admin/login/", {**form, "csrfmiddlewaretoken": token or ""})
+
+    def send(self, path: str, /, **fields: str) -> str:
+        """The HTML after the form of a screen is sent, with its hidden fields and these."""
+        hidden = _HIDDEN.findall(self.screen(path))
+        form = {html.unescape(name): html.unescape(value) for name, value in hidden}
+        return self._open(path, form | fields)
 
     def _open(self, path: str, form: dict[str, str] | None = None) -> str:
         data = urllib.parse.urlencode(form).encode() if form else None

@@ -20,6 +20,9 @@ LOGINS: Final = {
     "admin": "reads them masked; quarantine, ledger, people, field labels, logins",
 }
 
+# Those who read applications with sensitive fields masked.
+MASKED: Final = ("support", "auditor", "privacy", "admin")
+
 
 def opened(address: str, application: str) -> dict[str, list[str]]:
     """By login, which of the three screens open for it: `application` (the address of one),

@@ -34,6 +34,13 @@ class Task(WSGITask):
             self.channel.cut = self.wrote_header
             raise
 
+    def set_close_on_finish(self) -> None:
+        # waitress closes after each answer without a length. One without a body (304, 204) ends
+        # with its headers.
+        asked = self.request.headers.get("CONNECTION", "").lower()
+        if self.has_body or self.version != "1.1" or asked == "close":
+            super().set_close_on_finish()
+
     def build_response_header(self) -> bytes:
         # The next request on this connection would find nobody. One that is here is answered.
         if self.channel.server.stopped and len(self.channel.requests) == 1:

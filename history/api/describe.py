@@ -85,7 +85,8 @@ PATH = _query(
     "path",
     PATH_TEXT,
     "Only versions that changed what is there or below: /rate, /documents/[pid=4ad]/status, "
-    "/documents/*/status. A page may then be shorter, even empty, and still have a nextPageToken.",
+    "/documents/*/status. A page may then be shorter, even empty, and still have a nextPageToken. "
+    "The changes that fit come first in a version's changes.",
 )
 FIELD = _query("path", PATH_TEXT, "The field: /rate", required=True)
 INCLUDE = _query(
@@ -108,6 +109,11 @@ REST = _query(
     "changesAfter",
     {**COUNT, "default": 0},
     "Without this many of the first changes: nextChanges of the answer before.",
+)
+FIRST = _query(
+    "path",
+    PATH_TEXT,
+    "The changes at this path come first, as in a timeline with this filter.",
 )
 LEAVES = _query(
     "leavesAfter",

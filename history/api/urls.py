@@ -8,11 +8,11 @@ from collections.abc import Callable
 from django.http import HttpResponseBase
 from django.urls import path, re_path
 from django.views.decorators.gzip import gzip_page
-from django.views.decorators.http import conditional_page
 
 from history.addresses import APPLICATION_ID, ID
 from history.api import applications, trace, views
 from history.api.call import Call
+from history.api.tagged import tagged as with_tag
 
 ENTITY = f"history/<str:entity>/{ID}"
 APPLICATION = f"applications/{APPLICATION_ID}"
@@ -21,7 +21,7 @@ APPLICATION = f"applications/{APPLICATION_ID}"
 def _call(view: type[Call], *, tagged: bool = False) -> Callable[..., HttpResponseBase]:
     """The view, compressed where the client takes it; tagged: with ETag and If-None-Match."""
     function = view.as_view()
-    return gzip_page(conditional_page(function) if tagged else function)
+    return gzip_page(with_tag(function) if tagged else function)
 
 
 urlpatterns = [

@@ -67,6 +67,7 @@ class Versions(Timeline):
     describe.VERSION,
     describe.MADE,
     describe.REST,
+    describe.FIRST,
     *describe.FORM,
     data="Version",
     example=examples.VERSION,
@@ -81,7 +82,8 @@ class SingleVersion(Call):
         number = whole_number("version", question.address["version"], 0, MAX_VERSION)
         include = question.output.include
         made = question.parameters.moment("updatedAt", question.output.zone)
-        found = timeline.version(question.entity, question.id, number, include, made)
+        first = question.parameters.text("path", length=None)
+        found = timeline.version(question.entity, question.id, number, include, made, first)
         return answers.version(found, question.output, question.after("changesAfter"))
 
 

@@ -1,7 +1,16 @@
 """Compares two snapshots: changes for people, a patch for programs. Nothing else compares."""
 
 from history.diff.change import MISSING, Change, Diff, Kind, Maybe, Operation
-from history.diff.filter import BadPath, PathFault, differs, find, matches, parse, touches
+from history.diff.filter import (
+    BadPath,
+    PathFault,
+    differs,
+    find,
+    matches,
+    matching_first,
+    parse,
+    touches,
+)
 from history.diff.identity import DEFAULT, Identity
 from history.diff.walk import changes, compare, patch
 
@@ -21,6 +30,7 @@ __all__ = [
     "differs",
     "find",
     "matches",
+    "matching_first",
     "parse",
     "patch",
     "touches",

@@ -1,6 +1,6 @@
 """Paths in requests (`path=/rate`): what they select, and whether a version changed it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -142,6 +142,12 @@ def matches(path: str | Path, change: Change) -> bool:
     if not rest:
         return True
     return change.kind != "moved" and differs(rest, change.old, change.new)
+
+
+def matching_first(path: str, found: Sequence[Change]) -> tuple[Change, ...]:
+    """These changes, those that match the path before the others; otherwise in their order."""
+    steps = parse(path)
+    return tuple(sorted(found, key=lambda change: not matches(steps, change)))
 
 
 def _fits(step: Segment, place: str, name: str) -> bool:

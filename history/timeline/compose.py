@@ -8,7 +8,7 @@ from functools import cache, cached_property
 
 from history import deadline, labels, quarantined
 from history import diff as differ
-from history.diff import Change, Diff, Identity, Operation
+from history.diff import Change, Diff, Identity, Operation, matching_first
 from history.entities import Entity
 from history.exactjson import Json, dumps
 from history.labels import Catalogue
@@ -45,12 +45,16 @@ class Snapshots:
 
 class Composer:
     """Makes versions of these pairs, one after another. One query for all authors, and one for the
-    labels when they are no longer fresh, both before the first version."""
+    labels when they are no longer fresh, both before the first version. first: a path; the changes
+    that fit it come before the others, so that a list that ends early has them."""
 
-    def __init__(self, pairs: Sequence[Pair], include: frozenset[Include]) -> None:
+    def __init__(
+        self, pairs: Sequence[Pair], include: frozenset[Include], first: str | None = None
+    ) -> None:
         self.snapshots = Snapshots()
         self._pairs = pairs
         self._include = include
+        self._first = first
 
     @cached_property
     def _authors(self) -> Mapping[str, Author]:
@@ -64,9 +68,12 @@ class Composer:
         deadline.check()
         found = diff(pair, self.snapshots, self._include)
         patch = found.patch if pair.before and Include.DIFF in self._include else None
-        changed = labelled(pair.entity, found.changes, self._catalogue)
+        changes = found.changes
+        if self._first is not None:
+            changes = matching_first(self._first, changes)
+        changed = labelled(pair.entity, changes, self._catalogue)
         data = self.snapshots.of(pair.row)
-        made = _version(pair, data, self._authors, patch, changed, budget.listed(found.changes))
+        made = _version(pair, data, self._authors, patch, changed, budget.listed(changes))
         return self._explained(made)
 
     @cached_property
@@ -93,9 +100,11 @@ class Composer:
         return replace(made, came=came) if came else made
 
 
-def versions(pairs: Sequence[Pair], include: frozenset[Include]) -> list[Version]:
-    """The pairs as versions, in their order."""
-    composer = Composer(pairs, include)
+def versions(
+    pairs: Sequence[Pair], include: frozenset[Include], first: str | None = None
+) -> list[Version]:
+    """The pairs as versions, in their order. first: as in Composer."""
+    composer = Composer(pairs, include, first)
     return [composer.version(pair) for pair in pairs]
 
 

@@ -150,7 +150,7 @@ class _Page:
     def add(self, pairs: Sequence[Pair]) -> bool:
         """Take those of these versions that belong on the page. Whether it ended before the last of
         them."""
-        composer = compose.Composer(pairs, self._query.include)
+        composer = compose.Composer(pairs, self._query.include, self._path)
         for pair in pairs:
             deadline.check()
             if self._examined and self._budget.late:

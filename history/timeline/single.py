@@ -13,7 +13,7 @@ from history.diff import Operation
 from history.entities import Entity
 from history.timeline import absence, compose, neighbours, old, union
 from history.timeline.neighbours import Keys, Pair
-from history.timeline.paging import storable
+from history.timeline.paging import check_path, storable
 from history.timeline.query import (
     EVERYTHING,
     Absence,
@@ -44,12 +44,16 @@ def version(
     number: int,
     include: frozenset[Include] = EVERYTHING,
     made: datetime | None = None,
+    first: str | None = None,
 ) -> Version:
     """One version, compared with the one before. Where a producer gave the number twice: the one
-    made at this moment, or without a moment the younger one. Three queries. Raises NoVersionError,
-    OlderThanRetentionError."""
+    made at this moment, or without a moment the younger one. first: a path; the changes that fit it
+    come first, as in a timeline with this filter. Three queries. Raises BadParameterError,
+    NoVersionError, OlderThanRetentionError."""
+    if first is not None:
+        check_path([entity], first)
     keys = all_keys(entity, id)
-    return _show(entity, id, _key(entity, id, number, made, keys), keys, include)
+    return _show(entity, id, _key(entity, id, number, made, keys), keys, include, first)
 
 
 class Twin(NamedTuple):
@@ -124,11 +128,18 @@ def _key(entity: Entity, id: str, number: int, made: datetime | None, keys: Keys
     return key
 
 
-def _show(entity: Entity, id: str, key: Key, keys: Keys, include: frozenset[Include]) -> Version:
+def _show(
+    entity: Entity,
+    id: str,
+    key: Key,
+    keys: Keys,
+    include: frozenset[Include],
+    first: str | None = None,
+) -> Version:
     pairs = neighbours.fetch(entity, [(id, key)], {id: keys})
     if not pairs:
         raise OlderThanRetentionError(_("retention has just removed it"))
-    return compose.versions(pairs, include)[0]
+    return compose.versions(pairs, include, first)[0]
 
 
 def _no_version(entity: Entity, id: str, number: int, keys: Keys) -> NotFoundError:

@@ -138,6 +138,18 @@ def test_the_headers_say_what_is_left(client: Client, issuer: Issuer, settings: 
     assert other.options(ADDRESS).headers["RateLimit-Remaining"] == "0"
 
 
+def test_an_answer_that_the_client_has_says_it_too(
+    client: Client, store: Store, settings: Any
+) -> None:
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, api_rate=3)
+    store.add("A1", 0, {"rate": "1"}, 0)
+    client.force_login(User.objects.get(username="support"))
+    address = "/api/v1/history/product-instance/A1/versions/0"
+    tag = client.get(address).headers["ETag"]
+    known = client.get(address, headers={"If-None-Match": tag})
+    assert (known.status_code, known.headers["RateLimit-Remaining"]) == (304, "1")
+
+
 def test_without_a_limit_nothing_is_said(client: Client, issuer: Issuer, settings: Any) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, api_rate=0)
     client.force_login(User.objects.get(username="support"))

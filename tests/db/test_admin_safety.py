@@ -225,6 +225,31 @@ def test_the_rest_of_the_changes_of_a_version_is_one_link_away(
         assert seen[-1] == "/t7"  # technical fields come last
 
 
+@pytest.mark.parametrize("address", [A1, WHOLE])
+def test_a_filter_by_a_field_shows_the_change_of_this_field(
+    address: str, store: Store, support: Client
+) -> None:
+    for version in range(2):
+        numbers = [{"pid": f"p{n}", "n": n + version} for n in range(2 * MOST_ROWS)]
+        document = {"numbers": numbers, "zz": version, "amount": version}
+        store.add("A1", version, document, version)
+    shown = support.get(address, {"path": "/zz"}).content.decode()
+    assert re.findall(r'title="(/[^ "]*)', shown.partition("</table>")[0])[:2] == ["/zz", "/amount"]
+    (rest,) = re.findall(r'<a href="([^"]*)">Показать остальные', shown)
+    page = support.get(rest.replace("&amp;", "&")).content.decode()
+    assert not {"/zz", "/amount"} & set(re.findall(r'title="(/[^ "]*)', page))
+
+
+def test_labelled_fields_of_the_document_come_before_items_of_lists(
+    store: Store, support: Client
+) -> None:
+    for version in range(2):
+        numbers = [{"pid": f"p{n}", "n": n + version} for n in range(2 * MOST_ROWS)]
+        store.add("A1", version, {"numbers": numbers, "amount": version}, version)
+    shown = support.get(A1).content.decode()
+    assert re.findall(r'title="(/[^ "]*)', shown.partition("</table>")[0])[0] == "/amount"
+
+
 def test_a_page_draws_a_limited_number_of_values(store: Store, support: Client) -> None:
     """100 lists of 100 lists of 10 numbers are 200 KB, and 100,000 values on a page."""
     for version in range(2):

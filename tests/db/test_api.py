@@ -239,6 +239,10 @@ def test_a_version_has_an_etag(auditor: Client, seven: Store) -> None:
     tag = first.headers["ETag"]
     again = auditor.get(f"{BASE}/A1/versions/3", headers={"If-None-Match": tag})
     assert (again.status_code, again.content) == (304, b"")
+    head = auditor.head(f"{BASE}/A1/versions/3")
+    assert (head.status_code, head.headers["ETag"]) == (200, tag)
+    head = auditor.head(f"{BASE}/A1/versions/3", headers={"If-None-Match": f"W/{tag}"})
+    assert (head.status_code, head.headers["ETag"]) == (304, tag)
     other = auditor.get(f"{BASE}/A1/versions/4", headers={"If-None-Match": tag})
     assert other.status_code == 200
 

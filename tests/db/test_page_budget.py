@@ -296,6 +296,15 @@ def test_the_rest_of_the_changes_is_asked_for(crowd: Store, auditor: Client, cal
     assert (wrong.status_code, wrong.json()["error"]["parameter"]) == (400, "changesAfter")
 
 
+def test_changes_that_fit_the_filter_come_first(crowd: Store, auditor: Client) -> None:
+    (found,) = data(auditor, f"{API}/A1?path=/f21&include=changes")["history"]
+    assert [each["path"] for each in found["changes"]][:2] == ["/f21", "/f00"]
+    rest = data(auditor, f"{API}/A1/versions/1?path=/f21&changesAfter={found['nextChanges']}")
+    assert [each["path"] for each in rest["changes"]] == [f"/f{n:02}" for n in range(9, 19)]
+    wrong = auditor.get(f"{API}/A1/versions/1?path=f21")
+    assert (wrong.status_code, wrong.json()["error"]["parameter"]) == (400, "path")
+
+
 def test_a_page_says_that_it_has_not_all_changes_of_a_version(
     crowd: Store, auditor: Client
 ) -> None:

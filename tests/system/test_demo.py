@@ -291,5 +291,6 @@ def test_the_check_passes_and_leaves_nothing(home: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All right." in done.stdout
+    assert "Masked    /phones/*/number, /passport, /income, /birthDate of " in done.stdout
     assert list(temporary.iterdir()) == []
     assert processes(temporary) == []

@@ -24,6 +24,9 @@ def broken() -> Iterator[bytes]:
 
 
 def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    if environ["PATH_INFO"] == "/304":
+        start_response("304 Not Modified", [])
+        return []
     if environ["PATH_INFO"] == "/broken":
         start_response("200 OK", [])
         return broken()
@@ -123,6 +126,23 @@ def test_who_reads_is_not_closed(loop: Loop) -> None:
         return read > len(BODY)
 
     loop.until(some)
+    assert len(loop.channels) == 1
+
+
+def test_an_answer_without_a_body_leaves_the_connection_open(loop: Loop) -> None:
+    ask = ASK.replace(b"/ ", b"/304 ")
+    client = loop.client(ask + ask)
+    client.setblocking(False)
+    read = bytearray()
+
+    def both() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            read.extend(client.recv(1 << 20))
+        return read.count(b"\r\n\r\n") == 2
+
+    loop.until(both)
+    assert read.count(b"HTTP/1.1 304 Not Modified\r\n") == 2
+    assert b"close" not in read
     assert len(loop.channels) == 1
 
 

@@ -14,11 +14,12 @@ from history import timeline
 from history.admin.pages.missing import not_found_page
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, utc
-from history.admin.parts.change_rows import change_rows
+from history.admin.parts.change_rows import change_rows, ordered
 from history.admin.parts.row_pages import AFTER, row_pages, start_of
 from history.admin.parts.subject import changed_by, subject
 from history.admin.parts.twins import Twin, other_versions
 from history.admin.site.access import may_view_history
+from history.diff import BadPath, parse
 from history.entities import Entity
 from history.record import MAX_VERSION
 from history.timeline import Comparison, Version
@@ -47,7 +48,8 @@ class PairForm(forms.Form):
 @may_view_history
 def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
     """?from= and ?to= are version numbers; without them the page asks for them. ?fromAt= and
-    ?toAt= are as ?at= of the snapshot. ?after= is how many changes the pages before had."""
+    ?toAt= are as ?at= of the snapshot. ?after= is how many changes the pages before had; those
+    that fit ?path= come first."""
     form = PairForm(request.GET)
     if not form.is_valid():
         return _ask_for_versions(request, entity, id)
@@ -60,8 +62,10 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
         return not_found_page(request, entity, id, error)
     count = sum(not one.technical for one in found.changes)
     start = start_of(request.GET.get(AFTER, ""), len(found.changes))
-    shown = change_rows(found.changes, found.after.data, fields_of(entity), start=start)
-    here = links.comparison(entity, id, _place(found.before), _place(found.after))
+    path = _path(request)
+    changes = ordered(found.changes, path)
+    shown = change_rows(changes, found.after.data, fields_of(entity), start=start)
+    here = links.comparison(entity, id, _place(found.before), _place(found.after), path)
     return _render(
         request,
         entity,
@@ -79,6 +83,15 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
             "count_text": ngettext("{n} change", "{n} changes", count).format(n=count),
         },
     )
+
+
+def _path(request: HttpRequest) -> str | None:
+    """None for what is no path."""
+    try:
+        parse(path := request.GET.get(links.PATH, ""))
+    except BadPath:
+        return None
+    return path or None
 
 
 def _ask_for_versions(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:

@@ -84,6 +84,7 @@ def _respond(request: HttpRequest, source: Source) -> HttpResponse:
         newest=(newest.version, newest.updated_at) if newest else None,
         merged=source.whole,
         path_filter=filtered,
+        path=form.filters().path,
     )
     head = subject(source.entity, source.id, newest, tab="whole" if source.whole else "card")
     kinds = ENTITIES if source.whole else [source.entity]

@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 
 from history import labels
 from history.admin.parts import gaps, links
-from history.admin.parts.change_rows import ChangeRow, ChangeRows, change_rows
+from history.admin.parts.change_rows import ChangeRow, ChangeRows, change_rows, ordered
 from history.admin.parts.field_names import Fields, Room
 from history.admin.parts.gaps import GapLink
 from history.admin.parts.headline import headline
@@ -69,11 +69,12 @@ class Card:
 class CardBuilder:
     """Makes the cards of a page. newest: number and time of the version that each card offers to
     compare with. merged: several entities on one page. path_filter: gives the address of the
-    timeline with only the versions that changed a field."""
+    timeline with only the versions that changed a field. path: of the filter that is used."""
 
     newest: tuple[int, datetime] | None = None
     merged: bool = False
     path_filter: Callable[[Entity, str, str], str] | None = None
+    path: str | None = None
     room: Room = field(default_factory=Room)
 
     def build(self, versions: Sequence[Version]) -> list[Card]:
@@ -110,7 +111,7 @@ class CardBuilder:
             more_rows=rows.plain[OPEN_ROWS:],
             technical_rows=rows.technical,
             hidden=rows.note,
-            rest_url=_rest(version, rows),
+            rest_url=_rest(version, rows, self.path),
             snapshot=_snapshot(version, self.room),
             note=_note(version),
             came=gaps.came(version),
@@ -135,7 +136,8 @@ class CardBuilder:
         def link(change: Change) -> str:
             return filtered(entity, id, change.key_path) if filtered else ""
 
-        return change_rows(version.changes, version.data, fields_of(entity, self.room), link, most)
+        changes = ordered(version.changes, self.path)
+        return change_rows(changes, version.data, fields_of(entity, self.room), link, most)
 
 
 def fields_of(entity: Entity, room: Room | None = None) -> Fields:
@@ -184,13 +186,13 @@ def _snapshot(version: Version, room: Room) -> Sequence[Item]:
     return ()
 
 
-def _rest(version: Version, rows: ChangeRows) -> str:
+def _rest(version: Version, rows: ChangeRows, path: str | None) -> str:
     """The comparison with the version before, from the first change that has no row on."""
     number, moment = version.previous_version, version.previous_updated_at
     if not rows.hidden or number is None or moment is None:
         return ""
     here = version.version, version.updated_at
-    address = links.comparison(version.entity, version.id, (number, moment), here)
+    address = links.comparison(version.entity, version.id, (number, moment), here, path)
     return after(address, len(rows.plain) + len(rows.technical))
 
 

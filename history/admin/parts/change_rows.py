@@ -13,7 +13,7 @@ from history.admin.parts.field_names import Fields
 from history.admin.parts.row_pages import MOST_ROWS
 from history.admin.parts.text_diff import mark_differences
 from history.admin.parts.values import ABSENT, Value, caption, readable
-from history.diff import Change, Maybe
+from history.diff import Change, Maybe, matches, parse
 from history.diff.path import escape, unescape
 from history.exactjson import Json
 from history.timeline import LabelledChange
@@ -68,18 +68,33 @@ def change_rows(
     most: int = MOST_ROWS,
     start: int = 0,
 ) -> ChangeRows:
-    """At most this many changes as rows, from the one at `start` on; those of plain fields are
-    first. link: gives filter_url."""
-    ordered = sorted(changes, key=lambda one: one.technical)[start : start + most]
+    """At most this many changes as rows, from the one at `start` on, in their order. link: gives
+    filter_url."""
+    listed = changes[start : start + most]
     shown, others = (
         [
             row(one.change, snapshot, fields, link(one.change))
-            for one in ordered
+            for one in listed
             if one.technical is folded
         ]
         for folded in (False, True)
     )
-    return ChangeRows(shown, others, len(changes) - start - len(ordered))
+    return ChangeRows(shown, others, len(changes) - start - len(listed))
+
+
+def ordered(changes: Sequence[LabelledChange], path: str | None = None) -> list[LabelledChange]:
+    """Changes as a person looks for them: those that fit the path of the filter, then the labelled
+    fields of the document itself, then what is inside them; technical ones last. path: as in
+    timeline.Filters."""
+    steps_of = parse(path) if path is not None else None
+    return sorted(
+        changes,
+        key=lambda one: (
+            steps_of is None or not matches(steps_of, one.change),
+            one.technical,
+            one.label is None or one.change.path.count("/") > 1,
+        ),
+    )
 
 
 def row(change: Change, snapshot: Json, fields: Fields, filter_url: str = "") -> ChangeRow:

@@ -12,6 +12,7 @@ from history.entities import Entity
 LONGEST = 8000
 # When a version was made: its number alone does not name it where a producer gave it twice.
 AT, FROM_AT, TO_AT = "at", "fromAt", "toAt"
+PATH = "path"
 
 
 def timeline(entity: Entity, id: str, query: Mapping[str, str | int] | None = None) -> str:
@@ -61,11 +62,18 @@ def compare(entity: Entity, id: str, query: Mapping[str, str | int] | None = Non
 
 
 def comparison(
-    entity: Entity, id: str, old: tuple[int, datetime], new: tuple[int, datetime]
+    entity: Entity,
+    id: str,
+    old: tuple[int, datetime],
+    new: tuple[int, datetime],
+    path: str | None = None,
 ) -> str:
-    """The comparison of two versions, each named by its number and when it was made."""
+    """The comparison of two versions, each named by its number and when it was made. path: the
+    changes that fit it come first; without them for one that is too long for an address."""
     times = {FROM_AT: moment(old[1]), TO_AT: moment(new[1])}
-    return compare(entity, id, {"from": old[0], "to": new[0], **times})
+    query: dict[str, str | int] = {"from": old[0], "to": new[0], **times}
+    address = compare(entity, id, query | ({PATH: path} if path else {}))
+    return address if len(address) <= LONGEST else compare(entity, id, query)
 
 
 def moment(made: datetime) -> str:
