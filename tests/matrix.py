@@ -10,6 +10,7 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -145,7 +146,7 @@ def run(what: str, python: Path, words: tuple[str, ...], log: Path, url: str = "
     began = time.monotonic()
     with log.open("w") as file:
         done = subprocess.run(
-            ["nice", "-n", "5", python, "-m", "pytest", "-q", *words],
+            ["nice", "-n", "2", python, "-m", "pytest", "-q", *words],
             cwd=ROOT, env=env, stdout=file, stderr=subprocess.STDOUT,
         )  # fmt: skip
     lines = log.read_text().splitlines() or [""]
@@ -160,7 +161,11 @@ def main() -> int:
         help="where the output of pytest is kept (default: %(default)s)")  # fmt: skip
     parser.add_argument("tests", nargs="*", default=list(STORE),
         help="tests of the store (default: a core selection)")  # fmt: skip
+    parser.add_argument("--consumer", metavar="WORDS", default="",
+        help="pytest's -k for the tests of the consumer (default: all)")  # fmt: skip
     options = parser.parse_args()
+    # Servers end with it, also when it is ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options.logs.mkdir(parents=True, exist_ok=True)
     pythons = [Path(sys.executable)]
     if (newest := newest_python()) is not None:
@@ -182,7 +187,8 @@ def main() -> int:
                 note(run(f"store: {name}", python, store, log, url))
             for broker in ("embedded", "apache"):
                 log = options.logs / f"{broker}-{number}.log"
-                note(run(f"consumer: {broker} broker", python, (*KAFKA, "-k", broker), log))
+                which = f"{broker} and ({options.consumer})" if options.consumer else broker
+                note(run(f"consumer: {broker} broker", python, (*KAFKA, "-k", which), log))
     return 0 if all(row.good for row in rows) else 1
 
 

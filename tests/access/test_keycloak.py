@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +14,8 @@ import jwt
 import pytest
 import requests
 
+from annals.access.roles import ROLES as ALL_ROLES
+from annals.embedded import secret_file
 from annals.embedded.postgres import Postgres
 from tests.access.keycloak import PASSWORD, Keycloak
 from tests.access.real_provider import SECRET, Person, RealProvider
@@ -24,11 +28,46 @@ ROLES = {"/annals/support": "support", "/annals/admins": "admin", "annals-suppor
 pytestmark = pytest.mark.system
 
 
+DOCKER = Path(__file__).resolve().parents[2] / "docker" / "keycloak"
+
+
+class ComposeRealm:
+    """The realm of docker/compose.yaml in a running Keycloak, with the addresses of the test."""
+
+    name = "compose"
+
+    def __init__(self, keycloak: Keycloak, web: str) -> None:
+        self.url = keycloak.url
+        text = (DOCKER / "annals-realm.json").read_text()
+        for before, after in (
+            ("${KEYCLOAK_CLIENT_SECRET}", SECRET),
+            ("http://localhost:8000", web),
+            ("/oidc/keycloak/", f"/oidc/{self.name}/"),
+        ):
+            assert before in text
+            text = text.replace(before, after)
+        keycloak.admin("POST", "", json=json.loads(text))
+
+    def declaration(self, folder: Path) -> dict[str, object]:
+        """That of compose, with the addresses of the test."""
+        [made] = tomllib.loads((DOCKER / "providers.toml").read_text())["provider"]
+        issuer = made["issuer"].replace("http://localhost:8180", self.url)
+        secret = secret_file.write(folder / "compose.secret", SECRET)
+        return {**made, "name": self.name, "issuer": issuer, "client_secret_file": str(secret)}
+
+    def fields(self, page: str, login: str) -> dict[str, str]:
+        """What a person of the demo fills in."""
+        del page
+        return {"username": login, "password": login}
+
+
 class Site:
     """Annals with Keycloak and another provider."""
 
-    def __init__(self, web: Web, keycloak: Keycloak, bank: RealProvider) -> None:
-        self.web, self.keycloak, self.bank = web, keycloak, bank
+    def __init__(
+        self, web: Web, keycloak: Keycloak, bank: RealProvider, realm: ComposeRealm
+    ) -> None:
+        self.web, self.keycloak, self.bank, self.realm = web, keycloak, bank, realm
 
     def log_in(self, login: str = "m.petrov") -> Person:
         """A person who went all the way through Keycloak's form."""
@@ -51,10 +90,12 @@ def running(server: Postgres) -> Iterator[Site]:
         keycloak = stack.enter_context(Keycloak(folder, web.url))
         bank = stack.enter_context(RealProvider("bank", folder, web.url))
         bank.account("1", preferred_username="bank.clerk", groups=["annals-support"])
-        web.start([keycloak.declaration(ROLES), bank.declaration(ROLES)])
+        realm = ComposeRealm(keycloak, web.url)
+        declared = [keycloak.declaration(ROLES), bank.declaration(ROLES)]
+        web.start([*declared, realm.declaration(folder)])
         stack.callback(web.stop)
         web.manage("partitions", "maintain")  # the journal needs its day
-        yield Site(web, keycloak, bank)
+        yield Site(web, keycloak, bank, realm)
 
 
 @pytest.fixture
@@ -79,6 +120,14 @@ def test_a_person_of_keycloak_has_a_name_and_the_role_of_the_group(site: Site) -
         ("boss", "Анна Орлова"),
         ("m.petrov", "Михаил Петров"),
     ]
+
+
+def test_each_login_of_the_compose_demo_has_its_role(site: Site) -> None:
+    for role in ALL_ROLES:
+        person = Person()
+        person.log_in(site.web.url, site.realm, role)
+        assert inside(person, site.web), f"{role}: {person.page.url}"
+    assert site.web.users() == {f"{role}@compose": (False, [role]) for role in ALL_ROLES}
 
 
 def test_keycloak_refuses_a_login_without_a_code_challenge(site: Site) -> None:

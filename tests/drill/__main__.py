@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -197,6 +198,8 @@ def main(given: list[str]) -> int:
     add("--folder", type=Path, default=Path(tempfile.gettempdir()),
         help="where the servers are made (default: %(default)s)")  # fmt: skip
     options = parser.parse_args(given)
+    # Servers end with it, also when it is ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="annals-drill-", dir=options.folder))
     folder.chmod(0o755)
     began = time.monotonic()

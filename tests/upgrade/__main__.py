@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -63,6 +64,8 @@ def main(given: list[str]) -> int:
         help="apache needs Java and Maven (default: %(default)s)")  # fmt: skip
     add("--seconds", type=float, default=5, help="of each phase (default: %(default)s)")
     options = parser.parse_args(given)
+    # Servers end with it, also when it is ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # Not under another user's folder: PostgreSQL runs as a user of its own.
     folder = Path(tempfile.mkdtemp(prefix="annals-upgrade-"))
     folder.chmod(0o755)
