@@ -10,12 +10,15 @@ from io import StringIO
 
 import psycopg
 import pytest
+from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
+from msgspec.structs import replace
 from psycopg import errors, sql
 
 from annals import start
 from annals.access.grants import CONSUMER, WEB
+from history import clock
 from history.entities import ENTITIES, ROOT
 from history.seals.seal import seal
 from ingest.quarantine.messages import Selection
@@ -26,6 +29,7 @@ from ingest.store.transaction import Writer
 from tests.db.as_role import acting_as, logged_in, member, refused, url_of
 from tests.db.ingested import Ingested, quarantined
 from tests.messages import NOW, SOURCE, WINDOW, value
+from tests.old_service import OldService
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -256,3 +260,15 @@ def test_a_command_of_another_login_says_so(
         "42501: permission denied for table ingest_retired_topic). docs/operations.md says which "
         "login runs which command.\n"
     )
+
+
+def test_the_webs_login_compares_with_the_old_service(
+    ingested: Ingested, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingested.write(value(id="a"))
+    with OldService() as service:
+        given = {"fallback_url": service.url, "fallback_until": clock.now().date()}
+        monkeypatch.setattr(settings, "ANNALS", replace(settings.ANNALS, **given))
+        with logged_in(WEB, monkeypatch):
+            assert outcome("compare-old") == 0
+    assert [each.partition("?")[0] for each in service.asked] == ["/api/v1/applications/a/history"]
