@@ -15,7 +15,7 @@ from tests.soak.people import People
 from tests.soak.recorder import Recorder
 from tests.soak.samples import Sampler
 from tests.soak.stand import Stand
-from tests.soak.traffic import BAD_TOPIC, Traffic
+from tests.soak.traffic import BAD_TOPIC, BURST, Traffic
 
 DAYS = 24
 SHORTEST_DAY_S = 20
@@ -80,10 +80,12 @@ class Soak:
         while (gone := time.monotonic() - begin) < self.seconds:
             day = time.monotonic()
             length = min(self.day, max(self.seconds - gone, SHORTEST_DAY_S))
+            before = self.recorder.messages
             self.traffic.pace(length)
             self.traffic.burst()
             for name, at in list(restarts.items()):
                 if gone >= at * self.seconds:
+                    self._await_load(before)
                     time.sleep(moments.uniform(1, 3))
                     self._restart(name)
                     del restarts[name]
@@ -95,6 +97,13 @@ class Soak:
             stand.clock.next_day()
         if restarts:
             self.result.faults.append(f"too short for a restart of {', '.join(restarts)}")
+
+    def _await_load(self, before: int) -> None:
+        """Until the simulators of the day have started, which takes long on a busy machine: without
+        a broker they cannot."""
+        deadline = time.monotonic() + 120
+        while self.recorder.messages < before + BURST + 1 and time.monotonic() < deadline:
+            time.sleep(0.2)
 
     def chores(self) -> None:
         """What a night does: partitions, seals, the archive, the quarantine. What came too early
@@ -144,4 +153,5 @@ class Soak:
             f"{len(self.recorder.versions):,} versions, faults {self.result.faults[-1:]}",
             flush=True,
         )
-        self.result.faults += self.stand.dead()
+        known = set(self.result.faults)
+        self.result.faults += [each for each in self.stand.dead() if each not in known]
