@@ -86,6 +86,21 @@ def limits() -> Iterator[sql.Composed]:
             )
 
 
+def connections() -> int:
+    """How many connections the logins may have together. A login without a limit counts with that
+    which `limits` would give it. 0 before the first migration."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass('auth_user') IS NOT NULL")
+        if not (cursor.fetchone() or (False,))[0]:
+            return 0
+        cursor.execute(_LOGINS, [OWNER, [WEB, CONSUMER]])
+        most: dict[str, int] = {}
+        for login, role, limit, _ in cursor.fetchall():
+            allowed = limit if limit >= 0 else LIMITS[role].connections
+            most[login] = max(most.get(login, 0), allowed)
+    return sum(most.values())
+
+
 def make(role: str, login: str, password: str) -> Iterator[sql.Composed]:
     """SQL that creates a login of a role, or gives it this password. Needs CREATEROLE. The SQL has
     the password only as PostgreSQL stores it."""

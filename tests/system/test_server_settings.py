@@ -1,0 +1,159 @@
+"""`manage.py check --database default` says what a server's settings should be, and why; it has
+nothing to say of a good server, of compose's and of the demo's."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+import yaml
+from django.db import connection
+
+from annals.access import logins
+from annals.embedded.postgres import Postgres
+from annals.observe.server_checks import read, server_settings
+from annals.observe.server_rules import MB, RULES, Fault, Server, Setting, faults
+
+ROOT = Path(__file__).parents[2]
+GOOD: dict[str, str | int] = {
+    "shared_buffers": "256MB",
+    "checkpoint_timeout": "30min",
+    "wal_compression": "pglz",
+    "jit": "off",
+}
+BAD: dict[str, str | int] = {
+    "shared_buffers": "16MB",
+    "max_wal_size": "64MB",
+    "checkpoint_timeout": "5min",
+    "wal_compression": "off",
+    "synchronous_commit": "off",
+    "fsync": "off",
+    "full_page_writes": "off",
+    "autovacuum": "off",
+    "max_locks_per_transaction": 64,
+    "max_connections": 30,
+    "log_timezone": "Europe/Moscow",
+    "log_statement": "ddl",
+    "log_min_duration_statement": 1000,
+}
+COMPOSE_LOGINS = sum(limits.connections for limits in logins.LIMITS.values())
+
+pytestmark = pytest.mark.system
+
+
+@contextmanager
+def running(settings: dict[str, str | int]) -> Iterator[Postgres]:
+    with tempfile.TemporaryDirectory(prefix="annals-check-") as folder:
+        made = Postgres(Path(folder) / "postgres", settings)
+        made.start()
+        yield made
+        made.stop("immediate")
+
+
+def check(server: Postgres, **env: str) -> tuple[int, str]:
+    """The exit code of the command, and what it prints, outside the demo."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
+    given = {"DATABASE_URL": server.url(), "ANNALS_SECRET_KEY": secrets.token_hex(32), **env}
+    words = ["check", "--database", "default", "--fail-level", "WARNING"]
+    done = subprocess.run(
+        [sys.executable, "manage.py", *words],
+        cwd=ROOT,
+        env={**clean, "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", **given},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return done.returncode, done.stdout
+
+
+def test_a_good_server_leaves_nothing_to_say() -> None:
+    with running(GOOD) as server:
+        assert check(server) == (0, "System check identified no issues (0 silenced).\n")
+
+
+def test_a_bad_server_is_told_what_to_change_and_the_demo_is_not() -> None:
+    with running(BAD) as server:
+        with psycopg.connect(server.url(), autocommit=True) as plain:
+            plain.execute("CREATE TABLE auth_user ()")  # its owner is who owns the tables
+            plain.execute("CREATE ROLE annals_web")
+            plain.execute("CREATE ROLE web_login LOGIN IN ROLE annals_web CONNECTION LIMIT 72")
+        code, said = check(server)
+        assert code == 1
+        found = {int(number) for number in re.findall(r"annals\.W(\d+)", said)}
+        # pg_checksums has no setting, and the embedded server cannot compile plans.
+        assert found == {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14}
+        assert "shared_buffers is 16MB" in said
+        assert "the logins of Annals may have 72" in said
+        assert "log_min_duration_statement = 1000ms, log_statement = ddl" in said
+        assert said.count("HINT") == len(found)
+        assert check(server, ANNALS_DEMO="true")[0] == 0
+
+
+def compose() -> Server:
+    """The server of docker/compose.yaml: what the database of the tests has, with its changes."""
+    given = yaml.safe_load((ROOT / "docker/compose.yaml").read_text())["services"]["postgres"]
+    changed = dict(re.findall(r"-c (\w+)=(\S*)", given["command"]))
+    server = read(connection)
+    settings = dict(server.settings)
+    sizes = {"MB": MB, "GB": 1024 * MB}
+    for name, value in changed.items():
+        size = re.fullmatch(r"(\d+)(MB|GB)", value)
+        if size:
+            settings[name] = Setting(str(int(size[1]) * sizes[size[2]]), "B")
+        elif value.endswith("min"):
+            settings[name] = Setting(value.removesuffix("min"), "min")
+        else:
+            settings[name] = Setting(value)
+    checksums = "--data-checksums" in given["environment"]["POSTGRES_INITDB_ARGS"]
+    settings["data_checksums"] = Setting("on" if checksums else "off")
+    settings["fsync"] = Setting("on")
+    return Server(settings, jit=True, connections=COMPOSE_LOGINS)
+
+
+@pytest.mark.django_db
+def test_the_server_of_compose_is_good() -> None:
+    assert list(faults(compose())) == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.setting)
+def test_each_rule_has_its_own_complaint(rule: object) -> None:
+    server = compose()
+    number, name = rule.number, rule.setting  # type: ignore[attr-defined]
+    worst = "off" if server.settings[name].value in ("on", "lz4") else "1"
+    settings = {**server.settings, name: Setting(worst)}
+    (fault,) = faults(replace(server, settings=settings))
+    assert (fault.number, fault.text) == (number, f"{name} is {worst}.")
+
+
+@pytest.mark.django_db
+def test_plans_and_connections_are_looked_at_too() -> None:
+    server = compose()
+
+    def only(changed: Server) -> Fault:
+        (fault,) = faults(changed)
+        return fault
+
+    jit = {**server.settings, "jit": Setting("on")}
+    assert only(replace(server, settings=jit)).number == 12
+    assert list(faults(replace(server, settings=jit, jit=False))) == []
+    assert "Set 141 or more" in only(replace(server, connections=138)).hint
+    library = {**server.settings, "session_preload_libraries": Setting("auto_explain")}
+    assert only(replace(server, settings=library)).number == 14
+    hidden = {k: v for k, v in server.settings.items() if not k.endswith("_libraries")}
+    assert list(faults(replace(server, settings=hidden))) == []
+
+
+@pytest.mark.django_db
+def test_the_demo_hears_nothing() -> None:
+    assert server_settings(databases=["default"]) == []
