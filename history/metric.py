@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import product
 from typing import TypeVar
 
 from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
@@ -67,9 +68,15 @@ class Register:
         self.described: dict[str, Described] = {}
 
     def counter(self, name: str, unit: str, text: str, **labels: Values) -> Counter:
-        """A counter of this process."""
+        """A counter of this process. Where all values of its labels are known, each combination
+        starts with 0: Prometheus sees no increase from nothing to 1."""
         self._describe(Described(name, Kind.COUNTER, unit, text, labels))
-        return Counter(name, text, list(labels))
+        made = Counter(name, text, list(labels))
+        closed = [values for values in labels.values() if not isinstance(values, Open)]
+        if 0 < len(closed) == len(labels):
+            for combination in product(*closed):
+                made.labels(*combination)
+        return made
 
     def gauge(self, name: str, unit: str, text: str, **labels: Values) -> Gauge:
         """A gauge of this process."""

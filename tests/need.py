@@ -71,6 +71,14 @@ def promtool() -> str:
     return program
 
 
+def prometheus() -> str:
+    """Prometheus itself."""
+    program = shutil.which("prometheus")
+    if program is None:
+        _missing("needs Prometheus to try the dashboard (Debian: prometheus)")
+    return program
+
+
 def nginx() -> str:
     """nginx, the proxy of docker/compose.yaml."""
     program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
