@@ -18,7 +18,14 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         benches = parser.add_subparsers(dest="bench", required=True, metavar="BENCH")
-        for add in (_add_ingest, _add_transactions, _add_diff, _add_timeline, _add_journal):
+        for add in (
+            _add_ingest,
+            _add_transactions,
+            _add_diff,
+            _add_timeline,
+            _add_journal,
+            _add_storage,
+        ):
             add(benches)
 
     def handle(self, **options: Any) -> None:
@@ -31,6 +38,7 @@ class Command(BaseCommand):
             "timeline": ("rows", "parallel_seconds", "as_json"),
             "diff": ("real", "messages", "as_json"),
             "journal": ("requests", "as_json"),
+            "storage": ("messages", "rounds", "as_json"),
         }[options["bench"]]
         sys.exit(bench.run(**{name: options[name] for name in names}))
 
@@ -131,5 +139,24 @@ def _add_journal(benches: Any) -> None:
         type=int,
         default=1000,
         help="requests of each kind (default %(default)s)",
+    )
+    add("--json", action="store_true", dest="as_json", help="print JSON")
+
+
+def _add_storage(benches: Any) -> None:
+    add = benches.add_parser(
+        "storage", help="measure COPY, bytes and WAL with each compression of documents"
+    ).add_argument
+    add(
+        "--messages",
+        type=int,
+        default=100_000,
+        help="rows of each measurement (default %(default)s)",
+    )
+    add(
+        "--rounds",
+        type=int,
+        default=3,
+        help="measurements of each compression, in turn (default %(default)s)",
     )
     add("--json", action="store_true", dest="as_json", help="print JSON")
