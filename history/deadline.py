@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -27,12 +27,14 @@ class ClientLeftError(StoppedError):
 
 
 class Deadline:
-    """at: the time.monotonic() at which the work ends. Another thread may stop it earlier."""
+    """at: the time.monotonic() at which the work ends. Another thread may stop it earlier.
+    also: called at each check, in the thread that works."""
 
-    __slots__ = ("_why", "at")
+    __slots__ = ("_why", "also", "at")
 
     def __init__(self, at: float) -> None:
         self.at = at
+        self.also: Callable[[], None] | None = None
         self._why: type[StoppedError] | None = None
 
     def stop(self, why: type[StoppedError]) -> None:
@@ -61,11 +63,15 @@ def limited(deadline: Deadline) -> Iterator[None]:
 
 
 def check() -> None:
-    """Raises StoppedError if the present request must end. Cheap; does nothing where no request
-    is."""
-    found = reason()
-    if found is not None:
-        raise found
+    """Raises StoppedError if the present request must end, and what Deadline.also raises. Cheap;
+    does nothing where no request is."""
+    current = _current.get()
+    if current is None:
+        return
+    if current.why is not None:
+        raise current.why()
+    if current.also is not None:
+        current.also()
 
 
 def reason() -> StoppedError | None:

@@ -18,6 +18,11 @@ FALLBACK_REQUESTS: Final = REGISTER.counter(
     " time, or wrongly), or cut (by the breaker, or because too many calls were under way).",
     result=("answered", "failed", "cut"),
 )
+LOGIN_REFUSED: Final = REGISTER.counter(
+    "annals_login_share_refused_total",
+    "requests",
+    "Requests that were refused because a web process was answering 8 others of the same login.",
+)
 NEED_TO_KNOW_REFUSALS: Final = REGISTER.counter(
     "annals_need_to_know_refusals_total",
     "applications",

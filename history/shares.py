@@ -1,32 +1,44 @@
 """The share of a web process that dear requests may take, so that cheap ones are always answered.
 
-Dear is what reads many versions for one answer. Passwords have a share of their own
-(annals.access.passwords), and so have logins at a provider (annals.access.oidc.discovery).
+Dear is what reads many versions for one answer, and whatever computes for long. Passwords have a
+share of their own (annals.access.passwords), and so have logins at a provider
+(annals.access.oidc.discovery).
 """
 
 from __future__ import annotations
 
+import math
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from typing import Final, ParamSpec, TypeVar
 
 from django.conf import settings
 
 from history import metrics
+from history.deadline import Deadline
 
 WAIT_S: Final = 2.0
+# A question that has computed for this long, on a core, is dear whatever it asks: documents differ
+# a thousandfold in size, and nobody knows that before they are read.
+CHEAP_S: Final = 0.1
+# Requests of one login at a time in a process, half of its threads: the others have the rest. A
+# browser opens six connections.
+OF_ONE_LOGIN: Final = 8
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class BusyError(RuntimeError):
-    """Other requests that are as dear are being answered."""
+    """Other requests, as dear or of the same login, are being answered."""
 
     def __init__(self) -> None:
-        super().__init__("too many dear requests at once")
+        super().__init__("too many such requests at once")
 
 
 class Share:
@@ -54,16 +66,68 @@ class Share:
 
 _share: Final = Share(settings.ANNALS.dear_requests)
 _downloads: Final = Share(1, 1)
+# Whether the request of this thread has a place.
+_placed: Final[ContextVar[bool]] = ContextVar("placed", default=False)
 
 
 @contextmanager
 def dear(really: bool = True) -> Iterator[None]:
     """The block answers a dear question, really or not. Raises BusyError, after WAIT_S at most."""
-    if not really:
+    if not really or _placed.get():
         yield
         return
     with _counted(), _share.taken():
+        token = _placed.set(True)
+        try:
+            yield
+        finally:
+            _placed.reset(token)
+
+
+_busy: Final[Counter[object]] = Counter()
+_counting: Final = threading.Lock()
+
+
+@contextmanager
+def of_login(login: object) -> Iterator[None]:
+    """The block answers a request of this login. Raises BusyError at once: to wait would take a
+    thread."""
+    with _counting:
+        if _busy[login] >= OF_ONE_LOGIN:
+            metrics.LOGIN_REFUSED.inc()
+            raise BusyError
+        _busy[login] += 1
+    try:
         yield
+    finally:
+        with _counting:
+            _busy[login] -= 1
+            if not _busy[login]:
+                del _busy[login]
+
+
+@contextmanager
+def metered(limit: Deadline) -> Iterator[None]:
+    """The block is dear from the check of its deadline on at which it has computed for CHEAP_S
+    since the first check; that check then raises BusyError, after WAIT_S at most. What comes before
+    the first one, a password for example, does not count."""
+    until = math.inf
+
+    def look() -> None:
+        nonlocal until
+        now = time.thread_time()
+        if until == math.inf:
+            until = now + CHEAP_S
+        elif now >= until:
+            limit.also = None
+            place.enter_context(dear())
+
+    with ExitStack() as place:
+        limit.also = look
+        try:
+            yield
+        finally:
+            limit.also = None
 
 
 def dear_view(view: Callable[P, R]) -> Callable[P, R]:

@@ -19,7 +19,7 @@ from history import deadline
 from history.api import errors
 from history.deadline import ClientLeftError, Deadline, StoppedError
 from history.language import language_of
-from history.shares import BusyError
+from history.shares import BusyError, metered
 
 TOO_LONG, LEFT = (metrics.STOPPED.labels(each) for each in ("too_long", "client_left"))
 # A client that leaves is no reason to leave a change half done.
@@ -53,7 +53,7 @@ class Deadlines:
     def _within(
         self, limit: Deadline, guard: watch.Guard, visit: Visit, request: HttpRequest
     ) -> HttpResponse:
-        with deadline.limited(limit), watch.over(guard):
+        with deadline.limited(limit), metered(limit), watch.over(guard):
             if request.method in ONLY_READ:
                 visit.when_left(guard.client_left)
             try:

@@ -161,7 +161,7 @@ class Call(Options):
             language=language_of(request),
         )
         question = Question(parameters, output, address)
-        with shares.dear(self.is_dear(question)):
+        with shares.of_login(request.user.pk), shares.dear(self.is_dear(question)):
             # Before the data: what is read in between may be in the answer, but is not promised.
             state = complete_to.read(question.kinds) if self.with_completeness else None
             with fallback.asking() as self.asked, need_to_know.read_by(request.user):

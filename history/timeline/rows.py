@@ -165,7 +165,7 @@ def page(
         bounds = [id, since, until, version, moment, *values, Int4(limit), id]
     found = _read(text, bounds)
     if not found.rows:
-        _confine(entity, [id])
+        confine(entity, [id])
     return Read(for_reader(entity, found.rows), found.unread)
 
 
@@ -191,7 +191,8 @@ def keys(
     found: dict[str, list[Key]] = {}
     for id, *key in fetch(text, [list(ids), until or LAST.updated_at]):
         found.setdefault(id, []).append(Key(*key))
-    _confine(entity, found)
+    if need_to_know.applies():
+        confine(entity, found)
     for versions in found.values():
         versions.sort()
     return found
@@ -295,13 +296,12 @@ def owners(entity: Entity, ids: Iterable[str]) -> dict[str, set[str]]:
     return found
 
 
-def _confine(entity: Entity, ids: Iterable[str]) -> None:
+def confine(entity: Entity, ids: Iterable[str]) -> None:
     """Refuse an answer about these entities, as far as they exist, unless the present reader may
-    see them: how many versions there are, or that none fits, says something of a document too."""
-    if need_to_know.applies():
-        ids = list(ids)
-        of = [*owners(entity, ids).values(), old.owners(entity, ids)]
-        need_to_know.permit({each for theirs in of for each in theirs}, root_documents)
+    open them: how many versions there are, or that none fits, says something of a document too."""
+    ids = list(ids)
+    of = [*owners(entity, ids).values(), old.owners(entity, ids)]
+    need_to_know.permit({each for theirs in of for each in theirs}, root_documents)
 
 
 _ANY = "SELECT 1 FROM {table} WHERE {owner} = %s LIMIT 1"
@@ -309,7 +309,7 @@ _ANY = "SELECT 1 FROM {table} WHERE {owner} = %s LIMIT 1"
 
 def exists(entity: Entity, id: str) -> bool:
     """Whether the store has any version of this entity."""
-    _confine(entity, [id])
+    confine(entity, [id])
     return bool(fetch(sql(_ANY, entity, owner="id"), [id]))
 
 
@@ -321,8 +321,8 @@ def belongs(entity: Entity, application: str) -> bool:
 
 
 def _confine_application(id: str | None) -> None:
-    """As _confine, for an application of which the store has something; None: it has nothing."""
-    if id is not None and need_to_know.applies():
+    """As confine, for an application of which the store has something; None: it has nothing."""
+    if id is not None:
         need_to_know.permit([id], root_documents)
 
 

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from history import labels
 from history.diff import Operation
 from history.entities import Entity
-from history.timeline import absence, compose, neighbours, old, union
+from history.timeline import absence, compose, neighbours, old, rows, union
 from history.timeline.neighbours import Keys, Pair
 from history.timeline.paging import check_path, storable
 from history.timeline.query import (
@@ -118,6 +118,8 @@ def all_keys(entity: Entity, id: str) -> Keys:
 
 def _key(entity: Entity, id: str, number: int, made: datetime | None, keys: Keys) -> Key:
     there = keys.of_version(number)
+    if not there or (made and Key(number, made) not in there):
+        rows.confine(entity, [id])
     if not there:
         raise _no_version(entity, id, number, keys)
     key = Key(number, made) if made else there[-1]

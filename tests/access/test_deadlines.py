@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +257,56 @@ def test_dear_questions_are_refused_while_others_are_answered(
         assert "Сейчас слишком много запросов" in page.content.decode()
         assert client.get("/admin/history/product-instance/A1/").status_code == 200
     assert client.get(f"{PATH}/blame", headers=basic).status_code == 200
+
+
+@pytest.mark.django_db
+def test_what_computes_for_long_is_dear_whatever_it_asks(
+    store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for version in range(2):
+        store.add("A1", version, {"n": version, "items": [{"id": n} for n in range(5)]}, version)
+    monkeypatch.setattr(shares, "WAIT_S", 0.0)
+    full = Share(1)
+    monkeypatch.setattr(shares, "_share", full)
+    basic = {"authorization": "Basic c3VwcG9ydDpzdXBwb3J0"}
+    client.force_login(User.objects.get(username="support"))
+    screens = ("/admin/history/product-instance/A1/", "/admin/history/product-instance/A1/state/")
+    asked = (PATH, f"{PATH}/compare?from=0&to=1", f"{PATH}/versions/1")
+    with full.taken():
+        for each in asked:
+            assert client.get(each, headers=basic).status_code == 200
+        monkeypatch.setattr(shares, "CHEAP_S", 0.0)
+        for each in asked:
+            answer = client.get(each, headers=basic)
+            assert (each, answer.status_code, code(answer)) == (each, 503, "busy")
+        assert [client.get(each).status_code for each in screens] == [503, 503]
+    # A request takes one place, and gives it back.
+    for each in (*asked, *screens, f"{PATH}/blame"):
+        assert client.get(each, headers=basic).status_code == 200
+    with full.taken():
+        pass
+
+
+@pytest.mark.django_db
+def test_one_login_leaves_room_for_the_others(store: Store, client: Client) -> None:
+    store.add("A1", 0, {"n": 1}, 0)
+    support = User.objects.get(username="support")
+    auditor = Client()
+    auditor.force_login(User.objects.get(username="auditor"))
+    client.force_login(support)
+    screen = "/admin/history/product-instance/A1/"
+    with ExitStack() as others:
+        for _ in range(shares.OF_ONE_LOGIN - 1):
+            others.enter_context(shares.of_login(support.pk))
+        assert client.get(PATH).status_code == client.get(screen).status_code == 200
+        with shares.of_login(support.pk):
+            answer = client.get(PATH)
+            assert (answer.status_code, code(answer)) == (503, "busy")
+            assert answer.headers["Retry-After"] == "5"
+            assert client.get(screen).status_code == 503
+            assert auditor.get(PATH).status_code == 200
+        assert client.get(PATH).status_code == 200
+    assert client.get(screen).status_code == 200
 
 
 @pytest.mark.django_db(transaction=True)

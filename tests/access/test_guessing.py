@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import msgspec
 import pytest
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
@@ -216,3 +217,16 @@ def test_a_login_that_does_not_exist_costs_and_counts_the_same(guesses: None) ->
 def test_a_wrong_network_of_operators_is_named() -> None:
     with pytest.raises(env.SettingError, match=r"ANNALS_OPERATOR_NETWORKS is wrong: 10\.0\.0\.1/8"):
         address.of_operators(env.Settings(operator_networks=("10.0.0.1/8",)))
+
+
+@pytest.mark.django_db
+def test_a_session_of_the_demo_is_worth_nothing_elsewhere(client: Client, settings: Any) -> None:
+    """A web with the demo's key on the demo's database, before `migrate` has run."""
+    client.force_login(User.objects.get(username="support"))
+    assert client.get("/admin/").status_code == 200
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, demo=False)
+    assert client.get("/admin/").status_code == 302
+    assert client.get("/api/v1/search?q=x").status_code == 401
+    glass = passwords.make_break_glass("glass", "right", timezone.now())
+    client.force_login(glass, backend="annals.access.passwords.Passwords")
+    assert client.get("/admin/").status_code == 200

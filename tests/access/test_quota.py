@@ -79,6 +79,34 @@ def test_the_next_application_is_refused_and_the_opened_ones_stay_open(many: Sto
     assert (row.outcome, row.status, row.reason) == ("refused", 429, "quota")
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"{API}/A3?author=nobody",
+        f"{API}/A3?to=2001-01-01",
+        f"{API}/A3?from=2099-01-01",
+        f"{API}/A3/versions/99999",
+        f"{API}/A3/versions/0",
+        f"{API}/A3/at?time=2001-01-01",
+        f"{API}/A3/compare?from=7&to=8",
+        f"{API}/A3/fields?path=/nowhere",
+        "/api/v1/applications/A3/history?author=nobody",
+        "/api/v1/applications/A3/at?time=2001-01-01",
+        "/admin/history/product-instance/A3/?author=nobody",
+        "/admin/applications/A3/?author=nobody",
+    ],
+)
+def test_that_nothing_fits_is_an_answer_too(many: Store, address: str) -> None:
+    """It says who changed an application, and when: ask often enough, and you know."""
+    support = login("support")
+    for number in range(LIMIT):
+        assert support.get(f"{API}/A{number}").status_code == 200
+    assert support.get(address).status_code == 429
+    assert support.get(address.replace("A3", "A9")).status_code in (400, 404)
+    assert login("auditor").get(address).status_code in (200, 404)
+    assert Opened.objects.filter(application="A3").count() == 1
+
+
 def test_lists_count_too_all_of_a_page_or_nothing(many: Store) -> None:
     for number in range(8):
         SearchKey.objects.create(

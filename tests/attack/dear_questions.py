@@ -1,31 +1,54 @@
-"""Many dear questions at once."""
+"""Many dear questions at once, of one login."""
 
 from __future__ import annotations
 
+import base64
+import json
+import random
 import threading
 import time
 from collections.abc import Iterator
+
+import psycopg
 
 from tests.attack.result import Figure
 from tests.attack.web import Site, slowest, together
 
 LONG = "attack-long"
+LARGE = "attack-large"
 CHEAP = "attack-short"
 VERSIONS = 3000
+LARGE_VERSIONS = 40
 LIMIT_S = 2
+OTHER = {"Authorization": "Basic " + base64.b64encode(b"auditor:auditor").decode()}
+API = "/api/v1/history/product-instance"
 
 
 def run(site: Site, *, fast: bool) -> Iterator[Figure]:
-    """Six and forty blames of 3,000 versions at once, and what others wait for meanwhile."""
+    """What another login waits for while many clients of one repeat blames of 3,000 versions,
+    comparisons of two large documents, and pages of them."""
     site.store(LONG, VERSIONS, 100)
     site.store(CHEAP, 3, 10)
-    dear = f"/api/v1/history/product-instance/{LONG}/blame"
-    cheap = f"/api/v1/history/product-instance/{CHEAP}?pageSize=1"
+    _store_large(site.url)
+    blames = f"a blame of {VERSIONS} versions"
+    attacks = [(6, blames, f"{API}/{LONG}/blame")]
+    if not fast:
+        attacks.append((40, blames, attacks[0][2]))
+        attacks.append((40, "a page of 100 large versions", f"{API}/{LARGE}?pageSize=100"))
+    last = LARGE_VERSIONS - 1
+    attacks.append(
+        (
+            12 if fast else 40,
+            "a comparison of two large versions",
+            f"{API}/{LARGE}/compare?from=0&to={last}",
+        )
+    )
+    cheap = f"{API}/{CHEAP}?pageSize=1"
     with site.serve() as web:
-        for count in (6,) if fast else (6, 40):
+        for count, what, dear in attacks:
             over = threading.Event()
 
-            def ask(over: threading.Event = over) -> None:
+            def ask(over: threading.Event = over, dear: str = dear) -> None:
                 while not over.is_set():
                     if web.get(dear, timeout=120).status != 200:
                         time.sleep(0.1)
@@ -34,9 +57,30 @@ def run(site: Site, *, fast: bool) -> Iterator[Figure]:
                 try:
                     time.sleep(0.5)
                     alive = slowest(lambda: web.get("/healthz"), 2 if fast else 8)
-                    other = slowest(lambda: web.get(cheap), 2 if fast else 8)
+                    other = slowest(lambda: web.get(cheap, headers=OTHER), 2 if fast else 8)
                 finally:
                     over.set()
-            blames = f"{count} clients that repeat a blame of {VERSIONS} versions"
-            yield Figure(f"{blames}: slowest /healthz", alive, LIMIT_S, "s")
-            yield Figure(f"{blames}: slowest short timeline", other, LIMIT_S, "s")
+            clients = f"{count} clients that repeat {what}"
+            yield Figure(f"{clients}: slowest /healthz", alive, LIMIT_S, "s")
+            yield Figure(f"{clients}: slowest short timeline", other, LIMIT_S, "s")
+
+
+def _store_large(url: str) -> None:
+    """Store versions of 800 KB, whose lists are in another order in each."""
+    chance = random.Random(1)
+    items: list[dict[str, object]] = [
+        {"pid": f"p{n}", "name": f"name {n} " + "x" * 20, "sub": [{"k": k} for k in range(8)]}
+        for n in range(3000)
+    ]
+    grid = [[chance.random() for _ in range(3)] for _ in range(1500)]
+    with psycopg.connect(url) as plain:
+        for version in range(LARGE_VERSIONS):
+            items = [{**item, "v": chance.random()} for item in items]
+            chance.shuffle(items)
+            chance.shuffle(grid)
+            plain.execute(
+                "INSERT INTO product_instance_aud (id, version, data, updated_at, client_id, type)"
+                " VALUES (%s, %s, %s, now() - interval '1 hour' + %s * interval '1 second',"
+                " 'attack', least(%s, 1))",
+                [LARGE, version, json.dumps({"items": items, "grid": grid}), version, version],
+            )

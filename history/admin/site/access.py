@@ -9,7 +9,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from history import fallback, masking, need_to_know
+from history import fallback, masking, need_to_know, shares
 from history.need_to_know import NeedToKnowError, QuotaError, RuleFailedError
 
 PERMISSION = "history.view_history"
@@ -40,7 +40,8 @@ def may_view_history(view: Callable[P, HttpResponse]) -> Callable[P, HttpRespons
         if not isinstance(request, HttpRequest) or not request.user.has_perm(PERMISSION):
             raise PermissionDenied
         try:
-            with fallback.asking(), need_to_know.read_by(request.user):
+            own = shares.of_login(request.user.pk)
+            with own, fallback.asking(), need_to_know.read_by(request.user):
                 return view(*args, **kwargs)
         except (NeedToKnowError, QuotaError, RuleFailedError) as error:
             return _refused(request, error)
