@@ -85,6 +85,26 @@ STORE_MESSAGES: Final = REGISTER.collected_gauge(
 STORE_LAG: Final = REGISTER.collected_gauge(
     "annals_store_lag", "messages", "Messages not read yet.", **PLACE
 )
+LOSS_SECONDS: Final = REGISTER.collected_gauge(
+    "annals_loss_seconds",
+    "seconds",
+    "Until the broker deletes the oldest unread message, or one that comes now, if nothing more is "
+    "read; +Inf: never.",
+    **PLACE,
+)
+CATCH_UP_SECONDS: Final = REGISTER.collected_gauge(
+    "annals_catch_up_seconds",
+    "seconds",
+    "Until the partition is read to its end, if a consumer reads the most endangered ones first; "
+    "+Inf: as much comes as is read.",
+    **PLACE,
+)
+KEPT_SECONDS: Final = REGISTER.collected_gauge(
+    "annals_kept_seconds",
+    "seconds",
+    "For which the broker keeps a message that comes now, at least; +Inf: for ever.",
+    **PLACE,
+)
 STORE_HALTED: Final = REGISTER.collected_gauge(
     "annals_store_halted", "0 or 1", "1 while reading is halted.", **PLACE
 )

@@ -14,6 +14,10 @@ class Ledger(models.Model):
     known. end_known_at: the latest moment at which this was the end. last_*: the last message that
     was read, to recognise the log; see ingest/source/last_message.py. noted_from: from this offset
     on ingest_unstored has what was not stored.
+    forecast_at: when the consumer last asked when messages are lost. loss_at: when the broker
+    deletes the oldest unread message if nothing more is read, null for never. kept_seconds: for how
+    long a message that comes then is kept, null for ever. arriving_rate: messages per second.
+    reading_rate: those of the consumer when it was behind, null if it never was.
 
     next_offset - first_offset = read + skipped + lost, and
     read = stored + repeated + expired + quarantined. Both always hold: one transaction changes all.
@@ -47,6 +51,11 @@ class Ledger(models.Model):
     noted_from = models.BigIntegerField(db_default=0)
     updated_at = models.DateTimeField()
     checked_at = models.DateTimeField()
+    forecast_at = models.DateTimeField(null=True)
+    loss_at = models.DateTimeField(null=True)
+    kept_seconds = models.FloatField(null=True)
+    arriving_rate = models.FloatField(null=True)
+    reading_rate = models.FloatField(null=True)
 
     class Meta:
         db_table = "ingest_ledger"

@@ -17,7 +17,7 @@ from annals.observe import partition_metrics, server_metrics
 from annals.observe.share_metrics import shares
 from history.error_text import describe
 from history.metric import single
-from ingest.completeness import figures
+from ingest.completeness import figures, losses
 from ingest.completeness.figures import Entry
 from ingest.metric_labels import OUTCOMES
 from ingest.models import Quarantined
@@ -73,6 +73,7 @@ class StoreCollector(Collector):
             self._quarantine_faults = len(differ)
             self._quarantine_check_due = time.monotonic() + QUARANTINE_CHECK_S
         yield from _ledger(entries)
+        yield from _losses(entries)
         yield single(metrics.STORE_NEVER_READ, len(figures.never_read(entries)))
         faults = len(figures.faults(entries)) + self._quarantine_faults
         yield single(metrics.STORE_FAULTS, faults)
@@ -101,6 +102,18 @@ def _ledger(entries: Sequence[Entry]) -> Iterator[Metric]:
         for outcome, count in zip(OUTCOMES, rest, strict=True):
             became.add_metric([*place, outcome], count)
     yield from (read, became, lag, halted, seen, end_known)
+
+
+def _losses(entries: Sequence[Entry]) -> Iterator[Metric]:
+    """From what the consumers recorded, so it goes on when none runs: then the time runs out."""
+    loss, catch_up = metrics.LOSS_SECONDS(), metrics.CATCH_UP_SECONDS()
+    kept = metrics.KEPT_SECONDS()
+    for (topic, partition), each in losses.losses(entries).items():
+        place = (topic, str(partition))
+        loss.add_metric(place, each.seconds)
+        catch_up.add_metric(place, each.catch_up)
+        kept.add_metric(place, each.kept)
+    yield from (loss, catch_up, kept)
 
 
 def _quarantine() -> Metric:

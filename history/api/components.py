@@ -46,6 +46,7 @@ TEXT: Schema = {"type": "string"}
 NUMBER: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_VERSION}
 COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_VERSION}
 OFFSET: Schema = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
+SECONDS: Schema = {"type": "number", "minimum": 0}
 MOMENT: Schema = {"type": "string", "format": "date-time"}
 FLAG: Schema = {"type": "boolean"}
 ANYTHING: Schema = {}
@@ -332,6 +333,23 @@ COMPONENTS: dict[str, Schema] = {
             "neverRead": {
                 **list_of(TEXT),
                 "description": "Topics of which nothing is known, and that are not retired.",
+            },
+            "losses": {
+                **list_of(
+                    object_of(
+                        {
+                            "topic": TEXT,
+                            "partition": COUNT,
+                            "unread": COUNT,
+                            "lossSeconds": nullable(SECONDS),
+                            "catchUpSeconds": nullable(SECONDS),
+                            "keptSeconds": nullable(SECONDS),
+                        }
+                    )
+                ),
+                "description": "The most endangered first: seconds until the broker deletes the "
+                "oldest unread message, or one that comes now, if nothing more is read; until all "
+                "is read; and for which a message that comes now is kept. null: never.",
             },
             "partitions": list_of(
                 object_of(

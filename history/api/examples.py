@@ -136,6 +136,16 @@ STORE = {
         }
     ],
     "neverRead": [],
+    "losses": [
+        {
+            "topic": "top-storage.export.product-instance",
+            "partition": 0,
+            "unread": 0,
+            "lossSeconds": 28800.0,
+            "catchUpSeconds": 0.0,
+            "keptSeconds": 28800.0,
+        }
+    ],
     "partitions": [
         {
             "topic": "top-storage.export.product-instance",

@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
-from ingest.completeness import figures
+from ingest.completeness import figures, losses
 from ingest.completeness.figures import Entry
+from ingest.completeness.losses import Loss
 
 COUNTS = ("read", "stored", "repeated", "expired", "quarantined", "skipped", "lost")
 
@@ -17,23 +19,28 @@ COUNTS = ("read", "stored", "repeated", "expired", "quarantined", "skipped", "lo
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
     """One topic partition: its counts in the order of COUNTS, the lost messages that were
-    acknowledged ("" for none), and the lag ("?" if not known)."""
+    acknowledged ("" for none), the lag ("?" if not known), and in words when unread messages are
+    lost and how long catching up takes ("" if not known)."""
 
     entry: Entry
     counts: Sequence[str]
     acknowledged: str
     lag: str
+    loss: str
+    catch_up: str
 
 
 def page(request: HttpRequest) -> HttpResponse:
     """The lag is the consumer's last record: a page view does not ask Kafka."""
     entries = figures.entries()
+    forecasts = losses.losses(entries)
     lines = [
         LedgerLine(
             entry,
             _figures(entry),
             _figure(entry.lost_acknowledged) if entry.lost_acknowledged else "",
             "?" if entry.lag is None else _figure(entry.lag),
+            *_loss(forecasts.get((entry.topic, entry.partition)) if entry.current else None),
         )
         for entry in entries
     ]
@@ -47,10 +54,33 @@ def page(request: HttpRequest) -> HttpResponse:
             "lines": lines,
             "totals": totals,
             "faults": figures.faults(entries),
+            "endangered": [
+                (topic, partition, _words(each.seconds), _words(each.catch_up), each.catch_up < inf)
+                for (topic, partition), each in forecasts.items()
+                if each.endangered
+            ],
+            "first_loss": next(
+                (_words(each.seconds) for each in forecasts.values() if each.seconds < inf), ""
+            ),
             "never_read": figures.never_read(entries) if entries else [],
             "halted": [entry for entry in entries if entry.halted_at is not None],
         },
     )
+
+
+def _loss(found: Loss | None) -> tuple[str, str]:
+    """When it is lost and how long catching up takes, in words."""
+    return ("", "") if found is None else (_words(found.seconds), _words(found.catch_up))
+
+
+def _words(seconds: float) -> str:
+    units = {
+        "d": _("d"),
+        "h": _("h"),
+        "min": _("min"),
+        "s": _("s"),
+    }
+    return losses.in_words(seconds, units.__getitem__) if seconds < inf else _("never")
 
 
 def _figures(entry: Entry) -> list[str]:

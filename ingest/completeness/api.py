@@ -5,6 +5,7 @@ from __future__ import annotations
 from history.api import access, describe, examples
 from history.api.answers import Answer
 from history.api.call import Call, Question
+from ingest.completeness import losses
 from ingest.completeness.figures import as_json, entries, faults
 
 
@@ -23,4 +24,4 @@ class Completeness(Call):
 
     def answer(self, question: Question) -> Answer:  # noqa: ARG002
         found = entries()
-        return as_json(found, faults(found))
+        return as_json(found, faults(found), losses.as_json(losses.losses(found)))

@@ -21,7 +21,10 @@ class Entry:
     log was cut. log_cut: it was cut, and is read again under a row of its own.
     high_watermark: the end offset at the broker, 0 for an empty partition, None if not known.
     retired: why the topic is declared finished, empty if it is not. in_quarantine: the rows in
-    quarantine and those that retention removed from it, None if not counted."""
+    quarantine and those that retention removed from it, None if not counted.
+    forecast_at: when losses were forecast; then loss_at is when the broker deletes the oldest
+    unread message if nothing more is read, None for never, and kept_seconds for how long a message
+    that comes then is kept. arriving_rate, reading_rate: messages per second, None if not known."""
 
     topic: str
     topic_id: str
@@ -46,6 +49,11 @@ class Entry:
     halted_at: datetime | None
     halted_why: str
     retired: str
+    forecast_at: datetime | None = None
+    loss_at: datetime | None = None
+    kept_seconds: float | None = None
+    arriving_rate: float | None = None
+    reading_rate: float | None = None
 
     @property
     def lag(self) -> int | None:
@@ -161,8 +169,11 @@ def faults(found: Sequence[Entry]) -> list[str]:
     return sentences
 
 
-def as_json(found: Sequence[Entry], broken: Sequence[str]) -> dict[str, Any]:
-    """Partitions, totals, faults and topics that are retired or were never read, as JSON values."""
+def as_json(
+    found: Sequence[Entry], broken: Sequence[str], losses: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """Partitions, totals, faults, forecasts of losses, and topics that are retired or were never
+    read, as JSON values."""
     names = ("read", "stored", "repeated", "expired", "quarantined", "skipped", "lost")
     return {
         "ok": not broken,
@@ -176,6 +187,7 @@ def as_json(found: Sequence[Entry], broken: Sequence[str]) -> dict[str, Any]:
             for each in retired().values()
         ],
         "neverRead": never_read(found),
+        "losses": list(losses),
         "partitions": [
             {
                 "topic": entry.topic,

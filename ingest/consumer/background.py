@@ -14,6 +14,7 @@ from history.window import Window
 from ingest import metrics
 from ingest.consumer.beats import Beats
 from ingest.consumer.breaker import Tolerance
+from ingest.consumer.foresight import Foresight
 from ingest.consumer.positions import ClaimedPartition, Positions
 from ingest.consumer.worker import Worker
 from ingest.source.client import Unreachable
@@ -105,10 +106,12 @@ class Background:
         self,
         probe: Probe,
         beats: Beats,
+        foresight: Foresight,
         record: Callable[[Callable[[Connection], object]], Future[None]],
     ) -> None:
         self._probe = probe
         self._beats = beats
+        self._foresight = foresight
         self._record = record
         self._probes: dict[KafkaPartition, Future[int | None]] = {}
         self._halting: dict[Claim, Future[None]] = {}
@@ -130,12 +133,17 @@ class Background:
         recreated = self._topic_recreated(source, positions)
         ends = {claimed[partition].claim: high for partition, high in highs.items()}
         self._beats.give(ends, source.reached_at)
+        self._foresight.turn(source, positions)
         self._halt_again(positions)
         if self._probe_halted(positions, window):
             return "a halted partition is read again"
         if recreated:
             return "a topic was deleted and created again"
         return None
+
+    def hold(self, source: Source, positions: Positions) -> None:
+        """Have partitions wait for more endangered ones, as Foresight.hold() does."""
+        self._foresight.hold(source, positions)
 
     def halt(self, claimed: ClaimedPartition, why: str) -> None:
         """Record that reading of a partition has stopped. Each turn does it again: an attempt may
@@ -154,6 +162,7 @@ class Background:
     def close(self, seconds: float) -> None:
         """End. Waits at most this long for a database that does not answer, for a probe never."""
         self._prober.close(0)
+        self._foresight.close()
         self._beats.close(seconds)
 
     def _probe_halted(self, positions: Positions, window: Window) -> bool:

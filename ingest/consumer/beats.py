@@ -1,10 +1,11 @@
-"""The heartbeats of a consumer in the ledger: who holds a partition, and where it ends."""
+"""The heartbeats of a consumer in the ledger: who holds a partition, where it ends, and when
+messages are lost."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 
@@ -14,6 +15,7 @@ from history.error_text import describe
 from ingest.consumer.worker import Worker
 from ingest.store import ledger
 from ingest.store.claim import Claim
+from ingest.store.ledger import Connection
 from ingest.store.session import Session
 
 logger = logging.getLogger(__name__)
@@ -35,7 +37,15 @@ class Beats:
         waits."""
         if self._last is None or self._last.done():
             given_at = time.monotonic()
-            self._last = self._worker.submit(partial(self._write, ends, seen_at, given_at))
+            beat = partial(ledger.heartbeat, ends=ends, seen_at=seen_at, given_at=given_at)
+            self._last = self._worker.submit(partial(self._do, beat))
+
+    def foresee(self, found: Mapping[Claim, ledger.Foreseen], reading_rate: float | None) -> None:
+        """Write when messages are lost, as ledger.foresee() does. Never waits. Safe in any
+        thread."""
+        self._worker.submit(
+            partial(self._do, partial(ledger.foresee, found=found, reading_rate=reading_rate))
+        )
 
     def close(self, seconds: float) -> None:
         """End, at most this long after the database stopped answering."""
@@ -44,11 +54,9 @@ class Beats:
         if self._worker.close(seconds):
             self._session.close()
 
-    def _write(
-        self, ends: Mapping[Claim, int | None], seen_at: float | None, given_at: float
-    ) -> None:
+    def _do(self, job: Callable[[Connection], None]) -> None:
         try:
-            ledger.heartbeat(self._session.connection, ends, seen_at, given_at)
+            job(self._session.connection)
         except psycopg.Error as error:
             logger.warning("no heartbeat is written, the next follows: %s", describe(error))
             self._session.close()

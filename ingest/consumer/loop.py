@@ -14,17 +14,17 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from threading import Event
-from typing import TypeVar
 
 from history.window import Window
 from ingest import metrics
 from ingest.consumer.background import Background, Probe
 from ingest.consumer.beats import Beats
 from ingest.consumer.breaker import Tolerance
+from ingest.consumer.foresight import Foresight
 from ingest.consumer.positions import ClaimedPartition
 from ingest.consumer.state_machine import StateMachine, Verdict
 from ingest.consumer.totals import Meter, Totals
-from ingest.consumer.worker import Worker
+from ingest.consumer.worker import Worker, done_within
 from ingest.source.client import Unreachable
 from ingest.source.decode import Decode, decode
 from ingest.source.kafka import Source
@@ -35,7 +35,6 @@ from ingest.store.retrying import Abandoned, RetryingWriter
 from ingest.store.transaction import Written
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 # Messages in one poll: few enough that holding them twice needs little memory.
 POLL_MESSAGES = 500
@@ -76,6 +75,7 @@ class Consumer:
         writer: RetryingWriter,
         probe: Probe,
         beats: Beats,
+        foresight: Foresight,
     ) -> None:
         self._policy = policy
         self._writer = writer
@@ -83,7 +83,7 @@ class Consumer:
         self._written: Future[Written] | None = None
         self._launched_at = 0.0
         self._looked_at = time.monotonic()  # for topics
-        self._background = Background(probe, beats, self._record)
+        self._background = Background(probe, beats, foresight, self._record)
         self._machine = StateMachine(policy.limits, policy.tolerance, policy.decode)
         self._positions = self._machine.positions
         self._window = policy.window()
@@ -122,6 +122,7 @@ class Consumer:
             self._launch()
         if self._machine.claim_due(time.monotonic()):
             self._claim()
+        self._background.hold(self._source, self._positions)
         timeout = POLL_WHILE_IDLE_SECONDS if self._written is None else POLL_WHILE_WRITING_SECONDS
         messages = self._source.poll(POLL_MESSAGES, timeout)
         self._lows = {}
@@ -270,7 +271,7 @@ class Consumer:
             return True
         self._machine.arrange()
         generation = self._positions.generation
-        if self._written is not None and not _done(self._written, PAUSE_AFTER_SECONDS):
+        if self._written is not None and not done_within(self._written, PAUSE_AFTER_SECONDS):
             self._wait_paused(self._written)
         self._land()
         return self._positions.generation == generation and not self._stop.is_set()
@@ -278,7 +279,7 @@ class Consumer:
     def _wait_paused(self, written: Future[Written]) -> None:
         self._source.pause(self._machine.pause())
         metrics.PAUSED.set(1)
-        while self._machine.paused and not _done(written, 0) and not self._stop.is_set():
+        while self._machine.paused and not done_within(written, 0) and not self._stop.is_set():
             self._upkeep()
             for message in self._source.poll(1, POLL_WHILE_IDLE_SECONDS):
                 # Paused partitions deliver nothing. If one does, the ledger knows where to go on.
@@ -343,7 +344,7 @@ class Consumer:
         until = time.monotonic() + HAND_OVER_SECONDS
         for _ in range(2):
             if self._written is not None:
-                if not _done(self._written, max(0.0, until - time.monotonic())):
+                if not done_within(self._written, max(0.0, until - time.monotonic())):
                     self._writer.abandon()
                     break
                 self._land()
@@ -387,12 +388,3 @@ class Consumer:
                 return True
         since = self._machine.idle_since()
         return since is not None and now - since >= limit
-
-
-def _done(future: Future[T], seconds: float) -> bool:
-    """Whether a future is done, waiting up to this many seconds for it."""
-    try:
-        future.exception(seconds)
-    except TimeoutError:
-        return False
-    return True

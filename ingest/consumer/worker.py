@@ -47,3 +47,12 @@ class Worker:
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
+
+
+def done_within(future: Future[T], seconds: float) -> bool:
+    """Whether a future is done, waiting up to this many seconds for it."""
+    try:
+        future.exception(seconds)
+    except TimeoutError:
+        return False
+    return True

@@ -60,8 +60,11 @@ class Producer:
         """Wait for outstanding confirmations. Returns how many are still missing."""
         return self._client.flush(seconds)
 
-    def create_topics(self, names: Iterable[str], partitions: int) -> list[str]:
+    def create_topics(
+        self, names: Iterable[str], partitions: int, settings: Mapping[str, str] | None = None
+    ) -> list[str]:
         """Create the missing topics, with the broker's replication factor, and return them.
+        settings: of the topics.
 
         Raises ProducerError.
         """
@@ -73,7 +76,7 @@ class Producer:
         missing = [name for name in names if name not in there]
         if not missing:
             return []
-        wanted = [NewTopic(name, partitions, -1) for name in missing]
+        wanted = [NewTopic(name, partitions, -1, config=dict(settings or {})) for name in missing]
         for future in admin.create_topics(wanted, operation_timeout=_TIMEOUT).values():
             try:
                 future.result(_TIMEOUT)

@@ -202,6 +202,47 @@ WHERE l.topic = mine.topic AND l.topic_id = mine.topic_id AND l.partition = mine
 """
 
 
+_FORESEE = """
+WITH mine AS (
+    SELECT l.topic, l.topic_id, l.partition, v.loss, v.kept, v.arriving
+    FROM unnest(%s::text[], %s::text[], %s::int[], %s::bigint[], %s::float8[], %s::float8[],
+                %s::float8[])
+        AS v(topic, topic_id, partition, epoch, loss, kept, arriving)
+    JOIN ingest_ledger l USING (topic, topic_id, partition, epoch)
+    FOR UPDATE OF l SKIP LOCKED
+)
+UPDATE ingest_ledger l SET
+    forecast_at = now(), loss_at = to_timestamp(mine.loss), kept_seconds = mine.kept,
+    arriving_rate = mine.arriving, reading_rate = coalesce(%s, l.reading_rate)
+FROM mine
+WHERE l.topic = mine.topic AND l.topic_id = mine.topic_id AND l.partition = mine.partition
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """When messages of a partition are lost: see ingest.models.Ledger. loss_at is in seconds since
+    1970."""
+
+    loss_at: float | None
+    kept_seconds: float | None
+    arriving_rate: float
+
+
+def foresee(
+    connection: Connection, found: Mapping[Claim, Foreseen], reading_rate: float | None
+) -> None:
+    """Record when messages of these partitions are lost. A row that a write has locked is passed
+    over, as in heartbeat(). reading_rate: None if it was not measured."""
+    rows = [
+        (*_place(claim), each.loss_at, each.kept_seconds, each.arriving_rate)
+        for claim, each in found.items()
+    ]
+    if rows:
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        connection.execute(_FORESEE, [*columns, reading_rate])
+
+
 def stands_at(connection: Connection, ends: Mapping[Claim, int]) -> bool:
     """Whether the ledger is at these offsets under the same claims: then a commit whose answer was
     lost has succeeded."""

@@ -46,7 +46,7 @@ EXPECTED = (
     _expected("consumer", r"database is not available|not written|no heartbeat|psycopg", "database",
               "the write is repeated"),
     _expected("consumer", r"ingest\.source\.client|waiting for Kafka|offsets not committed|"
-              r"claiming all|joining again", "broker", "the broker is away"),
+              r"claiming all|joining again|no forecast of losses", "broker", "the broker is away"),
     _expected("consumer", r"ERROR: stopped: ", None, "the summary at its end"),
     _expected("simulate", r"Connect|Disconnected|Coordinator load|GETPID|brokers? (is|are) down|"
               r"Timed out|request", "broker", "the broker is away"),

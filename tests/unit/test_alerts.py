@@ -65,6 +65,36 @@ CASES = [
         labels={"job": "annals-consume"},
         summary="annals-consume  does not answer",
     ),
+    Case(  # no consumer reads: the time runs out; then one has caught up
+        "AnnalsLossNear",
+        {
+            **web("annals_loss_seconds", PLACE, "28800-1440x25 28800+0x10"),
+            **web("annals_kept_seconds", PLACE, "28800+0x40"),
+            **web("annals_catch_up_seconds", PLACE, "2400+0x25 0+0x10"),
+            # kept for an hour only, of which more than half is left
+            **web("annals_loss_seconds", OTHER, "2000+0x40"),
+            **web("annals_kept_seconds", OTHER, "3600+0x40"),
+        },
+        quiet=(10, 15, 16),
+        fires=(17,),
+        clears=26,
+        labels={"topic": "t", "partition": "0"},
+        summary="t [0]: data will be lost in 1h 12m 0s; catching up takes 40m 0s",
+    ),
+    Case(
+        "AnnalsCatchUpTooSlow",
+        {
+            **web("annals_loss_seconds", PLACE, "28800+0x40"),
+            **web("annals_catch_up_seconds", PLACE, "0+0x5 36000+0x10 60+0x20"),
+            **web("annals_loss_seconds", OTHER, "+Inf+0x40"),
+            **web("annals_catch_up_seconds", OTHER, "36000+0x40"),
+        },
+        quiet=(5, 10),
+        fires=(12,),
+        clears=17,
+        labels={"topic": "t", "partition": "0"},
+        summary="t [0]: catching up takes 10h 0m 0s, but data will be lost in 8h 0m 0s",
+    ),
     Case(
         "AnnalsDatabaseDown",
         {

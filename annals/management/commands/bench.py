@@ -25,6 +25,7 @@ class Command(BaseCommand):
             _add_timeline,
             _add_journal,
             _add_storage,
+            _add_loss,
         ):
             add(benches)
 
@@ -39,6 +40,7 @@ class Command(BaseCommand):
             "diff": ("real", "messages", "as_json"),
             "journal": ("requests", "as_json"),
             "storage": ("messages", "rounds", "as_json"),
+            "loss": ("as_json",),
         }[options["bench"]]
         sys.exit(bench.run(**{name: options[name] for name in names}))
 
@@ -159,4 +161,14 @@ def _add_storage(benches: Any) -> None:
         default=3,
         help="measurements of each compression, in turn (default %(default)s)",
     )
+    add("--json", action="store_true", dest="as_json", help="print JSON")
+
+
+def _add_loss(benches: Any) -> None:
+    add = benches.add_parser(
+        "loss",
+        help="compare the forecast of losses with what Apache Kafka deletes; takes some three "
+        "minutes, needs Java and Maven; exit 1 if a forecast is too late by more than a fifth, "
+        "or too many are too early by that",
+    ).add_argument
     add("--json", action="store_true", dest="as_json", help="print JSON")

@@ -26,11 +26,13 @@ from history.error_text import describe
 from ingest.consumer.background import Probe
 from ingest.consumer.beats import Beats
 from ingest.consumer.breaker import Tolerance
+from ingest.consumer.foresight import Foresight
 from ingest.consumer.loop import Consumer, Policy
 from ingest.source import kafka
 from ingest.source.decode import Decode, decode
 from ingest.source.envelope import ShapeError
 from ingest.source.names import declared
+from ingest.source.retention import Forecaster
 from ingest.store.batch import Limits
 from ingest.store.connect import connect
 from ingest.store.current_window import current
@@ -128,6 +130,7 @@ def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Cons
         decode=decoding(),
     )
     bootstrap, given = brokers()
+    beats = Beats(Session(partial(connect, "annals-beat")))
     return Consumer(
         policy,
         partial(kafka.Source, bootstrap, group, topics, given),
@@ -139,7 +142,8 @@ def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Cons
             tolerance,
             policy.decode,
         ),
-        Beats(Session(partial(connect, "annals-beat"))),
+        beats,
+        Foresight(Forecaster(bootstrap, given).outlook, beats),
     )
 
 

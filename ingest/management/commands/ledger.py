@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser
+from collections.abc import Container, Mapping
+from math import isfinite
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -12,12 +14,14 @@ from rich.console import Console
 from rich.table import Table
 
 from history.entities import BY_TOPIC
-from ingest.completeness import figures
+from ingest.completeness import figures, losses
 from ingest.completeness.acknowledge import acknowledge
 from ingest.completeness.retire import retire, unretire
+from ingest.forecast.loss import Outlook
 from ingest.management.commands.consume import brokers
-from ingest.source import kafka
 from ingest.source.client import Unreachable
+from ingest.source.message import KafkaPartition
+from ingest.source.retention import Forecaster
 
 REASON_LENGTH = 200
 COLUMNS = ("read", "stored", "repeated", "expired", "quarantined")
@@ -35,7 +39,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--offline",
             action="store_true",
-            help="do not ask Kafka; show the lag that the consumer recorded last",
+            help="do not ask Kafka; show the lag and the forecast that the consumer recorded last",
         )
 
         commands = parser.add_subparsers(dest="command", metavar="COMMAND")
@@ -83,32 +87,83 @@ class Command(BaseCommand):
 
     def _figures(self, options: dict[str, Any]) -> None:
         entries = figures.entries()
+        outlooks: dict[KafkaPartition, Outlook] = {}
         if not options["offline"]:
-            entries = self._with_lag(entries)
+            entries, outlooks = self._asked(entries)
+        known = {(entry.topic, entry.partition) for entry in entries}
+        never_read = {place: each for place, each in outlooks.items() if place not in known}
         faults = figures.faults(entries)
+        found = losses.losses(entries, never_read)
         if options["json"]:
-            self.stdout.write(json.dumps(figures.as_json(entries, faults)))
+            printed = figures.as_json(entries, faults, losses.as_json(found))
+            self.stdout.write(json.dumps(printed))
         else:
             self._print(entries, faults)
+            self._print_losses(found, outlooks, never_read)
         if faults:
             sys.exit(1)
 
-    def _with_lag(self, entries: list[figures.Entry]) -> list[figures.Entry]:
-        bootstrap, given = brokers()
-        places = [(entry.topic, entry.partition) for entry in entries if entry.current]
+    def _asked(
+        self, entries: list[figures.Entry]
+    ) -> tuple[list[figures.Entry], dict[KafkaPartition, Outlook]]:
+        """The entries with what the brokers say now, and all that they say, also about partitions
+        that are not in the ledger."""
+        forecaster = Forecaster(*brokers())
+        positions: dict[KafkaPartition, int | None] = {
+            (entry.topic, entry.partition): entry.next_offset for entry in entries if entry.current
+        }
+        retired = figures.retired()
         try:
-            ends = kafka.ends(bootstrap, given, places)
+            there = forecaster.partitions(topic for topic in BY_TOPIC if topic not in retired)
+            found = forecaster.outlook({**dict.fromkeys(there), **positions}, losses.seen(entries))
         except Unreachable as error:
             self.stderr.write(
                 f"Kafka does not answer ({error}): the lag is the consumer's last record."
             )
-            return entries
-        return [
-            entry.with_high_watermark(ends.get((entry.topic, entry.partition)))
-            if entry.current
-            else entry
-            for entry in entries
-        ]
+            return entries, {}
+        finally:
+            forecaster.close()
+        return losses.asked(entries, found), found
+
+    def _print_losses(
+        self,
+        found: Mapping[KafkaPartition, losses.Loss],
+        outlooks: Mapping[KafkaPartition, Outlook],
+        never_read: Container[KafkaPartition],
+    ) -> None:
+        """One line for each partition with unread messages, the most endangered first."""
+        for (topic, partition), outlook in sorted(outlooks.items()):
+            if outlook.forecast is None:
+                self.stdout.write(
+                    f"NO FORECAST {topic}[{partition}]: the brokers do not say how long they keep "
+                    "it; allow DESCRIBE_CONFIGS on the topic"
+                )
+            elif outlook.forecast.deleted:
+                self.stdout.write(
+                    f"LOST {topic}[{partition}]: the broker has deleted "
+                    f"{outlook.forecast.deleted:,} "
+                    "messages that were not read"
+                )
+        behind = {place: each for place, each in found.items() if each.unread}
+        for place, each in behind.items():
+            when = "will never be lost: the topic has no retention"
+            if isfinite(each.seconds):
+                when = f"will be lost in {losses.in_words(each.seconds)}"
+            takes = "catching up never ends: as much comes as is read"
+            if isfinite(each.catch_up):
+                takes = f"catching up takes {losses.in_words(each.catch_up)}"
+            new = " (never read)" if place in never_read else ""
+            topic, partition = place
+            self.stdout.write(
+                f"UNREAD {topic}[{partition}]{new}: {each.unread:,} messages; data {when}; {takes}"
+            )
+        if found and not behind:
+            first = min(each.seconds for each in found.values())
+            if isfinite(first):
+                self.stdout.write(
+                    "Nothing is unread. If nothing more is read from now on, data will be lost in "
+                    f"{losses.in_words(first)} at the earliest."
+                )
 
     def _print(self, entries: list[figures.Entry], faults: list[str]) -> None:
         if not entries:

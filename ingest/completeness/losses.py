@@ -1,0 +1,149 @@
+"""When unread messages are lost and how long catching up takes, from the ledger's figures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import inf, isfinite
+from typing import Any
+
+from ingest.completeness.figures import Entry
+from ingest.forecast.catch_up import ASSUMED_RATE, Backlog, catch_up
+from ingest.forecast.loss import Outlook
+from ingest.source.message import KafkaPartition
+
+# An end that was seen more recently is the end.
+STALE_SECONDS = 60.0
+UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One topic partition. seconds: until the broker deletes its oldest unread message if nothing
+    more is read; inf for never. catch_up: seconds until it is read to its end if a consumer
+    begins now and reads the most endangered partition first; inf if more comes than is read.
+    kept: for how many seconds a message that comes now is kept. unread: messages. endangered: it is
+    read before others now."""
+
+    seconds: float
+    catch_up: float
+    kept: float
+    unread: int
+    endangered: bool
+
+
+def losses(
+    entries: Sequence[Entry],
+    never_read: Mapping[KafkaPartition, Outlook] | None = None,
+    now: datetime | None = None,
+) -> dict[KafkaPartition, Loss]:
+    """The partitions with a forecast, the most endangered first. Retired topics have none, and
+    neither have earlier topics of the same name. never_read: what the brokers answered about
+    partitions that are not in the ledger.
+
+    A forecast is as old as forecast_at. If no consumer has seen the end of a partition for a while,
+    what came since is added at the rate that was known then.
+    """
+    # The brokers' clock, which no test moves.
+    moment = now or datetime.fromtimestamp(time.time(), UTC)
+    backlogs: dict[KafkaPartition, Backlog] = {}
+    for entry in entries:
+        if entry.current and not entry.retired and entry.forecast_at is not None:
+            arriving = entry.arriving_rate or 0.0
+            age = (moment - (entry.end_known_at or entry.forecast_at)).total_seconds()
+            came = arriving * age if age > STALE_SECONDS else 0.0
+            seconds = inf
+            if entry.loss_at is not None:
+                seconds = max(0.0, (entry.loss_at - moment).total_seconds())
+            kept = inf if entry.kept_seconds is None else entry.kept_seconds
+            unread = (entry.lag or 0) + int(came)
+            backlogs[entry.topic, entry.partition] = Backlog(unread, arriving, seconds, kept)
+    for place, found in (never_read or {}).items():
+        said = found.forecast
+        if said is not None:
+            seconds = inf if said.at is None else max(0.0, said.at - moment.timestamp())
+            kept = inf if said.kept is None else said.kept
+            backlogs[place] = Backlog(said.unread, found.log.arriving, seconds, kept)
+    took = catch_up(backlogs, reading_rate(entries))
+    ordered = sorted(backlogs.items(), key=lambda item: item[1].seconds)
+    return {
+        place: Loss(each.seconds, took[place], each.kept, each.unread, each.endangered)
+        for place, each in ordered
+    }
+
+
+def as_json(found: Mapping[KafkaPartition, Loss]) -> list[dict[str, Any]]:
+    """The same as JSON values; null for what never happens."""
+    return [
+        {
+            "topic": topic,
+            "partition": partition,
+            "unread": each.unread,
+            "lossSeconds": _finite(each.seconds),
+            "catchUpSeconds": _finite(each.catch_up),
+            "keptSeconds": _finite(each.kept),
+        }
+        for (topic, partition), each in found.items()
+    ]
+
+
+def in_words(seconds: float, name: Callable[[str], str] = str) -> str:
+    """A time in its two largest units, rounded down, such as "2 h 10 min". name: translates d, h,
+    min and s."""
+    left = int(seconds)
+    words: list[str] = []
+    for unit, size in UNITS:
+        count, left = divmod(left, size)
+        if count or words or unit == "s":
+            words.append(f"{count} {name(unit)}")
+    return " ".join(words[:2])
+
+
+def reading_rate(entries: Sequence[Entry]) -> float:
+    """Messages per second of the fastest consumer, as measured when it was behind."""
+    known = [entry.reading_rate for entry in entries if entry.reading_rate]
+    return max(known, default=ASSUMED_RATE)
+
+
+def seen(entries: Sequence[Entry]) -> dict[KafkaPartition, tuple[float, int]]:
+    """The end of each partition when a consumer saw it last, with that time (Unix)."""
+    return {
+        (entry.topic, entry.partition): (entry.end_known_at.timestamp(), entry.high_watermark)
+        for entry in entries
+        if entry.current and entry.end_known_at is not None and entry.high_watermark is not None
+    }
+
+
+def asked(entries: Sequence[Entry], outlooks: Mapping[KafkaPartition, Outlook]) -> list[Entry]:
+    """The entries with what the brokers answered just now in place of what was recorded."""
+    return [
+        _asked(entry, found)
+        if entry.current and (found := outlooks.get((entry.topic, entry.partition)))
+        else entry
+        for entry in entries
+    ]
+
+
+def _asked(entry: Entry, found: Outlook) -> Entry:
+    at = datetime.fromtimestamp(found.log.at, UTC)
+    entry = replace(
+        entry,
+        high_watermark=found.log.end,
+        end_known_at=at,
+        arriving_rate=found.log.arriving,
+    )
+    said = found.forecast
+    if said is None:
+        return replace(entry, forecast_at=None)
+    return replace(
+        entry,
+        forecast_at=at,
+        loss_at=None if said.at is None else datetime.fromtimestamp(said.at, UTC),
+        kept_seconds=said.kept,
+    )
+
+
+def _finite(seconds: float) -> float | None:
+    return round(seconds, 1) if isfinite(seconds) else None

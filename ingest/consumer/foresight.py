@@ -1,0 +1,156 @@
+"""The consumer's view of losses: asks for forecasts, records them, and holds back what has time
+while the broker is about to delete unread messages of another partition."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from math import inf
+
+from ingest.consumer.beats import Beats
+from ingest.consumer.positions import Positions
+from ingest.consumer.worker import Worker
+from ingest.forecast.catch_up import Backlog, to_hold
+from ingest.forecast.loss import Outlook
+from ingest.source.client import Unreachable
+from ingest.source.kafka import Source
+from ingest.source.message import KafkaPartition
+from ingest.store.ledger import Foreseen
+
+logger = logging.getLogger(__name__)
+
+# A consumer that ends at once asks nothing.
+FIRST_SECONDS = 3.0
+FORECAST_SECONDS = 30.0
+DECIDE_SECONDS = 1.0
+# What is held back waits for at most HOLD_SECONDS, then everything is read for FREE_SECONDS: a
+# partition never waits for the end of another's backlog.
+HOLD_SECONDS = 20.0
+FREE_SECONDS = 5.0
+# The rate of reading is measured over at least this long, and only while this many messages are
+# unread afterwards: otherwise it is the rate of the senders.
+MEASURE_SECONDS = 5.0
+MEASURE_UNREAD = 1_000
+RATE_WEIGHT = 0.3
+
+Ask = Callable[[Mapping[KafkaPartition, int | None]], dict[KafkaPartition, Outlook]]
+
+
+class Foresight:
+    """Called by the thread of the consumer's loop; never waits."""
+
+    def __init__(self, ask: Ask, beats: Beats) -> None:
+        self._ask = ask
+        self._beats = beats
+        self._worker = Worker("forecast")
+        self._asked: Future[dict[KafkaPartition, Outlook]] | None = None
+        self._due = time.monotonic() + FIRST_SECONDS
+        self._decide_due = 0.0
+        self._held_since: float | None = None
+        self._known: dict[KafkaPartition, Outlook] = {}
+        self._measured: tuple[float, int, int] | None = None
+        self.reading_rate: float | None = None
+
+    def turn(self, source: Source, positions: Positions) -> None:
+        """Take the answer that has come, and ask again if that is due."""
+        self._measure(source, positions)
+        self._take(positions)
+        if self._asked is None and time.monotonic() >= self._due and positions.claimed:
+            self._due = time.monotonic() + FORECAST_SECONDS
+            nexts = {place: each.expected for place, each in positions.claimed.items()}
+            self._asked = self._worker.submit(lambda: self._ask(nexts))
+
+    def hold(self, source: Source, positions: Positions) -> None:
+        """Hold back the partitions that have time, and let go those that were held long enough.
+        Never called while reading is paused as a whole."""
+        now = time.monotonic()
+        if now < self._decide_due:
+            return
+        self._decide_due = now + DECIDE_SECONDS
+        self._take(positions)
+        wanted = set(to_hold(self._backlogs(source, positions))) & {
+            place for place, each in positions.claimed.items() if each.halted is None
+        }
+        if not wanted:
+            self._held_since = None
+        elif self._held_since is None:
+            self._held_since = now
+        elif now - self._held_since > HOLD_SECONDS:
+            wanted = set()
+            if now - self._held_since > HOLD_SECONDS + FREE_SECONDS:
+                self._held_since = None
+        if wanted and not positions.held:
+            logger.warning(
+                "%d partitions wait while those are read of which the brokers delete unread "
+                "messages soon; `manage.py ledger` names them",
+                len(wanted),
+            )
+        claimed = positions.claimed
+        # One that was halted meanwhile stays paused.
+        freed = {p for p in positions.held - wanted if p in claimed and claimed[p].halted is None}
+        if freed:
+            source.resume(freed)
+        if added := wanted - positions.held:
+            source.pause(added)
+        positions.held = wanted
+
+    def close(self) -> None:
+        """End; waits for no answer."""
+        self._worker.close(0)
+
+    def _take(self, positions: Positions) -> None:
+        if self._asked is None or not self._asked.done():
+            return
+        asked, self._asked = self._asked, None
+        try:
+            self._known = asked.result()
+        except Unreachable as error:
+            logger.warning("no forecast of losses: %s", error)
+            return
+        except Exception:  # reading must go on, whatever a broker answered
+            logger.exception("no forecast of losses")
+            return
+        found = {
+            positions.claimed[place].claim: Foreseen(
+                each.forecast.at, each.forecast.kept, each.log.arriving
+            )
+            for place, each in self._known.items()
+            if place in positions.claimed and each.forecast is not None
+        }
+        self._beats.foresee(found, self.reading_rate)
+
+    def _backlogs(self, source: Source, positions: Positions) -> dict[KafkaPartition, Backlog]:
+        now = time.time()
+        backlogs = {}
+        for place, claimed in positions.claimed.items():
+            known = self._known.get(place)
+            if known is None or known.forecast is None:
+                continue
+            high = source.high_watermark(place)
+            end = known.log.end if high is None else max(high, known.log.end)
+            at, kept = known.forecast.at, known.forecast.kept
+            backlogs[place] = Backlog(
+                max(0, end - claimed.expected),
+                known.log.arriving,
+                inf if at is None else max(0.0, at - now),
+                inf if kept is None else kept,
+            )
+        return backlogs
+
+    def _measure(self, source: Source, positions: Positions) -> None:
+        """Measure the rate of reading while there is more to read than is read."""
+        now = time.monotonic()
+        at = sum(each.expected for each in positions.claimed.values())
+        before, generation = self._measured, positions.generation
+        if before is None or before[2] != generation:
+            self._measured = (now, at, generation)
+        elif now - before[0] >= MEASURE_SECONDS:
+            self._measured = (now, at, generation)
+            highs = ((source.high_watermark(p), c.expected) for p, c in positions.claimed.items())
+            unread = sum(max(0, high - expected) for high, expected in highs if high is not None)
+            rate = (at - before[1]) / (now - before[0])
+            if rate > 0 and unread > MEASURE_UNREAD:
+                old = rate if self.reading_rate is None else self.reading_rate
+                self.reading_rate = old + RATE_WEIGHT * (rate - old)

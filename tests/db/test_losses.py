@@ -1,0 +1,175 @@
+"""When unread messages are lost, as the ledger, its page, the API and Prometheus show it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from math import inf
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import connection
+from django.test import Client
+from prometheus_client.core import Metric
+
+from annals.observe.store_metrics import StoreCollector
+from history.entities import BY_TOPIC
+from ingest.completeness import figures, losses
+from ingest.models import Ledger, RetiredTopic
+from ingest.source.message import TopicPartition
+from ingest.store import ledger
+from ingest.store.connect import connect
+from ingest.store.ledger import Foreseen
+from tests.db.screens import text
+
+pytestmark = pytest.mark.django_db
+TOPICS = sorted(BY_TOPIC)
+NOW = datetime.now(UTC).replace(microsecond=0)
+HOUR = 3600.0
+
+
+def row(topic: str, **values: Any) -> Ledger:
+    given: dict[str, Any] = {
+        "topic_id": "t",
+        "partition": 0,
+        "first_offset": 0,
+        "next_offset": 100,
+        "read": 100,
+        "stored": 100,
+        "high_watermark": 100,
+        "updated_at": NOW,
+        "checked_at": NOW,
+        "end_known_at": NOW,
+        "forecast_at": NOW,
+        "kept_seconds": 8 * HOUR,
+        "arriving_rate": 10.0,
+        "loss_at": NOW + timedelta(hours=8),
+    }
+    return Ledger.objects.create(topic=topic, **given | values)
+
+
+@pytest.fixture
+def behind(db: None) -> None:
+    """A partition that is lost in some two hours and ten minutes, one that has time, one that is
+    never lost, one that is retired."""
+    row(TOPICS[0], high_watermark=24_100, loss_at=NOW + timedelta(minutes=10, seconds=30),
+        reading_rate=50.0)  # fmt: skip
+    row(TOPICS[1])
+    row(TOPICS[2], loss_at=None, kept_seconds=None, arriving_rate=0.0, high_watermark=200)
+    row(TOPICS[3], loss_at=NOW)
+    RetiredTopic.objects.create(topic=TOPICS[3], why="done", retired_at=NOW)
+
+
+def test_the_most_endangered_comes_first(behind: None) -> None:
+    found = losses.losses(figures.entries(), now=NOW)
+    first, second, third = found.items()
+    assert (first[0], first[1].seconds, first[1].unread) == ((TOPICS[0], 0), 630.0, 24_000)
+    # 50 are read a second, 20 come; what is more endangered is read first.
+    assert first[1].catch_up == 24_000 / 30
+    assert first[1].endangered
+    assert (second[0], second[1].seconds, second[1].catch_up) == ((TOPICS[1], 0), 8 * HOUR, 0.0)
+    assert (third[1].seconds, third[1].kept, third[1].catch_up) == (inf, inf, 24_100 / 30)
+
+
+def test_while_no_consumer_runs_the_time_runs_out_and_messages_come(behind: None) -> None:
+    later = losses.losses(figures.entries(), now=NOW + timedelta(minutes=5))
+    assert later[TOPICS[0], 0].seconds == 330.0
+    assert later[TOPICS[0], 0].unread == 24_000 + 300 * 10
+    assert later[TOPICS[1], 0].unread == 3_000
+    assert losses.losses(figures.entries(), now=NOW + timedelta(days=1))[TOPICS[1], 0].seconds == 0
+
+
+def test_as_much_comes_as_is_read(behind: None) -> None:
+    Ledger.objects.update(reading_rate=20.0)
+    assert losses.losses(figures.entries(), now=NOW)[TOPICS[0], 0].catch_up == inf
+
+
+def test_prometheus_sees_it_without_a_consumer(behind: None) -> None:
+    families: dict[str, Metric] = {each.name: each for each in StoreCollector().collect()}
+    for name in ("annals_loss_seconds", "annals_catch_up_seconds", "annals_kept_seconds"):
+        places = [sample.labels["topic"] for sample in families[name].samples]
+        assert places == TOPICS[:3]
+    found = {s.labels["topic"]: s.value for s in families["annals_loss_seconds"].samples}
+    assert 0 < found[TOPICS[0]] < 631
+    assert found[TOPICS[2]] == inf
+
+
+def test_the_command_says_it(behind: None) -> None:
+    said = StringIO()
+    call_command("ledger", "--offline", stdout=said)
+    [endangered, never] = [each for each in said.getvalue().splitlines() if "UNREAD" in each]
+    assert endangered.startswith(f"UNREAD {TOPICS[0]}[0]: 24,000 messages; data will be lost in ")
+    assert endangered.endswith("; catching up takes 13 min 20 s")
+    assert "never" in never
+    printed = StringIO()
+    call_command("ledger", "--offline", "--json", stdout=printed)
+    [first, _, third] = json.loads(printed.getvalue())["losses"]
+    assert (first["topic"], first["unread"], first["keptSeconds"]) == (TOPICS[0], 24_000, 28_800.0)
+    assert 0 < first["lossSeconds"] < 631
+    assert third["lossSeconds"] is None
+
+
+def test_all_read_says_what_is_left_if_reading_stops(db: None) -> None:
+    row(TOPICS[0])
+    said = StringIO()
+    call_command("ledger", "--offline", stdout=said)
+    assert "data will be lost in 7 h 59 min at the earliest" in said.getvalue()
+
+
+def test_the_page_says_it_in_both_languages(behind: None, client: Client) -> None:
+    client.force_login(User.objects.get(username="ops"))
+    client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
+    english = text(client.get("/admin/completeness/"))
+    assert f"{TOPICS[0]}[0]: data will be lost in 10 min" in english
+    assert "catching up takes 13 min 20 s." in english
+    del client.cookies[settings.LANGUAGE_COOKIE_NAME]
+    russian = text(client.get("/admin/completeness/"))
+    assert f"{TOPICS[0]}[0]: данные будут потеряны через 10 мин" in russian
+    assert "чтобы догнать, нужно 13 мин 20 с." in russian
+    Ledger.objects.update(reading_rate=1.0)
+    hopeless = text(client.get("/admin/completeness/"))
+    assert "а поступает столько же, сколько читается" in hopeless
+
+
+def test_the_page_says_how_long_reading_may_stop(db: None, client: Client) -> None:
+    row(TOPICS[0])
+    client.force_login(User.objects.get(username="ops"))
+    page = text(client.get("/admin/completeness/"))
+    assert "Если чтение остановится сейчас, данные будут потеряны через 7 ч 59 мин." in page
+
+
+def test_the_api_says_it(behind: None, client: Client) -> None:
+    client.force_login(User.objects.get(username="support"))
+    found = client.get("/api/v1/completeness").json()["data"]["losses"]
+    assert [each["topic"] for each in found] == TOPICS[:3]
+    assert found[2]["lossSeconds"] is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_only_the_owner_of_a_partition_records_its_loss() -> None:
+    """An older claim changes nothing, and a rate that was not measured keeps the last one."""
+    source = TopicPartition(TOPICS[0], "t", 0)
+    with connect("annals-test") as plain:
+        old = ledger.claim(plain, source, 0)
+        new = ledger.claim(plain, source, 0)
+        ledger.foresee(plain, {new: Foreseen(NOW.timestamp(), None, 7.0)}, 123.0)
+        ledger.foresee(plain, {old: Foreseen(None, 1.0, 8.0)}, 5.0)
+        ledger.foresee(plain, {new: Foreseen(NOW.timestamp(), 60.0, 9.0)}, None)
+        plain.commit()
+    [mine] = Ledger.objects.all()
+    assert (mine.loss_at, mine.kept_seconds) == (NOW, 60.0)
+    assert (mine.arriving_rate, mine.reading_rate) == (9.0, 123.0)
+    assert mine.forecast_at is not None
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (59.9, "59 s"), (60, "1 min 0 s"), (7_800, "2 h 10 min"), (200_000, "2 d 7 h")],
+)
+def test_a_time_in_words(seconds: float, words: str) -> None:
+    assert losses.in_words(seconds) == words

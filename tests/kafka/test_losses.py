@@ -1,0 +1,161 @@
+"""What the brokers say about losses, and what consumer and ledger make of it."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+
+from annals.embedded.apache import Apache
+from annals.embedded.daemon import Daemon
+from history.entities import ENTITIES
+from ingest.forecast.loss import DELETED, TIME
+from ingest.source.retention import Forecaster
+from tests.consuming import Consumers, Database, until
+from tests.kafka import brokers
+from tests.messages import value
+from tests.processes import consumers, database, server
+
+pytestmark = pytest.mark.kafka
+__all__ = ["consumers", "database", "server"]
+
+HURRIED, CALM = ENTITIES[0].topics[0], ENTITIES[1].topics[0]
+# The embedded broker answers only what was set for the topic.
+KEPT = {
+    "cleanup.policy": "delete",
+    "retention.ms": "3600000",
+    "retention.bytes": "-1",
+    "segment.ms": "604800000",
+    "segment.bytes": "1048576",
+}
+
+
+@pytest.fixture
+def topics() -> list[str]:
+    """Each test makes its own, with a retention."""
+    return []
+
+
+def produce(broker: Daemon, topic: str, count: int, age: float = 0.0, partition: int = 0) -> float:
+    """Good messages, all with a time this many seconds ago. Returns that time."""
+    producer = Producer({**broker.client(), "acks": "all"})
+    at = time.time() - age
+    for number in range(count):
+        if number == count - 1:
+            # For the embedded broker a partition ends after the first message of its last batch.
+            producer.flush(60)
+        body = value(id=f"d{number % 50}", version=number // 50, productInstanceId="a1")
+        producer.produce(topic, body, partition=partition, timestamp=int(at * 1000))
+    assert producer.flush(60) == 0
+    return int(at * 1000) / 1000
+
+
+def test_a_forecast_is_made_of_what_the_brokers_say(broker: Daemon) -> None:
+    """A topic that is kept for an hour, one for ever, and a partition that is read to its end."""
+    brokers.create(broker, [HURRIED], partitions=2, settings=KEPT)
+    brokers.create(broker, [CALM], partitions=1, settings={**KEPT, "retention.ms": "-1"})
+    oldest = produce(broker, HURRIED, 100, age=1000)
+    newest = produce(broker, HURRIED, 100, age=50)
+    produce(broker, CALM, 1)
+    forecaster = Forecaster(str(broker.client()["bootstrap.servers"]), {})
+    positions = {(HURRIED, 0): 10, (HURRIED, 1): 0, (CALM, 0): 0, ("missing", 0): 5}
+    found = forecaster.outlook({**positions})
+    forecaster.close()
+    assert found.keys() == positions.keys() - {("missing", 0)}
+
+    log, said = found[HURRIED, 0].log, found[HURRIED, 0].forecast
+    assert said is not None
+    assert (log.start, log.end, said.by, said.unread) == (0, 200, TIME, 190)
+    size = len(value(id="d1", version=1, productInstanceId="a1"))
+    assert log.message_bytes is not None
+    assert size < log.message_bytes < 1.5 * size + 40
+    # The segment takes more messages; whatever they are, it has that of `newest` already.
+    assert said.at is not None
+    assert said.at >= newest + 3600 > oldest + 3600
+    assert said.kept == 3600.0
+
+    empty = found[HURRIED, 1].forecast
+    assert empty is not None
+    assert (empty.unread, empty.at) == (0, pytest.approx(time.time() + 3600, abs=60))
+    calm = found[CALM, 0].forecast
+    assert calm is not None
+    assert (calm.unread, calm.at, calm.kept) == (1, None, None)
+
+
+def test_what_is_deleted_already_is_said(apache: Apache) -> None:
+    brokers.create(apache, [HURRIED], partitions=1, settings=KEPT)
+    produce(apache, HURRIED, 100)
+    deleted = brokers.admin(apache).delete_records([TopicPartition(HURRIED, 0, 30)])
+    for future in deleted.values():
+        future.result(20)
+    forecaster = Forecaster(apache.bootstrap_servers(), {})
+    said = forecaster.outlook({(HURRIED, 0): 20})[HURRIED, 0].forecast
+    forecaster.close()
+    assert said is not None
+    assert (said.by, said.deleted, said.unread) == (DELETED, 10, 70)
+
+
+@pytest.mark.parametrize("broker", ["apache"], indirect=True)
+def test_the_ledger_says_it_although_no_consumer_ever_ran(
+    broker: Daemon, consumers: Consumers
+) -> None:
+    brokers.create(broker, [HURRIED], partitions=1, settings=KEPT)
+    produce(broker, HURRIED, 100, age=1800)
+    said = consumers.manage("ledger").stdout
+    assert f"UNREAD {HURRIED}[0] (never read): 100 messages; data will be lost in 29 min" in said
+    [found] = json.loads(consumers.manage("ledger", "--json").stdout)["losses"]
+    assert (found["topic"], found["unread"]) == (HURRIED, 100)
+    assert found["lossSeconds"] == pytest.approx(1750, abs=50)
+    assert found["catchUpSeconds"] is not None
+
+
+@pytest.mark.parametrize("broker", ["embedded"], indirect=True)
+def test_a_broker_that_does_not_say_it_gives_no_forecast(
+    broker: Daemon, consumers: Consumers
+) -> None:
+    brokers.create(broker, [HURRIED], partitions=1)
+    produce(broker, HURRIED, 2)
+    assert f"NO FORECAST {HURRIED}[0]" in consumers.manage("ledger").stdout
+
+
+@pytest.mark.parametrize("broker", ["apache"], indirect=True)
+def test_the_most_endangered_is_read_first_and_the_other_is_read_too(
+    broker: Daemon, consumers: Consumers, database: Database
+) -> None:
+    """One topic is kept for a minute, of which 40 seconds are over. The database is slow: what it
+    writes takes longer than the consumer needs to learn that."""
+    brokers.create(broker, [HURRIED], partitions=1, settings={**KEPT, "retention.ms": "60000"})
+    brokers.create(broker, [CALM], partitions=1, settings=KEPT)
+    produce(broker, CALM, 8000)
+    database.execute(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN PERFORM pg_sleep(0.1); RETURN NULL; END'"
+    )
+    tables = (ENTITIES[0].table, ENTITIES[1].table)
+    for table in tables:
+        database.execute(
+            f"CREATE TRIGGER slow BEFORE INSERT ON {table} FOR EACH STATEMENT"
+            " EXECUTE FUNCTION slow()"
+        )
+    produce(broker, HURRIED, 8000, age=40)
+
+    def unread(topic: str) -> int:
+        [row] = database.query("SELECT next_offset FROM ingest_ledger WHERE topic = %s", topic) or [
+            {"next_offset": 0}
+        ]
+        return 8000 - int(row["next_offset"])
+
+    running = consumers.start("--topics", f"{HURRIED},{CALM}", ANNALS_BATCH_ROWS="60")
+    until(lambda: "partitions wait while those are read" in running.said(), running.said)
+    held = unread(CALM)
+    assert held > 0
+    until(lambda: unread(HURRIED) == 0 or unread(CALM) < held / 2, running.said)
+    assert unread(HURRIED) == 0
+    losses = json.loads(consumers.manage("ledger", "--offline", "--json").stdout)["losses"]
+    assert {each["topic"] for each in losses} == {HURRIED, CALM}
+    for table in tables:
+        database.execute(f"DROP TRIGGER slow ON {table}")
+    until(lambda: unread(CALM) == 0, running.said)
+    running.terminate()
