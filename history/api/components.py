@@ -361,6 +361,10 @@ COMPONENTS: dict[str, Schema] = {
                             **FLAG,
                             "description": "false: the topic was deleted and made again since.",
                         },
+                        "logCut": {
+                            **FLAG,
+                            "description": "The log was cut; it is read again in another row.",
+                        },
                         "firstOffset": COUNT,
                         "nextOffset": COUNT,
                         **SUMS,

@@ -9,6 +9,7 @@ from history.timeline.applications import timeline as application
 from history.timeline.archived import ArchiveUnavailableError
 from history.timeline.blame import Blamed, Leaf, blame
 from history.timeline.field import FieldHistory, FieldValue, field
+from history.timeline.given_twice import Numbered, given_twice
 from history.timeline.hits import Carrier
 from history.timeline.origin import Origin
 from history.timeline.pages import newest, page
@@ -50,6 +51,7 @@ __all__ = [
     "MissingPart",
     "NoVersionError",
     "NotFoundError",
+    "Numbered",
     "OlderThanRetentionError",
     "Order",
     "Origin",
@@ -66,6 +68,7 @@ __all__ = [
     "compare",
     "documents",
     "field",
+    "given_twice",
     "masked_values",
     "newest",
     "page",

@@ -26,6 +26,7 @@ from history.nul_text import to_store
 from ingest.models import Quarantined
 from tests.access.masked_answers import addresses, exported, leaks, mark, paths_in, whole_answer
 from tests.db.store import T0, Store, minute
+from tests.unmask_form import opened
 
 PERSON = BY_NAME["participant-role"]
 SECRETS = {
@@ -297,8 +298,9 @@ def test_a_document_that_is_marked_as_a_whole(people: Store) -> None:
     ]
     for address in addresses(PERSON, "P1", [0, 1, 2], [""]):
         assert leaks(whole_answer(support, address), SECRETS) == []
-    form = {"path": "", "reason": "complaint 17"}
-    shown = login("privacy").post(f"{page}/versions/0/unmask/", form)
+    officer, address = login("privacy"), f"{page}/versions/0/unmask/"
+    form = {"path": "", "reason": "complaint 17", **opened(officer, address)}
+    shown = officer.post(address, form)
     assert leaks(shown.content, {"4509-112233"}) == ["4509-112233"]
 
 
@@ -352,6 +354,7 @@ def test_a_masked_value_names_nothing_on_a_screen(people: Store) -> None:
 # One value, unmasked.
 
 UNMASK = f"{PAGE}/versions/0/unmask/"
+ASK = f"{UNMASK}?path=/passport"
 
 
 def test_the_privacy_officer_sees_one_value_once_with_a_reason(
@@ -362,8 +365,9 @@ def test_the_privacy_officer_sees_one_value_once_with_a_reason(
     assert f"{UNMASK}?path=%2Fpassport" in page
     asked = officer.get(UNMASK, {"path": "/passport"})
     assert leaks(asked.content, SECRETS) == []
+    form = {"path": "/passport", "reason": "complaint 17\nforged", **opened(officer, ASK)}
     with caplog.at_level(logging.WARNING, logger="history.masking"):
-        answer = officer.post(UNMASK, {"path": "/passport", "reason": "complaint 17\nforged"})
+        answer = officer.post(UNMASK, form)
     assert leaks(answer.content, SECRETS) == ["4509-112233"]
     assert answer.headers["Cache-Control"] == "no-store"
     (line,) = [each.getMessage() for each in caplog.records if "unmasked" in each.getMessage()]
@@ -374,6 +378,19 @@ def test_the_privacy_officer_sees_one_value_once_with_a_reason(
     assert leaks(officer.get(UNMASK, {"path": "/passport"}).content, SECRETS) == []
 
 
+def test_a_reload_does_not_show_the_value_again(people: Store) -> None:
+    officer = login("privacy")
+    form = {"path": "/passport", "reason": "complaint 17", **opened(officer, ASK)}
+    assert leaks(officer.post(UNMASK, form).content, SECRETS) == ["4509-112233"]
+    again = officer.post(UNMASK, form)
+    assert "укажите причину ещё раз" in again.content.decode()
+    assert leaks(again.content, SECRETS) == []
+    assert leaks(officer.post(UNMASK, form | {"once": ""}).content, SECRETS) == []
+    form |= opened(officer, ASK)
+    assert leaks(officer.post(UNMASK, form).content, SECRETS) == ["4509-112233"]
+    assert JournalEntry.objects.filter(action="unmask").count() == 2
+
+
 INVISIBLE = ["\u200b", "\u2800", "\u3164", "\u00ad", "\u202e", "."]
 
 
@@ -381,18 +398,23 @@ INVISIBLE = ["\u200b", "\u2800", "\u3164", "\u00ad", "\u202e", "."]
     "reason", ["", "     ", "abcd", "x" * 501, *(each * 5 for each in INVISIBLE)]
 )
 def test_without_a_reason_nothing_is_unmasked(reason: str, people: Store) -> None:
-    answer = login("privacy").post(UNMASK, {"path": "/passport", "reason": reason})
+    officer = login("privacy")
+    form = {"path": "/passport", "reason": reason, **opened(officer, ASK)}
+    answer = officer.post(UNMASK, form)
     assert answer.status_code == 200
+    assert b'class="errorlist"' in answer.content
     assert leaks(answer.content, SECRETS) == []
 
 
 def test_the_journal_has_the_path_and_the_reason(people: Store) -> None:
     officer = login("privacy")
-    officer.post(UNMASK, {"path": "/passport", "reason": "complaint 17"})
-    officer.post(UNMASK, {"path": "/passport", "reason": ""})
+    first, second = opened(officer, ASK), opened(officer, ASK)
+    officer.post(UNMASK, {"path": "/passport", "reason": "complaint 17", **first})
+    officer.post(UNMASK, {"path": "/passport", "reason": "", **second})
     login("support").post(UNMASK, {"path": "/passport", "reason": "complaint 17"})
     found = JournalEntry.objects.order_by("at").values_list("action", "outcome", "path", "reason")
     assert list(found) == [
+        *[("version", "shown", "", "")] * 2,
         ("unmask", "shown", "/passport", "complaint 17"),
         ("version", "shown", "", ""),  # the page that asks for the reason
         ("unmask", "refused", "", ""),
@@ -402,9 +424,11 @@ def test_the_journal_has_the_path_and_the_reason(people: Store) -> None:
 def test_the_field_has_its_place_in_the_row_whatever_the_address_is(people: Store) -> None:
     form = {"path": "/passport", "reason": "complaint 17"}
     for query in ("a" * 1100, "%20%2FfullName", "path=/fullName"):
-        answer = login("privacy").post(f"{UNMASK}?{query}", form)
+        officer = login("privacy")
+        answer = officer.post(f"{UNMASK}?{query}", form | opened(officer, ASK))
         assert leaks(answer.content, SECRETS) == ["4509-112233"]
-    assert set(JournalEntry.objects.values_list("action", "path")) == {("unmask", "/passport")}
+    found = JournalEntry.objects.filter(action="unmask").values_list("path", flat=True)
+    assert list(found) == ["/passport"] * 3
 
 
 def test_two_versions_of_one_number_are_told_apart(people: Store) -> None:
@@ -414,8 +438,10 @@ def test_two_versions_of_one_number_are_told_apart(people: Store) -> None:
     for number in (1, 2):
         at = quote(minute(number).isoformat())
         address = f"/admin/history/{PERSON.name}/P9/versions/7/unmask/?at={at}"
-        assert f"4509-00000{number}" in officer.post(address, form).content.decode()
-    found = JournalEntry.objects.order_by("at").values_list("path", "moment")
+        sent = form | opened(officer, f"{address}&path=/passport")
+        assert f"4509-00000{number}" in officer.post(address, sent).content.decode()
+    unmasked = JournalEntry.objects.filter(action="unmask").order_by("at")
+    found = unmasked.values_list("path", "moment")
     assert list(found) == [("/passport", minute(number).isoformat()) for number in (1, 2)]
 
 
@@ -425,9 +451,10 @@ def test_without_a_row_in_the_journal_nothing_is_unmasked(
 ) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, journal_failure=failure)
     officer = login("privacy")
+    form = {"path": "/passport", "reason": "complaint 17", **opened(officer, ASK)}
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {JournalEntry._meta.db_table} RENAME TO gone")
-    answer = officer.post(UNMASK, {"path": "/passport", "reason": "complaint 17"})
+    answer = officer.post(UNMASK, form)
     assert answer.status_code == 503
     assert leaks(answer.content, SECRETS) == []
 

@@ -30,6 +30,7 @@ from tests.access.issuer import Issuer
 from tests.access.masked_answers import addresses, leaks, mark, whole_answer
 from tests.access.test_bearer_api import ask, issuer
 from tests.db.store import T0, Store
+from tests.unmask_form import opened
 
 __all__ = ["issuer"]
 
@@ -236,6 +237,7 @@ def test_unmasking_asks_the_rule_too(people: Store, ruled: Any) -> None:
     address = "/admin/history/product-instance/{}/versions/1/unmask/"
     officer, form = login("privacy"), {"reason": "request 7", "path": "/name"}
     assert officer.post(address.format("V1"), form).status_code == 403
+    form |= opened(officer, f"{address.format('A1')}?path=/name")
     assert officer.post(address.format("A1"), form).status_code == 200
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -248,6 +249,23 @@ def test_labelled_fields_of_the_document_come_before_items_of_lists(
         store.add("A1", version, {"numbers": numbers, "amount": version}, version)
     shown = support.get(A1).content.decode()
     assert re.findall(r'title="(/[^ "]*)', shown.partition("</table>")[0])[0] == "/amount"
+
+
+@pytest.mark.parametrize("mark", ["\u202e", "\u2066", "\u200f", "\u061c"])
+def test_direction_marks_are_shown_as_escapes(mark: str, store: Store, support: Client) -> None:
+    for version in range(2):
+        document = {"name": f"a{mark}1{version}", f"k{mark}": version}
+        store.add("A1", version, document, version)
+    escape = mark.encode("unicode_escape").decode()
+    for address in (A1, WHOLE, f"{A1}versions/0/", f"{A1}state/", f"{A1}compare/?from=0&to=1"):
+        page = support.get(address).content.decode()
+        assert mark not in page
+        assert f"a{escape}1" in page
+    kept = support.get(f"{A1}versions/0/?download=1")
+    assert json.loads(kept.content)["name"] == f"a{mark}10"
+    # What a form sends back is what was asked.
+    assert f'value="/k{mark}"' in support.get(A1, {"path": f"/k{mark}"}).content.decode()
+    assert mark not in support.get("/admin/").content.decode()
 
 
 def test_a_page_draws_a_limited_number_of_values(store: Store, support: Client) -> None:

@@ -11,8 +11,9 @@ from django.test import Client
 
 from history import labels
 from history.models import FieldLabel
-from tests.db.screens import A1, support, text
+from tests.db.screens import A1, WHOLE, support, text
 from tests.db.store import Store
+from tests.unmask_form import opened
 
 __all__ = ["support"]
 
@@ -43,6 +44,17 @@ def test_the_snapshot_of_a_card_is_that_of_the_card(twins: Store, support: Clien
         assert other in links(page.content.decode(), "/versions/6/")
         download = links(page.content.decode(), "download=1")
         assert support.get(download[0]).content in page.content.replace(b"&quot;", b'"')
+
+
+@pytest.mark.parametrize("address", [A1, WHOLE])
+def test_the_timeline_says_that_a_number_was_given_twice(
+    address: str, twins: Store, support: Client
+) -> None:
+    page = support.get(address)
+    assert text(page).count("Номер версии 6 дан дважды.") == 2
+    assert "Номер версии 7 дан дважды" not in text(page)
+    (both,) = [each for each in links(page.content.decode(), "from=6") if "to=6" in each]
+    assert {"older", "younger"} <= set(text(support.get(both)).split())
 
 
 def test_without_a_moment_it_is_the_younger_one(twins: Store, support: Client) -> None:
@@ -94,6 +106,6 @@ def test_the_value_of_the_shown_twin_is_unmasked(twins: Store, client: Client) -
         page = client.get(address).content.decode()
         (unmask,) = links(page, "/unmask/")
         form = {"path": "/rate", "reason": "complaint 17"}
-        answer = client.post(unmask, form)
+        answer = client.post(unmask, form | opened(client, unmask))
         assert value in text(answer)
         assert address in links(answer.content.decode(), "/versions/6/")

@@ -10,6 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from history.api.components import COMPONENTS
 from history.models import Person, SearchKey
 from ingest.models import Ledger, RetiredTopic
 from tests.db.store import T0, Store, minute
@@ -89,6 +90,9 @@ def test_the_ledger_as_a_call(auditor: Client, client: Client) -> None:
     (partition,) = found["partitions"]
     assert (partition["topic"], partition["stored"], partition["lag"]) == (TOPIC, 10, 7)
     assert found["totals"]["lag"] == 7
+    described = COMPONENTS["Store"]["properties"]
+    assert found.keys() == described.keys()
+    assert partition.keys() == described["partitions"]["items"]["properties"].keys()
     assert found["ok"] is True
     client.force_login(User.objects.create_user("nobody", password="long enough"))
     assert client.get("/api/v1/completeness").status_code == 403

@@ -24,6 +24,7 @@ from ingest.models import Quarantined
 from tests.db.as_role import logged_in
 from tests.db.ingested import Ingested
 from tests.messages import value
+from tests.unmask_form import opened
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -145,7 +146,12 @@ def test_the_privacy_officer_unmasks_and_reads_the_journal(web: str) -> None:
     labels.forget()
     privacy = person("privacy")
     page = "/admin/history/product-instance/A1/versions/1/unmask/"
-    shown = privacy.post(page, {"path": "/rate", "reason": "asked by the client"})
+    form = {
+        "path": "/rate",
+        "reason": "asked by the client",
+        **opened(privacy, f"{page}?path=/rate"),
+    }
+    shown = privacy.post(page, form)
     assert (shown.status_code, b"9.75" in shown.content) == (200, True)
     assert "asked by the client" in privacy.get("/admin/journal/").content.decode()
 

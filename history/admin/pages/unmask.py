@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods
 
 from history import masking, timeline
 from history.admin.pages.missing import not_found_page
-from history.admin.parts import links
+from history.admin.parts import links, one_time
 from history.admin.parts.cards import fields_of
 from history.admin.parts.change_rows import steps
 from history.admin.parts.subject import subject
@@ -52,12 +52,15 @@ class ReasonForm(forms.Form):
 @may_view_history
 def page(request: HttpRequest, entity: Entity, id: str, version: int) -> HttpResponse:
     """GET ?path= asks for the reason, POST with path and reason shows the value; ?at= is as for the
-    snapshot. The value has no address of its own: to see it again is to give a reason again."""
+    snapshot. The value has no address of its own, and a form shows it once: to see it again is to
+    give a reason again."""
     if not masking.holds(request.user, masking.UNMASK):
         raise PermissionDenied
     asked = request.POST if request.method == "POST" else request.GET
     path, made = asked.get("path", ""), links.parse_moment(request.GET.get(links.AT))
-    form = ReasonForm(request.POST if request.method == "POST" else None, initial={"path": path})
+    sent = request.method == "POST"
+    again = sent and not one_time.unused(request)
+    form = ReasonForm(request.POST if sent and not again else None, initial={"path": path})
     try:
         newest = timeline.version(entity, id, version, frozenset(), made)
         hidden = {each.path: each for each in timeline.masked_values(entity, newest.data)}
@@ -81,6 +84,8 @@ def page(request: HttpRequest, entity: Entity, id: str, version: int) -> HttpRes
             "masked": masking.shown(hidden[path].masked),
             "value": value,
             "form": form,
+            "again": again,
+            "once": "" if value else one_time.issue(request),
             "back_url": links.snapshot(entity, id, version, newest.updated_at),
         },
     )
@@ -90,6 +95,7 @@ def _unmasked(request: HttpRequest, form: ReasonForm, version: Version) -> Value
     """The value, after its unmasking is recorded; None without a sufficient reason."""
     if not form.is_valid():
         return None
+    one_time.use(request)
     reason = form.cleaned_data["reason"]
     entity, id, number = version.entity, version.id, version.version
 

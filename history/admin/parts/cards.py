@@ -1,6 +1,6 @@
 """Versions as the cards of a timeline page: who, when, and a row for each change."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -18,7 +18,7 @@ from history.admin.parts.values import Item, members
 from history.diff import Change
 from history.entities import Entity
 from history.record import ChangeType
-from history.timeline import Absence, Version
+from history.timeline import Absence, Numbered, Version
 
 OPEN_ROWS = 12
 KINDS = {
@@ -60,6 +60,7 @@ class Card:
     compare_url: str
     other_utc: str
     other_url: str
+    twins_url: str
     subject: str
     subject_name: str
     subject_url: str
@@ -69,12 +70,14 @@ class Card:
 class CardBuilder:
     """Makes the cards of a page. newest: number and time of the version that each card offers to
     compare with. merged: several entities on one page. path_filter: gives the address of the
-    timeline with only the versions that changed a field. path: of the filter that is used."""
+    timeline with only the versions that changed a field. path: of the filter that is used. twice:
+    the numbers that were given twice."""
 
     newest: tuple[int, datetime] | None = None
     merged: bool = False
     path_filter: Callable[[Entity, str, str], str] | None = None
     path: str | None = None
+    twice: Mapping[Numbered, Sequence[datetime]] = field(default_factory=dict)
     room: Room = field(default_factory=Room)
 
     def build(self, versions: Sequence[Version]) -> list[Card]:
@@ -125,6 +128,7 @@ class CardBuilder:
             other_url=links.snapshot(entity, id, number, version.other_moment)
             if version.other_moment
             else "",
+            twins_url=_twins(version, self.twice.get((entity, id, number), ())),
             subject=title(entity) if self.merged else "",
             subject_name=_name(version) if self.merged and not entity.root else "",
             subject_url=links.timeline(entity, id) if self.merged and not entity.root else "",
@@ -184,6 +188,14 @@ def _snapshot(version: Version, room: Room) -> Sequence[Item]:
     if version.previous_version is None and isinstance(version.data, dict):
         return members(version.data, fields_of(version.entity, room), "", 1)
     return ()
+
+
+def _twins(version: Version, times: Sequence[datetime]) -> str:
+    """The comparison of the versions that have the same number; empty where there is one."""
+    if not times:
+        return ""
+    number = version.version
+    return links.comparison(version.entity, version.id, (number, times[0]), (number, times[-1]))
 
 
 def _rest(version: Version, rows: ChangeRows, path: str | None) -> str:

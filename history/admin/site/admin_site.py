@@ -7,7 +7,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.core.exceptions import BadRequest, PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path
 from django.utils.functional import Promise
@@ -17,6 +17,7 @@ from django.views.i18n import set_language
 
 from history.addresses import ID, KIND
 from history.admin.site.access import May, holds, was_given
+from history.admin.site.visible import visible
 from history.entities import Entity
 
 ENTITY = f"history/{KIND}/{ID}"
@@ -45,15 +46,10 @@ class SubjectLink:
     url: Callable[[Entity, str], str]
 
 
-def _with_visible_nul(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Show a NUL character of a document as ␀: HTML cannot contain one."""
-
+def _visible(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
     @wraps(view)
     def shown(*args: Any, **kwargs: Any) -> HttpResponseBase:
-        response = view(*args, **kwargs)
-        if isinstance(response, HttpResponse) and b"\0" in response.content:
-            response.content = response.content.replace(b"\0", "\N{SYMBOL FOR NULL}".encode())
-        return response
+        return visible(view(*args, **kwargs))
 
     return shown
 
@@ -73,7 +69,7 @@ def _of_a_model(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResp
     def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if any("\0" in name + value for name, its in request.GET.lists() for value in its):
             raise BadRequest
-        return view(request, *args, **kwargs)
+        return visible(view(request, *args, **kwargs))
 
     return checked
 
@@ -138,7 +134,7 @@ class AnnalsSite(admin.AdminSite):
         for view in views:
             # One page has a form that is sent.
             own = view.callback if view.callback is unmask.page else require_safe(view.callback)
-            view.callback = super().admin_view(_with_visible_nul(own))
+            view.callback = super().admin_view(_visible(own))
         switch = path("language/", require_POST(set_language), name="language")
         return [switch, *views, *(each for each in super().get_urls() if not _not_ours(each))]
 

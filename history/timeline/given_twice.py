@@ -1,0 +1,36 @@
+"""Which versions share their number with another one of the same entity."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from history.entities import Entity
+from history.timeline import rows
+from history.timeline.versions import Version
+
+# Entity, id and number of a version.
+Numbered = tuple[Entity, str, int]
+
+_TWICE = """
+    SELECT id, version, array_agg(updated_at ORDER BY updated_at) FROM {table}
+    WHERE id = ANY(%s) AND version = ANY(%s) GROUP BY id, version HAVING count(*) > 1
+"""
+
+
+def given_twice(versions: Iterable[Version]) -> Mapping[Numbered, tuple[datetime, ...]]:
+    """Those numbers of these versions that a producer gave more than once, with the times of all
+    versions that have them, the oldest first. One query for each kind."""
+    ids: defaultdict[Entity, set[str]] = defaultdict(set)
+    numbers: defaultdict[Entity, set[int]] = defaultdict(set)
+    for version in versions:
+        ids[version.entity].add(version.id)
+        numbers[version.entity].add(version.version)
+    return {
+        (entity, id, number): tuple(times)
+        for entity in ids
+        for id, number, times in rows.fetch(
+            rows.sql(_TWICE, entity), [sorted(ids[entity]), sorted(numbers[entity])]
+        )
+    }
