@@ -13,6 +13,7 @@ from annals import env, librdkafka
 from annals.access import address, roles
 from annals.access.oidc import providers
 from annals.observe import logs
+from history import session
 
 ROOT = Path(__file__).resolve().parent.parent
 ANNALS = env.read(os.environ)
@@ -80,12 +81,7 @@ TEMPLATES = [
 ]
 
 
-# A login can change the defaults of its own sessions (ALTER ROLE .. SET), so one injected statement
-# could otherwise lock Annals out for good.
-SESSION = (
-    "-c timezone=UTC -c plan_cache_mode=force_generic_plan -c default_transaction_read_only=off"
-    " -c default_transaction_isolation=read\\ committed -c search_path=public -c row_security=on"
-)
+SESSION = session.options({**session.SESSION, "plan_cache_mode": "force_generic_plan"})
 
 # How many calls of the rule of ANNALS_NEED_TO_KNOW run at a time in a process.
 RULE_CALLS = 16

@@ -17,15 +17,24 @@ from django.db import connections  # noqa: E402
 
 from annals.access.grants import WEB  # noqa: E402
 from annals.access.logins import LIMITS  # noqa: E402
-from history import privileges  # noqa: E402
+from history import privileges, session  # noqa: E402
 from history.addresses import keeping_raw_path  # noqa: E402
 from ingest.store.connect import connect  # noqa: E402
 
+# A login could change its own limits to times in which nothing works. As for the statements:
 # annals.serving.watch cancels statements at the deadline of their request; this counts where its
 # cancellation cannot reach the server. Only the web has a limit: commands may take long.
 _options = connections["default"].settings_dict["OPTIONS"]
 _limit_ms = (settings.ANNALS.request_seconds + 1) * 1000
-_options["options"] += f" -c statement_timeout={_limit_ms}"
+_options["options"] = " ".join(
+    (
+        session.options(LIMITS[WEB].settings),
+        _options["options"],
+        session.options({"statement_timeout": f"{_limit_ms}"}),
+    )
+)
 if not settings.ANNALS.demo:
-    privileges.warn_in_background(partial(connect, "annals-check"), LIMITS[WEB].settings)
+    privileges.warn_in_background(
+        partial(connect, "annals-check"), privileges.Given("web", WEB, LIMITS[WEB].settings)
+    )
 application = keeping_raw_path(_django)

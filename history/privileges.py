@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from threading import Thread
 from typing import Any
 
 import psycopg
 
 from history.entities import ROOT
+from history.error_text import describe
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What `manage.py grants` gave a login. process: the name of the process for --login. role: of
+    which the login is a member. settings: of its sessions."""
+
+    process: str
+    role: str
+    settings: Mapping[str, str]
 
 
 def complaint(connection: psycopg.Connection[Any]) -> str | None:
@@ -33,12 +45,28 @@ def complaint(connection: psycopg.Connection[Any]) -> str | None:
     )
 
 
+def wrong_login(connection: psycopg.Connection[Any], given: Given) -> str | None:
+    """That the login of this connection is none of the role: a sentence, or None. Raises
+    psycopg.Error."""
+    row = connection.execute(
+        "SELECT session_user, coalesce(pg_has_role(session_user, to_regrole(%s), 'MEMBER'), false)",
+        [given.role],
+    ).fetchone()
+    if row is None or row[1]:
+        return None
+    return (
+        f"The database login {row[0]!r} of this process is no member of {given.role}: DATABASE_URL "
+        f"has the login of another process. Give the {given.process} its own login; `manage.py "
+        f"grants --apply --login {given.process} NAME FILE` creates one."
+    )
+
+
 def changed_settings(connection: psycopg.Connection[Any], given: Mapping[str, str]) -> str | None:
     """What the login of this connection has other settings of than `given`, with which it was made:
     a sentence, or None. Each login may change its own. Raises psycopg.Error."""
-    rows = connection.execute(
-        "SELECT current_user, unnest(setconfig) FROM pg_db_role_setting"
-        " WHERE setrole = (SELECT oid FROM pg_roles WHERE rolname = current_user)"
+    rows = connection.execute(  # session_user: `role` may be one of the settings
+        "SELECT session_user, unnest(setconfig) FROM pg_db_role_setting"
+        " WHERE setrole = (SELECT oid FROM pg_roles WHERE rolname = session_user)"
         " AND setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))"
     ).fetchall()
     strange = sorted(text for _, text in rows if text not in {f"{n}={v}" for n, v in given.items()})
@@ -47,28 +75,33 @@ def changed_settings(connection: psycopg.Connection[Any], given: Mapping[str, st
     return (
         f"The database login {rows[0][0]!r} of this process has settings that `manage.py grants` "
         f"did not give it: {', '.join(strange)}. A login can change its own: if nobody of yours "
-        "did, somebody runs statements as this login. Find out who, then change its password and "
-        "run as the owner of the tables: ALTER ROLE .. RESET ALL, and `manage.py grants --apply`."
+        "did, somebody runs statements as this login. Find out who, then change its password, run "
+        "as the owner of the tables: ALTER ROLE .. RESET ALL, and `manage.py grants --apply`, and "
+        "restart this process, whose connections have the old settings."
     )
 
 
 def warn_in_background(
-    connect: Callable[[], psycopg.Connection[Any]], given: Mapping[str, str] | None = None
+    connect: Callable[[], psycopg.Connection[Any]], given: Given | None = None
 ) -> None:
-    """Log a warning if there is a complaint about the login, and an error if it has other settings
-    than given; None: they are not looked at. Nothing waits for the database, and one that does not
-    answer is reported elsewhere."""
+    """Log a warning if there is a complaint about the login, and an error if it is the login of
+    another process or has other settings than given; None: these are not looked at. Nothing waits
+    for the database."""
     Thread(target=_warn, args=[connect, given], daemon=True).start()
 
 
-def _warn(connect: Callable[[], psycopg.Connection[Any]], given: Mapping[str, str] | None) -> None:
+def _warn(connect: Callable[[], psycopg.Connection[Any]], given: Given | None) -> None:
     try:
         with connect() as connection:
             text = complaint(connection)
-            changed = None if given is None else changed_settings(connection, given)
-    except psycopg.Error:
+            wrong = None
+            if given is not None and text is None:
+                wrong = wrong_login(connection, given)
+                wrong = wrong or changed_settings(connection, given.settings)
+    except psycopg.Error as error:
+        log.warning("The database login of this process was not checked: %s", describe(error))
         return
     if text is not None:
         log.warning("%s", text)
-    elif changed is not None:
-        log.error("%s", changed)
+    elif wrong is not None:
+        log.error("%s", wrong)

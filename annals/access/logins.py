@@ -65,6 +65,15 @@ WHERE r.oid = o.oid OR g.rolname = ANY(%s)
 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2
 """
 
+_RIGHTS = """
+SELECT g.name FROM pg_roles r, (
+    SELECT %s AS name, relowner AS oid FROM pg_class WHERE oid = 'auth_user'::regclass
+    UNION ALL SELECT rolname, oid FROM pg_roles WHERE rolname = ANY(%s)
+) g
+WHERE r.rolname = %s AND pg_has_role(r.oid, g.oid, 'MEMBER')
+ORDER BY 1
+"""
+
 
 def limits() -> Iterator[sql.Composed]:
     """SQL that gives each login the limits that it has no value of; what somebody set stays."""
@@ -99,6 +108,13 @@ def connections() -> int:
             allowed = limit if limit >= 0 else LIMITS[role].connections
             most[login] = max(most.get(login, 0), allowed)
     return sum(most.values())
+
+
+def other_roles(role: str, login: str) -> list[str]:
+    """Whose rights a login has already, apart from those of this role: WEB, CONSUMER, OWNER."""
+    with connection.cursor() as cursor:
+        cursor.execute(_RIGHTS, [OWNER, [WEB, CONSUMER], login])
+        return [name for (name,) in cursor.fetchall() if name != role]
 
 
 def make(role: str, login: str, password: str) -> Iterator[sql.Composed]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import psycopg
 from django.conf import settings
 from django.db import connection as django_connection
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from history import session
 from ingest.store.ledger import Connection
 
 # A consumer that is frozen between two statements must not hold its row locks for longer than this.
@@ -29,28 +30,16 @@ SEARCH_PATH = "public"
 def connect(purpose: str = "annals-consume") -> Connection:
     """A new connection in autocommit mode, in UTC, with plans for looking up few rows in many days.
 
-    Defaults of the login or the database (ALTER ROLE .. SET) do not change how it works.
+    Neither defaults of the login or the database (ALTER ROLE .. SET) nor options in DATABASE_URL
+    change how it works.
     Raises psycopg.OperationalError where the database does not answer within seconds.
     """
-    conninfo = make_conninfo(
-        settings.ANNALS.database_url or "",
-        dbname=django_connection.settings_dict["NAME"],
-        application_name=purpose,
-        client_encoding="UTF8",  # COPY sends text as UTF-8; the server would take it for another
-        connect_timeout=5,
-        **KEEPALIVES,
-    )
-    connection = psycopg.connect(conninfo, autocommit=True)
-    # Work that is slow has no limit: a batch that takes longer would be repeated for ever.
-    unlimited = {"statement_timeout": "0"}
-    if connection.info.server_version >= 170000:
-        unlimited["transaction_timeout"] = "0"
-    for name, value in {
-        "timezone": "UTC",
+    url = settings.ANNALS.database_url or ""
+    own = {
+        **session.SESSION,
         "search_path": SEARCH_PATH,
-        "default_transaction_read_only": "off",
-        "default_transaction_isolation": "read committed",
-        **unlimited,
+        # Work that is slow has no limit: a batch that takes longer would be repeated for ever.
+        "statement_timeout": "0",
         "client_connection_check_interval": CLIENT_CHECK_INTERVAL,
         "idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_TIMEOUT,
         "lock_timeout": LOCK_TIMEOUT,
@@ -60,9 +49,17 @@ def connect(purpose: str = "annals-consume") -> Connection:
         "enable_bitmapscan": "off",
         "enable_hashjoin": "off",
         "enable_mergejoin": "off",
-    }.items():
-        connection.execute("SELECT set_config(%s, %s, false)", (name, value))
-    return connection
+    }
+    conninfo = make_conninfo(
+        url,
+        dbname=django_connection.settings_dict["NAME"],
+        application_name=purpose,
+        client_encoding="UTF8",  # COPY sends text as UTF-8; the server would take it for another
+        connect_timeout=5,
+        options=f"{conninfo_to_dict(url).get('options', '')} {session.options(own)}".strip(),
+        **KEEPALIVES,
+    )
+    return psycopg.connect(conninfo, autocommit=True)
 
 
 def terminate_frozen(connection: Connection) -> int:

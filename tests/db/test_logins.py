@@ -135,6 +135,20 @@ def test_a_login_that_cannot_be_made(options: dict[str, Any], said: str, tmp_pat
         call_command("grants", **options, stdout=StringIO())
 
 
+def test_a_login_gets_the_rights_of_one_role_only(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("other")
+    with member(CONSUMER) as login:
+        with pytest.raises(CommandError, match=f"REVOKE {CONSUMER} FROM {login}"):
+            call_command("grants", apply=True, login=[("web", login, str(file))])
+        with psycopg.connect(url_of(login)) as plain:  # its password is what it was
+            row = plain.execute("SELECT pg_has_role('annals_web', 'MEMBER')").fetchone()
+        assert row == (False,)
+        alter(login, "SUPERUSER")
+        with pytest.raises(CommandError, match="owner of the tables, or of a superuser"):
+            call_command("grants", apply=True, login=[("consumer", login, str(file))])
+
+
 @pytest.mark.parametrize("role", [WEB, CONSUMER])
 def test_a_login_of_a_process_is_no_owner(role: str) -> None:
     with member(role) as login, psycopg.connect(url_of(login)) as plain:
@@ -152,6 +166,21 @@ def test_a_superuser_and_an_owner_are_complained_about() -> None:
             plain.execute("SET LOCAL ROLE made_owner")
             found = privileges.complaint(plain) or ""
     assert "'made_owner' of this process owns the tables" in found
+
+
+def test_a_login_of_another_process_is_named() -> None:
+    given = privileges.Given("web", WEB, logins.LIMITS[WEB].settings)
+    with member(CONSUMER) as login, psycopg.connect(url_of(login)) as plain:
+        found = privileges.wrong_login(plain, given) or ""
+    assert f"'{login}' of this process is no member of {WEB}" in found
+    assert "--login web" in found
+    with member(WEB) as login, psycopg.connect(url_of(login)) as plain:
+        assert privileges.wrong_login(plain, given) is None
+
+
+def test_a_login_that_cannot_be_checked_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    privileges.warn_in_background(partial(psycopg.connect, "host=127.0.0.1 port=1"))
+    until(lambda: "was not checked" in caplog.text, "nothing is logged")
 
 
 def test_a_complaint_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -51,6 +51,7 @@ class Command(BaseCommand):
             _run([sql.SQL("SET LOCAL lock_timeout = '10s'").format()])
             _run(statements())
             for role, name, password in asked:
+                _refuse_other_rights(role, name)
                 _run(logins.make(role, name, password))
         left = [statement for statement in list(logins.limits()) if not _allowed(statement)]
         self.stdout.write(f"The roles {WEB} and {CONSUMER} have their rights.")
@@ -74,6 +75,22 @@ def _asked(given: Iterable[list[str]]) -> Iterator[tuple[str, str, str]]:
         if not password:
             raise CommandError(f"{file} is empty: it must have the password of {name}.")
         yield ROLES[role], name, password
+
+
+def _refuse_other_rights(role: str, name: str) -> None:
+    """A login with two roles would have the rights of both."""
+    others = logins.other_roles(role, name)
+    if logins.OWNER in others:
+        raise CommandError(
+            f"{name} has the rights of the owner of the tables, or of a superuser: it cannot be a "
+            f"login of {role}. Nothing is changed. Give another name."
+        )
+    if others:
+        raise CommandError(
+            f"{name} is a login of {others[0]}: as one of {role} too, it would have the rights of "
+            f"both. Nothing is changed. Give another name, or run REVOKE {others[0]} FROM {name}; "
+            "first."
+        )
 
 
 def _run(given: Iterable[sql.Composed]) -> None:
