@@ -28,13 +28,16 @@ RUN_LOCK: Final = ADVISORY_SPACE << 32
 OTHER_RUN: Final = "another run of `partitions` works on this database"
 # For how long a run waits for a database that was restarted under it.
 RECONNECT_S: Final = 60.0
+# Who connects again as soon as a session is ended can take the lock again.
+ROUNDS: Final = 5
 
-_HOLDER: Final = """
-SELECT pid, a.usename, a.application_name, a.backend_start,
-    pg_has_role(a.usesysid, c.relowner, 'USAGE')
+# Also who waits for the lock: it would be the next to have it.
+_SESSIONS: Final = """
+SELECT DISTINCT pid, a.usename, a.application_name, a.backend_start,
+    pg_has_role(a.usesysid, c.relowner, 'USAGE'), granted
 FROM pg_locks l JOIN pg_stat_activity a USING (pid) JOIN pg_database d ON d.oid = database
 JOIN pg_class c ON c.oid = to_regclass(%s)
-WHERE locktype = 'advisory' AND granted AND d.datname = current_database()
+WHERE locktype = 'advisory' AND d.datname = current_database()
     AND classid = %s AND objid = 0 AND objsubid = 1
 """
 
@@ -51,8 +54,9 @@ class AlreadyRunningError(RuntimeError):
 @contextmanager
 def run_lock(using: str = "default") -> Iterator[None]:
     """Hold the lock of the runs. Inside another block of it this block frees nothing, and takes the
-    lock again if the session that had it is gone. A session whose login cannot make a run is ended
-    if it has the lock. Raises AlreadyRunningError if another one has it, and says which."""
+    lock again if the session that had it is gone. Sessions whose login cannot make a run are ended
+    if they have the lock, or wait for it. Raises AlreadyRunningError if another one has it, and
+    says which."""
     connection = connections[using]
     held = _HELD.get(connection)
     if held is not None:
@@ -60,10 +64,7 @@ def run_lock(using: str = "default") -> Iterator[None]:
             reconnect(using)
         yield
         return
-    if not _try_lock(connection):
-        found = _holder(connection)
-        if found is None or not _end_intruder(connection, found) or not _try_lock(connection):
-            raise AlreadyRunningError(f"{OTHER_RUN}{found.advice if found else ''}")
+    _take(connection)
     try:
         yield
     finally:
@@ -89,6 +90,17 @@ def reconnect(using: str = "default") -> None:
         time.sleep(1)
 
 
+def _take(connection: BaseDatabaseWrapper) -> None:
+    """Take the lock, and end sessions that keep it from runs. Raises AlreadyRunningError."""
+    for _ in range(ROUNDS):
+        if _try_lock(connection):
+            return
+        if not _end_intruders(connection):
+            break
+    left = [each for each in _sessions(connection) if each.granted]
+    raise AlreadyRunningError(f"{OTHER_RUN}{left[0].advice if left else ''}")
+
+
 def _try_lock(connection: BaseDatabaseWrapper) -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [RUN_LOCK])
@@ -99,15 +111,17 @@ def _try_lock(connection: BaseDatabaseWrapper) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Holder:
-    """The session that has the lock. since: its begin, None if it is hidden from this login. run:
-    whether its login has the rights of the owner of the tables, as each run needs them."""
+class _Session:
+    """A session that has the lock, or waits for it. since: its begin, None if it is hidden from
+    this login. run: whether its login has the rights of the owner of the tables, as each run needs
+    them. granted: whether it has the lock."""
 
     pid: int
     login: str
     application: str
     since: datetime | None
     run: bool
+    granted: bool
 
     @property
     def advice(self) -> str:
@@ -120,18 +134,25 @@ class _Holder:
         )
 
 
-def _holder(connection: BaseDatabaseWrapper) -> _Holder | None:
-    """Who has the lock; None if nobody has it any more."""
+def _sessions(connection: BaseDatabaseWrapper) -> list[_Session]:
+    """Who has the lock or waits for it. A lock that is shared has several sessions."""
     with connection.cursor() as cursor:
-        cursor.execute(_HOLDER, [ROOT.table, RUN_LOCK >> 32])
-        row = cursor.fetchone()
-    return _Holder(*row) if row else None
+        cursor.execute(_SESSIONS, [ROOT.table, RUN_LOCK >> 32])
+        return [_Session(*row) for row in cursor.fetchall()]
 
 
-def _end_intruder(connection: BaseDatabaseWrapper, found: _Holder) -> bool:
-    """End a session that has the lock without a run; False if it is one, or this login may not."""
-    if found.run:
+def _end_intruders(connection: BaseDatabaseWrapper) -> bool:
+    """End the sessions that have the lock without a run, or wait for it. False if a run has it, or
+    this login may not end them."""
+    found = _sessions(connection)
+    if any(each.run and each.granted for each in found):
         return False
+    ended = [_end_intruder(connection, each) for each in found if not each.run]
+    return all(ended)
+
+
+def _end_intruder(connection: BaseDatabaseWrapper, found: _Session) -> bool:
+    """End a session; False if this login may not, or it lasts longer than five seconds."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [found.pid])

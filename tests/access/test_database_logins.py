@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
@@ -15,7 +17,8 @@ from annals.embedded import logins
 from annals.embedded.postgres import Postgres
 from history.partitions.exclusive import RUN_LOCK
 from history.privileges import changed_settings
-from tests.consuming import Database, command
+from history.session import SESSION
+from tests.consuming import Database, command, until
 from tests.processes import own_database
 
 LOCK_OUT = {
@@ -23,6 +26,14 @@ LOCK_OUT = {
     "default_transaction_isolation": "serializable",
     "search_path": "nowhere",
     "row_security": "off",
+    "timezone": "'Asia/Tokyo'",
+    "datestyle": "'SQL, DMY'",
+    "transaction_timeout": "'1ms'",
+    "idle_session_timeout": "'1ms'",
+    "exit_on_error": "on",
+    "local_preload_libraries": "nowhere",
+    "default_table_access_method": "nowhere",
+    "role": "annals_web",  # changes nothing, and must not hide the others
 }
 
 
@@ -50,13 +61,16 @@ def test_a_login_that_changed_its_own_settings_can_still_write(
             *("shell", "-c"),
             "from django.db import connection as c; from history.models import Person;"
             " Person.objects.create(login='x', full_name='x'); k = c.cursor();"
-            f" print([k.execute('SHOW ' + n) and k.fetchone()[0] for n in {list(LOCK_OUT)}])",
+            f" print([k.execute('SHOW ' + n) and k.fetchone()[0] for n in {list(SESSION)}]);"
+            " from ingest.store.connect import connect; from annals.access.logins import LIMITS;"
+            " from history.privileges import changed_settings;"
+            " print(changed_settings(connect(), LIMITS['annals_web'].settings))",
         )
         assert done.returncode == 0, done.stderr
-        assert "['off', 'read committed', 'public', 'on']" in done.stdout
-        with psycopg.connect(database.url_of(logins.WEB)) as plain:
-            said = changed_settings(plain, LIMITS[WEB].settings) or ""
-        assert "search_path=nowhere" in said
+        assert str(list(SESSION.values())) in done.stdout
+        said = done.stdout
+        for name in LOCK_OUT:
+            assert f"{name}=" in said.lower()
         assert "statement_timeout=0" in said
         assert "lock_timeout" not in said.replace("idle_", "")
     finally:
@@ -82,6 +96,27 @@ def test_maintain_ends_a_session_that_took_its_lock(
         assert login in done.stderr
         with pytest.raises(psycopg.OperationalError):
             plain.execute("SELECT 1")
+
+
+def test_maintain_ends_all_sessions_that_keep_its_lock(database: Database, tmp_path: Path) -> None:
+    """Some share the lock; one waits for it, and would have it next."""
+    url = database.url_of(logins.WEB)
+    with ExitStack() as held, ThreadPoolExecutor(1) as thread:
+        sharing = [held.enter_context(psycopg.connect(url, autocommit=True)) for _ in range(4)]
+        for each in sharing:
+            each.execute("SELECT pg_advisory_lock_shared(%s)", [RUN_LOCK])
+        waiting = held.enter_context(psycopg.connect(url, autocommit=True))
+        wait = thread.submit(waiting.execute, "SELECT pg_advisory_lock(%s)", [RUN_LOCK])
+        until(lambda: database.query("SELECT FROM pg_locks WHERE NOT granted"), "no session waits")
+        done = command(environment(database, logins.OWNER, tmp_path), "partitions", "maintain")
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("ended the session") == 5
+        for each in sharing:
+            with pytest.raises(psycopg.OperationalError):
+                each.execute("SELECT 1")
+        with pytest.raises(psycopg.OperationalError):
+            wait.result(30)  # it may have got the lock before it was ended
+            waiting.execute("SELECT 1")
 
 
 def test_maintain_says_who_has_its_lock_if_it_may_not_end_it(
