@@ -7,8 +7,9 @@ and needs no grants.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 from django.apps import apps
 from django.db import connection
@@ -66,6 +67,26 @@ CONSUMER_UPDATES: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
     ),
 )
 
+# A right of WEB_WRITES, and its columns.
+_RIGHT: Final = re.compile(r"([A-Z]+)(?: \(([^)]*)\))?")
+
+# It runs with the rights of who updates the row.
+_REFUSE: Final[LiteralString] = """
+CREATE OR REPLACE FUNCTION annals_refuse_but_to_owner() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog AS $$ BEGIN
+    IF pg_has_role((SELECT relowner FROM pg_class WHERE oid = TG_RELID), 'USAGE') THEN
+        RETURN NEW;
+    END IF;
+    RAISE insufficient_privilege
+        USING MESSAGE = 'permission denied: only the owner of the tables changes a superuser';
+END $$
+"""
+_SUPERUSERS_STAY: Final[LiteralString] = """
+CREATE OR REPLACE TRIGGER annals_superusers_stay BEFORE UPDATE ON {table} FOR EACH ROW
+WHEN (OLD.is_superuser AND to_jsonb(OLD) - 'last_login' <> to_jsonb(NEW) - 'last_login')
+EXECUTE FUNCTION annals_refuse_but_to_owner()
+"""
+
 
 def statements() -> Iterator[sql.Composed]:
     """SQL that creates the roles and replaces their grants by those of this module. The owner of
@@ -86,14 +107,29 @@ def _web() -> Iterator[sql.Composed]:
     for table, rights in WEB_WRITES.items():
         yield _grant(rights, [table], WEB)
     for model in WEB_INSERTS:
-        filled = {str(each.column) for each in _fields(model) if each.has_db_default()}
-        yield _grant(f"INSERT {_columns(model, filled)}", [model._meta.db_table], WEB)
+        yield _grant(f"INSERT {_columns(model, _filled(model))}", [model._meta.db_table], WEB)
     yield from _logins()
+
+
+def of_web() -> Iterator[tuple[str, str, str]]:
+    """Each right that _web() gives: table, right, and column, "" for the whole table."""
+    in_part = {model._meta.db_table for model, _ in HIDDEN_FROM_WEB}
+    yield from ((table, "SELECT", "") for table in _tables() - in_part)
+    for model, hidden in HIDDEN_FROM_WEB:
+        yield from ((model._meta.db_table, "SELECT", each) for each in _names(model, hidden))
+    for table, rights in WEB_WRITES.items():
+        for right, columns in _RIGHT.findall(rights):
+            yield from ((table, right, each) for each in (columns.split(", ") if columns else [""]))
+    for model in WEB_INSERTS:
+        yield from (
+            (model._meta.db_table, "INSERT", each) for each in _names(model, _filled(model))
+        )
 
 
 def _logins() -> Iterator[sql.Composed]:
     """A right to insert has to include each column that Django names. A policy says which values:
-    the web makes no superuser and no login with a password."""
+    the web makes no superuser and no login with a password. It changes no superuser either, but for
+    the time of the last login: a policy does not see the old row, so a trigger compares them."""
     table = sql.Identifier("auth_user")
     yield sql.SQL("ALTER TABLE {} ENABLE ROW LEVEL SECURITY").format(table)
     for name, policy in (
@@ -110,6 +146,8 @@ def _logins() -> Iterator[sql.Composed]:
         yield sql.SQL("DROP POLICY IF EXISTS {} ON {}").format(named, table)
         created = sql.SQL("CREATE POLICY {} ON {} ").format(named, table)
         yield created + policy.format(_name(WEB))
+    yield sql.SQL(_REFUSE).format()
+    yield sql.SQL(_SUPERUSERS_STAY).format(table=table)
 
 
 def _consumer() -> Iterator[sql.Composed]:
@@ -137,10 +175,20 @@ def _fields(model: type[Model]) -> list[Any]:
     return [each for each in model._meta.local_concrete_fields if each.column]
 
 
-def _columns(model: type[Model], without: frozenset[str] | set[str]) -> str:
-    """The columns of a table in brackets, but for some."""
+def _filled(model: type[Model]) -> set[str]:
+    """The columns that the database fills."""
+    return {str(each.column) for each in _fields(model) if each.has_db_default()}
+
+
+def _names(model: type[Model], without: frozenset[str] | set[str]) -> list[str]:
+    """The columns of a table, but for some."""
     names = [str(each.column) for each in _fields(model)]
-    return "({})".format(", ".join(f'"{name}"' for name in names if name not in without))
+    return [name for name in names if name not in without]
+
+
+def _columns(model: type[Model], without: frozenset[str] | set[str]) -> str:
+    """The same in brackets, as SQL."""
+    return "({})".format(", ".join(f'"{name}"' for name in _names(model, without)))
 
 
 def _create(role: str) -> sql.Composed:

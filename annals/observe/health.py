@@ -14,12 +14,13 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
+from annals.access import rights
 from annals.access.journal import days as journal
 from annals.observe import metrics
 from annals.observe.store_metrics import check_reachable
 from history import clock, schema
 from history.days import partition_name
-from history.error_text import describe
+from history.error_text import describe, is_forbidden
 
 OK = "ok"
 
@@ -56,8 +57,10 @@ def ready(_: HttpRequest) -> HttpResponse:
             checks[name] = check()
         except (DatabaseError, psycopg.Error) as error:
             log.warning("readiness: %s", describe(error))
-            checks[name] = "unreachable"
-            break
+            if not is_forbidden(error):
+                checks[name] = "unreachable"
+                break
+            checks[name] = "the database login may not read them"
     good = set(checks.values()) == {OK}
     answer = {"status": OK if good else "unavailable", "checks": checks}
     return JsonResponse(answer, status=200 if good else 503)
@@ -66,6 +69,15 @@ def ready(_: HttpRequest) -> HttpResponse:
 def _database() -> str:
     check_reachable()
     return OK
+
+
+def _rights() -> str:
+    """Whether the login has the rights of `grants`: without one of them nothing may be shown."""
+    lacking = rights.missing()
+    if not lacking:
+        return OK
+    log.warning("readiness: the database login of this process lacks: %s", ", ".join(lacking))
+    return f"{len(lacking)} missing: run `manage.py grants --apply` as the owner of the tables"
 
 
 def _migrations() -> str:
@@ -93,6 +105,7 @@ def _partitions() -> str:
 
 CHECKS: dict[str, Callable[[], str]] = {
     "database": _database,
+    "rights": _rights,
     "migrations": _migrations,
     "partitions": _partitions,
 }

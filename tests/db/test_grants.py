@@ -18,6 +18,7 @@ from psycopg import errors, sql
 
 from annals import start
 from annals.access.grants import CONSUMER, WEB
+from annals.access.passwords import make_break_glass, switch_off
 from history import clock
 from history.entities import ENTITIES, ROOT
 from history.seals.seal import seal
@@ -153,6 +154,31 @@ def test_the_web_makes_no_superuser_and_no_password() -> None:
         plain.execute(added, ("of-a-provider", "!x", False))
         row = "WITH own AS (SELECT 1) UPDATE auth_user SET is_staff = false WHERE username = %s"
         assert plain.execute(row, ("of-a-provider",)).rowcount == 1
+
+
+def test_the_web_changes_no_superuser_but_the_time_of_the_login() -> None:
+    """Nobody who took over the web keeps the break-glass login out."""
+    user = make_break_glass("breakglass", "secret", NOW)
+    changes = (
+        "is_active = false",
+        "is_staff = false",
+        "username = username || '-'",
+        "first_name = 'other', last_login = now()",
+    )
+    with member(WEB) as login, psycopg.connect(url_of(login), autocommit=True) as plain:
+        for change in changes:
+            assert refused(plain, f"UPDATE auth_user SET {change} WHERE is_superuser"), change
+            assert refused(plain, f"UPDATE auth_user SET {change}"), change
+        logged = plain.execute("UPDATE auth_user SET last_login = now() WHERE is_superuser")
+        assert logged.rowcount == 1
+        others = plain.execute("UPDATE auth_user SET is_active = false WHERE NOT is_superuser")
+        assert others.rowcount > 0
+    user.refresh_from_db()
+    assert (user.username, user.is_active, user.is_staff) == ("breakglass", True, True)
+    assert user.last_login is not None
+    switch_off(user)  # as the owner
+    user.refresh_from_db()
+    assert (user.is_superuser, user.is_active) == (False, False)
 
 
 def test_the_consumer_sees_no_logins() -> None:

@@ -21,7 +21,8 @@ from history import labels
 from history.capacity import measured
 from history.models import FieldLabel, Person
 from ingest.models import Quarantined
-from tests.db.as_role import logged_in
+from ingest.store.connect import connect
+from tests.db.as_role import Plain, logged_in
 from tests.db.ingested import Ingested
 from tests.messages import value
 from tests.unmask_form import opened
@@ -75,6 +76,41 @@ def test_the_history_is_shown(web: str) -> None:
     assert support.get("/readyz").json()["checks"]["migrations"] == "ok"
     support.post("/admin/logout/")
     assert support.get("/admin/").status_code == 302
+
+
+@pytest.fixture
+def owner() -> Iterator[Plain]:
+    """A connection of the owner of the tables; it has to come before `web`."""
+    with connect("test-owner") as plain:
+        yield plain
+
+
+@pytest.mark.parametrize(
+    "taken, said",
+    [
+        ("INSERT ON access_journal", "INSERT on access_journal.login"),
+        ("SELECT ON participant_role_aud", "SELECT on participant_role_aud"),
+        ("ALL ON access_opened", "SELECT on access_opened"),
+        ("UPDATE (session_data) ON django_session", "UPDATE on django_session.session_data"),
+        ("SELECT (status) ON ingest_quarantine", "SELECT on ingest_quarantine.status"),
+    ],
+)
+def test_a_web_without_one_of_its_rights_is_not_ready(
+    owner: Plain, web: str, taken: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert Client().get("/readyz").json()["checks"]["rights"] == "ok"
+    owner.execute(f"REVOKE {taken} FROM {WEB}")
+    answer = Client().get("/readyz")
+    assert answer.status_code == 503
+    assert "run `manage.py grants --apply`" in answer.json()["checks"]["rights"]
+    assert said in caplog.text
+
+
+def test_a_login_without_any_right_is_told_what_to_run(owner: Plain, web: str) -> None:
+    owner.execute(f"REVOKE {WEB} FROM {web}")
+    checks = Client().get("/readyz").json()["checks"]
+    assert "manage.py grants --apply" in checks["rights"]
+    assert checks["migrations"] == "the database login may not read them"
 
 
 def test_people_and_labels_are_edited(web: str) -> None:
