@@ -12,8 +12,12 @@ from prometheus_client.core import Metric
 
 from annals.observe import share_metrics
 from history.models import DayShare
+from ingest import metrics
 from ingest.consumer import totals
+from ingest.store.batch import Batch, Limits
+from ingest.store.transaction import Written
 from tests.db.screens import text
+from tests.messages import SOURCE, WINDOW, message, value
 
 pytestmark = pytest.mark.django_db
 FIRST, LAST = date(2026, 3, 27), date(2026, 3, 28)
@@ -93,6 +97,21 @@ def test_the_labels_of_the_consumer_are_bounded(monkeypatch: pytest.MonkeyPatch)
     names = [totals._label(f"service {number}") for number in range(60)]
     assert names == [f"service {n}" for n in range(50)] + ["other"] * 10
     assert totals._label("service 7") == "service 7"
+
+
+def test_the_consumer_counts_by_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(totals, "_CLIENTS", set())
+    batch = Batch(Limits(100, 1 << 20))
+    for offset, client in enumerate(("crm", "robot", "crm")):
+        body = value(id=f"d{offset}", clientId=client)
+        batch.add(message(body, offset), SOURCE, offset, WINDOW)
+
+    def counted(client: str) -> float:
+        return metrics.CLIENTS.labels(client)._value.get()
+
+    before = counted("crm"), counted("robot")
+    totals.Meter().batch_written(batch, Written({SOURCE: 3}, {}))
+    assert (counted("crm"), counted("robot")) == (before[0] + 2, before[1] + 1)
 
 
 def test_no_metrics_before_the_first_run() -> None:
