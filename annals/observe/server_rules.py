@@ -127,8 +127,8 @@ def faults(server: Server) -> Iterator[Fault]:
     jit = server.settings.get("jit")
     if jit is not None and server.jit and is_on(jit):
         hint = (
-            "Set off: a plan over all days has hundreds of parts, and to compile them takes longer "
-            "than to run them."
+            "Set off: a plan over all days has hundreds of functions, and to compile them can take "
+            "longer than to run them (docs/performance.md)."
         )
         yield Fault(12, "jit is on.", hint)
     yield from _connections(server)
