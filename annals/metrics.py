@@ -235,3 +235,35 @@ ARCHIVE_OLDEST_CHECK: Final = REGISTER.collected_gauge(
     "Unix time",
     "The oldest last check of an archived day; days never checked do not count.",
 )
+
+# Versions that never arrived.
+
+GAP_CLIENT: Final = Open("client ids of the services with the most; `other` for all others")
+GAPS: Final = REGISTER.collected_gauge(
+    "annals_gaps",
+    "gaps",
+    "Runs of versions of a document that never arrived, by the service that made the next version; "
+    "no value before the first `manage.py gaps`.",
+    entity=[entity.name for entity in ENTITIES],
+    client=GAP_CLIENT,
+)
+GAP_VERSIONS: Final = REGISTER.collected_gauge(
+    "annals_gaps_versions",
+    "versions",
+    "Versions that never arrived, in the same way.",
+    entity=[entity.name for entity in ENTITIES],
+    client=GAP_CLIENT,
+)
+GAPS_QUARANTINED: Final = REGISTER.collected_gauge(
+    "annals_gaps_quarantined",
+    "versions",
+    "Of the versions that never arrived those that came and are in quarantine.",
+)
+GAPS_STARTED: Final = REGISTER.collected_gauge(
+    "annals_gaps_timestamp_seconds",
+    "Unix time",
+    "When the latest complete `manage.py gaps` began; no value before the first.",
+)
+GAPS_SECONDS: Final = REGISTER.collected_gauge(
+    "annals_gaps_seconds", "seconds", "Duration of the latest complete `manage.py gaps`."
+)

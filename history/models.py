@@ -8,6 +8,7 @@ from django.utils.translation import gettext_lazy as _
 from psqlextra.models import PostgresPartitionedModel
 from psqlextra.types import PostgresPartitioningMethod
 
+from history import gap_models as gap_models  # Django looks for tables here only
 from history.entities import ENTITIES, SEARCH_VALUE_LENGTH, Entity
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
 

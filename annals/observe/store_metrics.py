@@ -13,7 +13,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from annals import metrics
-from annals.observe import partition_metrics, server_metrics
+from annals.observe import gap_metrics, partition_metrics, server_metrics
 from annals.observe.share_metrics import shares
 from history.error_text import describe
 from history.metric import single
@@ -59,6 +59,7 @@ class StoreCollector(Collector):
                 *partition_metrics.verification(),
                 *shares(),
                 *server_metrics.wal_archive(),
+                *gap_metrics.gaps(),
             ]
         except (DatabaseError, psycopg.Error) as error:
             log.warning("metrics: %s", describe(error))

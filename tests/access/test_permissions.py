@@ -44,6 +44,7 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
         OFFICERS,
     ),
     "admin/applications/<id:id>/": ("admin/applications/A1/", READERS),
+    "admin/gaps/": ("admin/gaps/", OPERATORS),
     "admin/completeness/": ("admin/completeness/", COMPLETENESS),
     "admin/journal/": ("admin/journal/", OFFICERS),
     "admin/share/": ("admin/share/", OPERATORS),

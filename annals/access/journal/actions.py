@@ -28,6 +28,7 @@ _BEGINNINGS: Final = (
     ("applications/", Action.APPLICATION),
     ("history/<", Action.TIMELINE),
     ("search", Action.SEARCH),
+    ("gaps/", Action.SEARCH),
     ("trace", Action.VERSION),
     ("history/", Action.SEARCH),
     ("ingest/quarantined/", Action.QUARANTINE),

@@ -26,6 +26,7 @@ class Command(BaseCommand):
             _add_journal,
             _add_storage,
             _add_loss,
+            _add_gaps,
         ):
             add(benches)
 
@@ -41,6 +42,7 @@ class Command(BaseCommand):
             "journal": ("requests", "as_json"),
             "storage": ("messages", "rounds", "as_json"),
             "loss": ("as_json",),
+            "gaps": ("rows", "as_json"),
         }[options["bench"]]
         sys.exit(bench.run(**{name: options[name] for name in names}))
 
@@ -171,4 +173,17 @@ def _add_loss(benches: Any) -> None:
         "minutes, needs Java and Maven; exit 1 if a forecast is too late by more than a fifth, "
         "or too many are too early by that",
     ).add_argument
+    add("--json", action="store_true", dest="as_json", help="print JSON")
+
+
+def _add_gaps(benches: Any) -> None:
+    add = benches.add_parser(
+        "gaps", help="measure time and memory of `manage.py gaps`: all days, none, late rows"
+    ).add_argument
+    add(
+        "--rows",
+        type=int,
+        default=5_000_000,
+        help="versions over 88 days (default %(default)s)",
+    )
     add("--json", action="store_true", dest="as_json", help="print JSON")

@@ -54,7 +54,7 @@ def text(version: Version) -> str:
             found.append("…")
             break
         found.append(_missing(run, version.missing_why))
-    return "; ".join(found)
+    return ". ".join(found)
 
 
 def to_pages(version: Version) -> list[GapLink]:

@@ -90,7 +90,7 @@ class AnnalsSite(admin.AdminSite):
     def __init__(self, name: str = "admin") -> None:
         super().__init__(name)
         # Imported late: the class is loaded before the models are.
-        from history.admin.pages import share
+        from history.admin.pages import gaps, share
         from history.admin.site.catalogues import FieldLabelAdmin, PersonAdmin
         from history.models import FieldLabel, Person
 
@@ -104,6 +104,13 @@ class AnnalsSite(admin.AdminSite):
             title=_("Share: how much each service brings"),
             permission="history.view_share",
             view=share.page,
+        )
+        self.add_screen(
+            address="gaps/",
+            name="gaps",
+            title=_("Versions that never arrived"),
+            permission="ingest.view_gap",
+            view=gaps.page,
         )
 
     def register(

@@ -1,0 +1,123 @@
+"""The versions that never arrived, as a page for operators."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from history import trace
+from history.admin.parts import gaps as words
+from history.admin.parts import links
+from history.admin.parts.cards import title
+from history.admin.parts.page_links import PAGE, pages
+from history.admin.site.access import PERMISSION
+from history.entities import BY_NAME
+from history.gaps import read
+from history.gaps.read import Listed, Selection
+from history.gaps.run import latest
+from history.record import CLIENT_ID_LENGTH
+
+PAGE_SIZE = 50
+MOST_CAME = 3
+LARGEST_ID = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class GapLine:
+    """A gap as it is shown. url: the timeline, for those who may read it. came: what is known of
+    versions that came. outcome: of a closed one."""
+
+    kind: str
+    document: str
+    url: str
+    versions: str
+    count: str
+    service: str
+    since: datetime
+    until: datetime
+    found_at: datetime
+    closed_at: datetime | None
+    outcome: str
+    came: Sequence[str]
+
+
+def page(request: HttpRequest) -> HttpResponse:
+    """The open gaps, the latest found first, or the closed ones; the sums by kind and service."""
+    selection, parameters = _selection(request)
+    token = request.GET.get(PAGE, "")
+    before = int(token) if token.isascii() and token.isdigit() and len(token) < 19 else None
+    found = read.page(selection, PAGE_SIZE + 1, before)
+    following = str(found[PAGE_SIZE - 1].gap.id) if len(found) > PAGE_SIZE else None
+    address = reverse("admin:gaps")
+    may_read = request.user.has_perm(PERMISSION)
+    run = latest()
+    return render(
+        request,
+        "history/gaps.html",
+        {
+            **admin.site.each_context(request),
+            **pages(request, address, parameters, token if before else None, following),
+            "title": _("Versions that never arrived"),
+            "lines": [_line(each, may_read) for each in found[:PAGE_SIZE]],
+            "sums": [
+                (title(BY_NAME[each.entity]), each.client_id, _number(each.versions), each.gaps)
+                for each in read.sums()
+                if each.entity in BY_NAME
+            ],
+            "run": run,
+            "quarantined": _number(run.quarantined) if run else "",
+            "selection": selection,
+            "kinds": [(name, title(entity)) for name, entity in BY_NAME.items()],
+            "other_url": f"{address}" if selection.closed else f"{address}?closed=1",
+        },
+    )
+
+
+def _selection(request: HttpRequest) -> tuple[Selection, Mapping[str, str]]:
+    """What is asked for, and the parameters that keep it on every page."""
+    given = request.GET
+    entity, client = given.get("entity", ""), given.get("clientId", "")[:CLIENT_ID_LENGTH]
+    entity = entity if entity in BY_NAME else ""
+    client = "" if "\0" in client else client
+    closed = given.get("closed") == "1"
+    parameters = {
+        name: value
+        for name, value in (("entity", entity), ("clientId", client), ("closed", "1" * closed))
+        if value
+    }
+    return Selection(entity or None, client or None, closed), parameters
+
+
+def _line(each: Listed, may_read: bool) -> GapLine:
+    gap, entity = each.gap, BY_NAME.get(each.gap.entity)
+    count = gap.last - gap.first + 1
+    held = list(each.came.values())
+    came = [text for one in held[:MOST_CAME] for text in words.said(trace.quarantined_fate(one))]
+    if len(held) > MOST_CAME:
+        came.append(_("and {n} more").format(n=len(held) - MOST_CAME))
+    return GapLine(
+        kind=title(entity) if entity else gap.entity,
+        document=gap.document,
+        url=links.timeline(entity, gap.document) if entity and may_read else "",
+        versions=str(gap.first) if count == 1 else f"{gap.first}–{gap.last}",
+        count=_number(count),
+        service=gap.client_id,
+        since=gap.since,
+        until=gap.until,
+        found_at=gap.found_at,
+        closed_at=gap.closed_at,
+        outcome={
+            "arrived": _("arrived late"),
+            "expired": _("past the days that are kept"),
+        }.get(gap.outcome, ""),
+        came=came,
+    )
+
+
+def _number(number: int) -> str:
+    return f"{number:,}".replace(",", "\N{NO-BREAK SPACE}")

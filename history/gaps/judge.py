@@ -1,0 +1,149 @@
+"""Decides which missing versions of a document are gaps, and opens and closes these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import connection, transaction
+from psycopg import sql
+
+from history.entities import Entity
+from history.gaps.scan import lock
+from history.record import ChangeType
+
+DOCUMENTS_AT_ONCE = 2_000
+
+_TAKE = """
+DELETE FROM gap_pending WHERE entity = %s AND id = ANY(ARRAY(
+    SELECT id FROM gap_pending WHERE entity = %s ORDER BY id LIMIT %s)) RETURNING id
+"""
+_LOWEST = """
+SELECT d.id, d.lowest, row.type, row.updated_at, row.created
+FROM gap_document d LEFT JOIN LATERAL (
+    SELECT type, updated_at, data->>'createdAt' AS created FROM {table} t
+    WHERE t.id = d.id AND t.version = d.lowest ORDER BY updated_at LIMIT 1
+) AS row ON true
+WHERE d.entity = %s AND d.id = ANY(%s) AND d.judged IS DISTINCT FROM d.lowest
+"""
+_JUDGED = """
+UPDATE gap_document d SET judged = v.lowest, begun = v.begun, since = v.since
+FROM unnest(%s::varchar[], %s::int[], %s::bool[], %s::timestamptz[]) AS v(id, lowest, begun, since)
+WHERE d.entity = %s AND d.id = v.id
+"""
+# The missing versions of these documents that are gaps now, with their neighbours in the store: a
+# neighbour that retention removed says that the missing version may have been removed too.
+_WANTED = """
+CREATE TEMP TABLE gap_wanted ON COMMIT DROP AS
+WITH hole AS (
+    SELECT id, unnest(range_merge(versions)::int8multirange - versions) AS missing
+    FROM gap_document WHERE entity = %(entity)s AND id = ANY(%(ids)s)
+)
+SELECT hole.id, missing, false AS beginning, least(below.updated_at, above.updated_at) AS since,
+    above.updated_at AS until, above.client_id
+FROM hole CROSS JOIN LATERAL (
+    SELECT updated_at FROM {table} t WHERE t.id = hole.id AND t.version = lower(missing) - 1
+    ORDER BY updated_at LIMIT 1
+) AS below CROSS JOIN LATERAL (
+    SELECT updated_at, client_id FROM {table} t WHERE t.id = hole.id AND t.version = upper(missing)
+    ORDER BY updated_at LIMIT 1
+) AS above
+WHERE least(below.updated_at, above.updated_at) >= %(edge)s
+UNION ALL
+SELECT d.id, int8range(0, d.lowest), true, d.since, above.updated_at, above.client_id
+FROM gap_document d CROSS JOIN LATERAL (
+    SELECT updated_at, client_id FROM {table} t WHERE t.id = d.id AND t.version = d.lowest
+    ORDER BY updated_at LIMIT 1
+) AS above
+WHERE d.entity = %(entity)s AND d.id = ANY(%(ids)s)
+    AND NOT d.begun AND d.lowest > 0 AND d.since >= %(edge)s
+"""
+# What is missing exactly as before stays as it is. Of the others the parts that arrived are closed,
+# and so are those of which the store can no longer tell; the rest is opened again below.
+_CLOSE = """
+WITH stale AS (
+    DELETE FROM version_gap g WHERE g.closed_at IS NULL AND g.entity = %(entity)s
+        AND g.document = ANY(%(ids)s) AND NOT EXISTS (SELECT FROM gap_wanted w
+            WHERE w.id = g.document AND w.missing = int8range(g.first, g.last, '[]'))
+    RETURNING g.*
+), part AS (
+    SELECT s.*, unnest(int8multirange(int8range(s.first, s.last, '[]')) * d.versions) AS piece,
+        'arrived' AS became
+    FROM stale s JOIN gap_document d ON d.entity = s.entity AND d.id = s.document
+    UNION ALL
+    SELECT s.*, unnest(int8multirange(int8range(s.first, s.last, '[]')) - d.versions
+        - coalesce((SELECT range_agg(w.missing) FROM gap_wanted w WHERE w.id = s.document), '{{}}')
+        ), 'expired'
+    FROM stale s JOIN gap_document d ON d.entity = s.entity AND d.id = s.document
+), closed AS (
+    INSERT INTO version_gap (entity, document, first, last, beginning, client_id, since, until,
+        found_at, closed_at, outcome)
+    SELECT entity, document, lower(piece), upper(piece) - 1, beginning, client_id, since, until,
+        found_at, now(), became FROM part
+)
+UPDATE gap_wanted w SET found_at = s.found_at FROM stale s
+WHERE s.document = w.id AND w.missing && int8range(s.first, s.last, '[]')
+"""
+_OPEN = """
+INSERT INTO version_gap (entity, document, first, last, beginning, client_id, since, until,
+    found_at)
+SELECT %(entity)s, id, lower(missing), upper(missing) - 1, beginning, client_id, since, until,
+    coalesce(found_at, now())
+FROM gap_wanted w WHERE NOT EXISTS (
+    SELECT FROM version_gap g WHERE g.closed_at IS NULL AND g.entity = %(entity)s
+        AND g.document = w.id AND w.missing = int8range(g.first, g.last, '[]'))
+"""
+
+
+def judge(entity: Entity, edge: datetime) -> int:
+    """Look at some of the documents of a kind that are pending; returns how many. edge: a version
+    that may be older is no gap. One transaction."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        lock(cursor)
+        cursor.execute(_TAKE, [entity.name, entity.name, DOCUMENTS_AT_ONCE])
+        ids = [id for (id,) in cursor.fetchall()]
+        if ids:
+            # Single ids in the tables of many days, some of them without statistics yet.
+            cursor.execute("SET LOCAL enable_seqscan = off")
+            table = sql.Identifier(entity.table).as_string()
+            _beginnings(cursor, entity, table, ids)
+            values: dict[str, Any] = {"entity": entity.name, "ids": ids, "edge": edge}
+            cursor.execute(_WANTED.format(table=table), values)
+            cursor.execute("ALTER TABLE gap_wanted ADD found_at timestamptz")
+            cursor.execute(_CLOSE.format(), values)
+            cursor.execute(_OPEN, values)
+            cursor.execute("DROP TABLE gap_wanted")
+    return len(ids)
+
+
+def _beginnings(cursor: Any, entity: Entity, table: str, ids: Sequence[str]) -> None:
+    """Find out for documents with a new lowest version whether older ones are missing."""
+    cursor.execute(_LOWEST.format(table=table), [entity.name, ids])
+    columns: tuple[list[Any], ...] = ([], [], [], [])
+    for id, lowest, kind, made_at, created in cursor.fetchall():
+        begun = lowest == 0 or kind == ChangeType.CREATE
+        for column, value in zip(
+            columns, (id, lowest, begun, None if begun else _since(created, made_at)), strict=True
+        ):
+            column.append(value)
+    cursor.execute(_JUDGED, [*columns, entity.name])
+
+
+def _since(created: str | None, made_at: datetime | None) -> datetime | None:
+    """The moment before which no version of a document is dated: its createdAt. None if that is
+    wrong, or later than a version."""
+    try:
+        moment = datetime.fromisoformat(created or "")
+        moment = moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+    return moment if made_at is not None and moment <= made_at else None
+
+
+def pending(entities: Iterable[Entity]) -> list[Entity]:
+    """Those of the kinds that have documents to look at."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT DISTINCT entity FROM gap_pending")
+        names = {name for (name,) in cursor.fetchall()}
+    return [entity for entity in entities if entity.name in names]

@@ -1,0 +1,94 @@
+"""The gaps that are known: sums for metrics, pages for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from django.db import connection
+
+from history import quarantined
+from history.entities import BY_NAME
+from history.gap_models import VersionGap
+from history.quarantined import Quarantined
+
+# Client ids come from messages, so there may be any number of them.
+MOST_CLIENTS = 20
+OTHER = "other"
+
+_SUMS = """
+WITH sums AS (
+    SELECT entity, client_id, count(*) AS gaps, sum(last::bigint - first + 1) AS versions
+    FROM version_gap WHERE closed_at IS NULL GROUP BY entity, client_id
+), named AS (
+    SELECT client_id FROM sums GROUP BY client_id ORDER BY sum(versions) DESC, client_id LIMIT %s
+)
+SELECT entity, coalesce(named.client_id, %s), sum(gaps)::bigint, sum(versions)::bigint
+FROM sums LEFT JOIN named USING (client_id) GROUP BY 1, 2 ORDER BY 1, 4 DESC, 2
+"""
+
+
+class Sum(NamedTuple):
+    """Open gaps of one kind by one service, and how many versions they are."""
+
+    entity: str
+    client_id: str
+    gaps: int
+    versions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which gaps; None means any. closed: those that were closed instead of the open ones."""
+
+    entity: str | None = None
+    client_id: str | None = None
+    closed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A gap, and those of its versions that are in quarantine, ascending."""
+
+    gap: VersionGap
+    came: Mapping[int, Quarantined]
+
+
+def sums() -> list[Sum]:
+    """By kind and service; those of other services than the MOST_CLIENTS with the most missing
+    versions together, as `other`."""
+    with connection.cursor() as cursor:
+        cursor.execute(_SUMS, [MOST_CLIENTS, OTHER])
+        return [Sum(*row) for row in cursor.fetchall()]
+
+
+def page(selection: Selection, size: int, before: int | None = None) -> list[Listed]:
+    """Up to `size` gaps, the latest found first; those with a lower id than `before`."""
+    rows = VersionGap.objects.filter(closed_at__isnull=not selection.closed).order_by("-id")
+    if selection.entity is not None:
+        rows = rows.filter(entity=selection.entity)
+    if selection.client_id is not None:
+        rows = rows.filter(client_id=selection.client_id)
+    if before is not None:
+        rows = rows.filter(id__lt=before)
+    return _with_quarantine(list(rows[:size]))
+
+
+def _with_quarantine(gaps: Sequence[VersionGap]) -> list[Listed]:
+    """A query for each kind."""
+    came = {}
+    for name in {gap.entity for gap in gaps} & BY_NAME.keys():
+        wanted = [(gap.document, gap.first, gap.last) for gap in gaps if gap.entity == name]
+        came[name] = quarantined.of_versions(BY_NAME[name], wanted)
+    return [
+        Listed(
+            gap,
+            {
+                number: each
+                for number, each in came.get(gap.entity, {}).get(gap.document, {}).items()
+                if gap.first <= number <= gap.last
+            },
+        )
+        for gap in gaps
+    ]

@@ -1,0 +1,110 @@
+"""One run of `manage.py gaps`: reads the days that changed, then judges what they brought."""
+
+from __future__ import annotations
+
+import time as clocks
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+
+from django.db import connection, transaction
+
+from history.entities import ENTITIES
+from history.gap_models import GapRun
+from history.gaps import days, judge
+from history.gaps.scan import lock, scan
+from history.timeline.neighbours import CLOCK_TOLERANCE
+from history.window import Window
+
+REMOVED_AT_ONCE = 10_000
+
+# In the order of the index; a run that finds nothing to do costs two short scans of it.
+_EXPIRE = """
+UPDATE version_gap SET closed_at = now(), outcome = 'expired'
+WHERE closed_at IS NULL AND since < %s
+"""
+_FORGET = """
+DELETE FROM version_gap WHERE id = ANY(ARRAY(
+    SELECT id FROM version_gap WHERE closed_at < %s ORDER BY closed_at LIMIT %s))
+"""
+_FORGET_DOCUMENTS = "DELETE FROM gap_document WHERE newest_day < %s"
+_QUARANTINED = """
+SELECT count(*) FROM (
+    SELECT DISTINCT q.entity, q.entity_id, q.version FROM ingest_quarantine q
+    JOIN version_gap g ON g.closed_at IS NULL AND g.entity = q.entity
+        AND g.document = q.entity_id AND q.version BETWEEN g.first AND g.last
+    WHERE q.entity_id <> '' AND q.status <> 'resolved'
+) AS missing
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """days: those that were read. documents: those that were judged. closed: gaps that were closed
+    because the store can no longer tell."""
+
+    days: int
+    documents: int
+    expired: int
+    seconds: float
+
+
+def run(window: Window, now: datetime, report: Callable[[], None] = lambda: None) -> Outcome:
+    """Bring the gaps up to date: only the days that got rows since the last run are read. report:
+    called after each day.
+
+    Memory does not depend on the number of rows. A run may be killed at any moment, and two may run
+    at once: each day, and each few documents, is a transaction of its own, after which the rest is
+    still marked as to be done.
+    """
+    began = clocks.monotonic()
+    read = documents = 0
+    for changed in days.changed(window):
+        read += scan(changed)
+        report()
+    edge = datetime.combine(window.oldest, time(), UTC) + CLOCK_TOLERANCE
+    for entity in judge.pending(ENTITIES):
+        while done := judge.judge(entity, edge):
+            documents += done
+    expired = _retire(window, edge, now)
+    seconds = clocks.monotonic() - began
+    _note(window, now, seconds, read)
+    return Outcome(read, documents, expired, seconds)
+
+
+def latest() -> GapRun | None:
+    """The latest complete run; None before the first."""
+    return GapRun.objects.first()
+
+
+def _retire(window: Window, edge: datetime, now: datetime) -> int:
+    """Close the gaps that have come to the edge of the window; forget what closed long ago, and
+    documents without a version in the window. Documents once for each day: that reads them all."""
+    kept = timedelta(days=(window.newest - window.oldest).days)
+    last = latest()
+    with transaction.atomic(), connection.cursor() as cursor:
+        lock(cursor)
+        cursor.execute(_EXPIRE, [edge])
+        expired = int(cursor.rowcount)
+        if last is None or last.removed_before < window.oldest:
+            cursor.execute(_FORGET_DOCUMENTS, [window.oldest])
+    while True:
+        with transaction.atomic(), connection.cursor() as cursor:
+            lock(cursor)
+            cursor.execute(_FORGET, [now - kept, REMOVED_AT_ONCE])
+            if cursor.rowcount < REMOVED_AT_ONCE:
+                return expired
+
+
+def _note(window: Window, now: datetime, seconds: float, read: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(_QUARANTINED)
+        (quarantined,) = cursor.fetchone() or (0,)
+    fields = {
+        "started_at": now,
+        "seconds": seconds,
+        "days": read,
+        "quarantined": quarantined,
+        "removed_before": window.oldest,
+    }
+    GapRun.objects.update_or_create(id=1, defaults=fields)
