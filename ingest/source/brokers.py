@@ -108,13 +108,6 @@ class Brokers:
         self._ids, self._asked_at = _ask_ids(self._admin, topics), time.monotonic()
         return known
 
-    def ask_group(self, group: str) -> Future[Any]:
-        """Ask for the members of a group. The answer is for lacks()."""
-        asked: Future[Any] = self._admin.describe_consumer_groups(
-            [group], request_timeout=TIMEOUT_SECONDS
-        )[group]
-        return asked
-
     def forget_stuck_group(self, group: str) -> None:
         """Have the embedded broker delete a group. Other brokers never get this request."""
 
@@ -126,13 +119,6 @@ class Brokers:
 
         described = self._admin.describe_cluster(request_timeout=TIMEOUT_SECONDS)
         described.add_done_callback(forget)
-
-
-def lacks(described: Future[Any], member: str) -> bool:
-    """Whether the answer to Brokers.ask_group says that the group has no such member."""
-    if described.exception() is not None:
-        return False
-    return member not in (each.member_id for each in described.result().members)
 
 
 def _ask_ids(admin: AdminClient, topics: Iterable[str]) -> Futures:

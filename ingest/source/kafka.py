@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from threading import Thread
-from typing import Any
 
 import confluent_kafka as ck
 
-from ingest.source.brokers import Bounds, Brokers, Lows, Question, lacks
+from ingest.source.brokers import Bounds, Brokers, Lows, Question
 from ingest.source.client import (
     COMMON,
     TIMEOUT_SECONDS,
@@ -86,7 +84,6 @@ class Source:
         self._group, self._topics = group, topics
         self._session_seconds = int(reading["session.timeout.ms"]) / 1000
         self._was_member = False
-        self._described: Future[Any] | None = None
         self._wait_for_partitions()
         self._consumer = self._subscribed()
 
@@ -206,29 +203,33 @@ class Source:
 
     def _unstick(self) -> None:
         """After a long time without partitions: have the embedded broker delete the group, and
-        replace a client that is no member of the group although the brokers answer. Never waits.
+        replace a client that had partitions before, if the brokers answer. Waits up to
+        TOPICS_SECONDS for that.
 
         If a leader leaves during a rebalance, the embedded broker waits for it forever, and so do
         all later members. After the deletion they join an empty group.
         A client that lost its broker may never connect to the group's coordinator again
         (docs/decisions/0046-a-client-that-never-joins-again.md).
         """
-        if self._described is not None and self._described.done():
-            described, self._described = self._described, None
-            if self._unassigned_since is not None and lacks(described, self._consumer.memberid()):
-                self._renew()
         since = self._unassigned_since
         if since is None or time.monotonic() - since < self._stuck_after:
             return
         # Twice as long each time: members that delete in turn would never form a group.
         self._unassigned_since, self._stuck_after = time.monotonic(), 2 * self._stuck_after
         self._brokers.forget_stuck_group(self._group)
-        if self._was_member:  # else the topics may be missing: then no client joins
-            self._described = self._brokers.ask_group(self._group)
+        if self._was_member and self._reachable():  # else the topics may be missing
+            self._renew()
+
+    def _reachable(self) -> bool:
+        try:
+            self._consumer.list_topics(timeout=TOPICS_SECONDS)
+        except ck.KafkaException:
+            return False
+        return True
 
     def _renew(self) -> None:
         """Replace the client by a new one. Nothing is assigned, so nothing is lost with it."""
-        logger.warning("no member of the group %s although the brokers answer: joining again",
+        logger.warning("no partitions of the group %s although the brokers answer: joining again",
                        self._group)  # fmt: skip
         self._leaving()
         self._paused, self._ends = set(), {}

@@ -185,7 +185,7 @@ def test_a_member_without_partitions_is_not_replaced(
 ) -> None:
     """More members than partitions: one waits, however long."""
     brokers.create(apache, [TOPIC], 1)
-    monkeypatch.setattr(kafka, "STUCK_AFTER_SESSIONS", 0.1)
+    monkeypatch.setattr(kafka, "STUCK_AFTER_SESSIONS", 1)
     sources = [
         kafka.Source(
             *(apache.bootstrap_servers(), group, [TOPIC], GIVEN),
