@@ -62,6 +62,8 @@ def keys(entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
     for id in ids:
         added = only_old(entity, id, found.get(id, ()))
         if added:
+            if need_to_know.applies():
+                rows.confine(entity, [id])
             found[id] = sorted([*found.get(id, ()), *added])
     return found
 

@@ -188,7 +188,9 @@ def test_need_to_know_is_asked_about_the_old_document(
     old.add("B1", 0, {"rate": "1"}, minute(0))
     old.add("R1", 0, {"fullName": "x"}, minute(0), kind=PERSON.name, application="A1")
     child = "/api/v1/history/participant-role/R1"
-    for address in (API, f"{API}/versions/0", WHOLE, child, f"{child}/blame"):
+    old.add("A1", 2, {"vip": True}, minute(2))
+    gap = f"{API}/versions/1"
+    for address in (API, f"{API}/versions/0", gap, WHOLE, child, f"{child}/blame"):
         assert support.get(address).status_code == 403, address
     assert numbers(get(support, API.replace("A1", "B1"))) == [0]
 
