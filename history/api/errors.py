@@ -122,6 +122,8 @@ def answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
     more = {"parameter": error.name} if isinstance(error, BadParameterError) else {}
     own = code not in _MESSAGES or isinstance(error, UnavailableError | RuleFailedError)
     message = str(error) if own else ""
+    if isinstance(error, exceptions.NotAuthenticated):
+        message = str(_("nobody is logged in; log in, or send a token"))
     if isinstance(error, NotFoundError) and error.unanswered:
         message += f"; {_('the old service does not answer, it may have more')}"
     response = _response(context["request"], status, code, message, **more)

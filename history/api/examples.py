@@ -184,7 +184,7 @@ ERRORS: dict[int, list[tuple[str, str]]] = {
         ("bad_parameter", "pageSize: must be a whole number from 1 to 500"),
         ("bad_request", "the request is malformed: its host, its size or its parameters"),
     ],
-    401: [("not_authenticated", "Authentication credentials were not provided.")],
+    401: [("not_authenticated", "nobody is logged in; log in, or send a token")],
     403: [
         ("no_permission", "this login has no permission to read this"),
         (

@@ -19,9 +19,14 @@ _TWICE = """
 """
 
 
-def given_twice(versions: Iterable[Version]) -> Mapping[Numbered, tuple[datetime, ...]]:
+def given_twice(
+    versions: Iterable[Version], *, whole: bool
+) -> Mapping[Numbered, tuple[datetime, ...]]:
     """Those numbers of these versions that a producer gave more than once, with the times of all
-    versions that have them, the oldest first. One query for each kind."""
+    versions that have them, the oldest first. whole: these are all versions; otherwise one query
+    for each kind."""
+    if whole:
+        return _among(versions)
     ids: defaultdict[Entity, set[str]] = defaultdict(set)
     numbers: defaultdict[Entity, set[int]] = defaultdict(set)
     for version in versions:
@@ -34,3 +39,10 @@ def given_twice(versions: Iterable[Version]) -> Mapping[Numbered, tuple[datetime
             rows.sql(_TWICE, entity), [sorted(ids[entity]), sorted(numbers[entity])]
         )
     }
+
+
+def _among(versions: Iterable[Version]) -> Mapping[Numbered, tuple[datetime, ...]]:
+    times: defaultdict[Numbered, list[datetime]] = defaultdict(list)
+    for each in versions:
+        times[each.entity, each.id, each.version].append(each.updated_at)
+    return {number: tuple(sorted(found)) for number, found in times.items() if len(found) > 1}

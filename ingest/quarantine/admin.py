@@ -10,7 +10,9 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from history import clock
 from ingest.models import Quarantined
+from ingest.quarantine.reasons import REASONS
 
 if TYPE_CHECKING:
     ReadOnly = admin.ModelAdmin[Quarantined]
@@ -27,7 +29,7 @@ class QuarantinedAdmin(ReadOnly):
     """Reason and times, never the message itself: `manage.py quarantine show` has that. What is not
     a good message cannot be masked part by part."""
 
-    list_display = ("id", "reason", "topic", "partition", "offset", "status", "seen")
+    list_display = ("id", "why", "topic", "partition", "offset", "status", "seen")
     list_filter = ("status", "reason", "topic")
     search_fields = ("=id", "=offset", "detail")
     ordering = ("-id",)
@@ -35,13 +37,13 @@ class QuarantinedAdmin(ReadOnly):
     show_full_result_count = False
     actions = None
     fieldsets = [
-        (None, {"fields": ["reason", "detail"]}),
+        (None, {"fields": ["why", "detail"]}),
         (gettext_lazy("Place"), {"fields": [PLACE]}),
         (gettext_lazy("Since then"), {"fields": [FATE]}),
         (gettext_lazy("Message"), {"fields": ["contents"]}),
     ]
 
-    readonly_fields = ("reason", "detail", *PLACE, *FATE, "contents")
+    readonly_fields = ("why", "detail", *PLACE, *FATE, "contents")
 
     def _never(self, *_request: object, **_object: object) -> bool:
         return False
@@ -56,13 +58,23 @@ class QuarantinedAdmin(ReadOnly):
     def sent(self, message: Quarantined) -> str:
         return moment(message.timestamp)
 
+    @admin.display(description=gettext_lazy("reason"), ordering="reason")
+    def why(self, message: Quarantined) -> str:
+        """In words, with the code that commands and metrics have."""
+        words = REASONS.get(message.reason)
+        return f"{words} ({message.reason})" if words else message.reason
+
     @admin.display(description=gettext_lazy("first seen"), ordering="first_seen")
     def seen(self, message: Quarantined) -> str:
         return moment(message.first_seen)
 
     @admin.display(description=gettext_lazy("next attempt"), ordering="next_attempt")
     def again(self, message: Quarantined) -> str:
-        return moment(message.next_attempt)
+        due = moment(message.next_attempt)
+        if message.next_attempt is None or message.next_attempt > clock.now():
+            return due
+        told = _("due since {moment}; waits for {command}")
+        return format_html(told, moment=due, command="manage.py quarantine retry")
 
     @admin.display(description=gettext_lazy("settled at"), ordering="settled_at")
     def settled(self, message: Quarantined) -> str:

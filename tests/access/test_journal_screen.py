@@ -84,6 +84,27 @@ def logins(client: Client, **query: object) -> list[str]:
     return [login for login in found if login != "privacy"]
 
 
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ({"since": "bad"}, "С даты (UTC)"),
+        ({"action": "bogus"}, "Действие"),
+        ({"since": "2026-11-02", "until": "2026-11-01"}, "По дату (UTC)"),
+    ],
+)
+def test_a_wrong_condition_is_said_and_gives_no_file(
+    query: dict[str, str], said: str, privacy: Client
+) -> None:
+    add("m.ivanov")
+    shown = page(privacy, **query)
+    assert f"Задано неверно и не учтено: {said}." in shown
+    assert "format=csv" not in shown
+    file = privacy.get(JOURNAL, {**query, "format": "csv"})
+    assert (file.status_code, "Задано неверно" in file.content.decode()) == (400, True)
+    assert "дни в фильтре — по UTC" in shown
+    assert "Задано неверно" not in page(privacy, since="2026-11-01")
+
+
 def test_the_first_page_leads_to_it_for_this_role_only(client: Client, db: None) -> None:
     for role in ROLES:
         client.force_login(User.objects.get(username=role))

@@ -365,6 +365,8 @@ def test_the_privacy_officer_sees_one_value_once_with_a_reason(
     assert f"{UNMASK}?path=%2Fpassport" in page
     asked = officer.get(UNMASK, {"path": "/passport"})
     assert leaks(asked.content, SECRETS) == []
+    assert "из них букв или цифр — не меньше 3" in asked.content.decode()
+    assert "novalidate" in asked.content.decode()
     form = {"path": "/passport", "reason": "complaint 17\nforged", **opened(officer, ASK)}
     with caplog.at_level(logging.WARNING, logger="history.masking"):
         answer = officer.post(UNMASK, form)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from history import clock
 from ingest.models import Ledger, Quarantined
+from ingest.quarantine.reasons import REASONS
+from ingest.source.decode import Reason
 from tests.db.screens import text
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -67,6 +70,21 @@ def test_operators_see_why_but_not_the_message(kept: Quarantined, client: Client
     page = text(ops.get(f"/admin/ingest/quarantined/{kept.pk}/change/"))
     assert "line 1" in page
     assert "secret" not in page
+
+
+def test_the_quarantine_is_in_words(kept: Quarantined, client: Client) -> None:
+    ops = login(client, "ops")
+    shown = text(ops.get("/admin/ingest/quarantined/"))
+    assert "не JSON (not_json)" in shown
+    assert "Всего: 1" in shown
+    assert "Выберите" not in shown
+    assert {each.value for each in Reason} == REASONS.keys()
+    address = f"/admin/ingest/quarantined/{kept.pk}/change/"
+    for days, said in ((-1, True), (1, False)):
+        Quarantined.objects.filter(pk=kept.pk).update(
+            next_attempt=clock.now() + timedelta(days=days)
+        )
+        assert ("ждёт команды manage.py quarantine retry" in text(ops.get(address))) is said
 
 
 def test_nobody_sees_the_message_and_the_page_says_who_does(

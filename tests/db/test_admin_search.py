@@ -140,15 +140,16 @@ def test_nothing_found_says_what_can_be_searched(documents: Store, support: Clie
 
 
 def test_what_is_not_there_says_why(documents: Store, support: Client) -> None:
-    for address in (
-        "/admin/history/product-instance/NO1/",
-        f"{A1}versions/9/",
-        f"{A1}compare/?from=0&to=9",
-        "/admin/history/product-instance/NO1/compare/",
+    no_id, no_version = "с этим идентификатором ничего нет", "не было"
+    for address, why in (
+        ("/admin/history/product-instance/NO1/", no_id),
+        (f"{A1}versions/9/", no_version),
+        (f"{A1}compare/?from=0&to=9", no_version),
+        ("/admin/history/product-instance/NO1/compare/", no_id),
     ):
         page = support.get(address)
         assert page.status_code == 404, address
-        assert "не было" in text(page), address
+        assert why in text(page), address
     assert support.get("/admin/history/no-such-kind/A1/").status_code == 404
 
 

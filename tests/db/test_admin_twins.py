@@ -12,7 +12,7 @@ from django.test import Client
 from history import labels
 from history.models import FieldLabel
 from tests.db.screens import A1, WHOLE, support, text
-from tests.db.store import Store
+from tests.db.store import Store, minute
 from tests.unmask_form import opened
 
 __all__ = ["support"]
@@ -53,6 +53,8 @@ def test_the_timeline_says_that_a_number_was_given_twice(
     page = support.get(address)
     assert text(page).count("Номер версии 6 дан дважды.") == 2
     assert "Номер версии 7 дан дважды" not in text(page)
+    filtered = support.get(address, {"path": "/rate", "from": f"{minute(40):%Y-%m-%dT%H:%M}"})
+    assert text(filtered).count("Номер версии 6 дан дважды.") == 1
     (both,) = [each for each in links(page.content.decode(), "from=6") if "to=6" in each]
     assert {"older", "younger"} <= set(text(support.get(both)).split())
 
@@ -79,8 +81,9 @@ def test_both_are_compared(twins: Store, support: Client) -> None:
 
 def test_a_card_is_compared_with_the_newest(twins: Store, support: Client) -> None:
     twins.add("A1", 7, {"rate": "other seven"}, 50)
-    found = links(support.get(A1).content.decode(), "/compare/?")
-    said = [text(support.get(address)) for address in found]
+    page = support.get(A1).content.decode()
+    found = re.findall(r'href="([^"]*)">сравнить с последней', page)
+    said = [text(support.get(html.unescape(address))) for address in found]
     assert [f"Процентная ставка {old} seven" in page for old, page in zip(
         ("other seven", "younger", "older", "five"), said, strict=True
     )] == [True] * 4  # fmt: skip

@@ -12,6 +12,7 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from annals.access.journal import download, read
@@ -51,6 +52,19 @@ class FilterForm(forms.Form):
         field.choices = [*_ANY, *kinds, (QUARANTINE, Action.QUARANTINE.label)]
         self.is_valid()
 
+    def clean(self) -> None:
+        """An end before the beginning is wrong; it would find nothing."""
+        since, until = (self.cleaned_data.get(name) for name in ("since", "until"))
+        if since and until and since > until:
+            self.add_error("until", _("This is earlier than the beginning."))
+
+    @property
+    def refused(self) -> str:
+        """What to say of the fields that are wrong; empty where none is."""
+        wrong = [str(self.fields[name].label) for name in self.errors]
+        text = gettext("Wrong, and not used: {conditions}. What is wrong is said in the filter.")
+        return text.format(conditions=", ".join(wrong)) if wrong else ""
+
     @property
     def given(self) -> dict[str, str]:
         """The valid fields that are not empty, as query parameters."""
@@ -72,10 +86,12 @@ class FilterForm(forms.Form):
 
 
 def page(request: HttpRequest) -> HttpResponseBase:
-    """A page of the journal; with ?format=csv all rows of the filter. Each request is itself in the
-    journal, with the next one to be seen."""
+    """A page of the journal; with ?format=csv all rows of the filter, if nothing in it is wrong:
+    a file does not say that it has more than was asked for. Each request is itself in the journal,
+    with the next one to be seen."""
     form = FilterForm(request.GET)
-    if request.GET.get("format") == "csv":
+    csv = request.GET.get("format") == "csv"
+    if csv and not form.errors:
         return download.answer(form.filters(), request.user.pk or 0)
     token = request.GET.get(PAGE, "")
     place = _place(token)
@@ -94,8 +110,11 @@ def page(request: HttpRequest) -> HttpResponseBase:
             "form": form,
             "lines": list(lines(shown)),
             "address": address,
-            "csv_url": f"{address}?{urlencode({**form.given, 'format': 'csv'})}",
+            "csv_url": ""
+            if form.errors
+            else f"{address}?{urlencode({**form.given, 'format': 'csv'})}",
         },
+        status=400 if csv else 200,
     )
 
 

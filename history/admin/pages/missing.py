@@ -30,7 +30,7 @@ def not_found_page(
         why = _("It is older than the days that are kept.")
     else:
         why = _(
-            "The store has no such version in the days that are kept. Check the id; "
+            "The store has nothing with this id in the days that are kept. Check the id; "
             "it may also be of another kind of entity."
         )
     return render(

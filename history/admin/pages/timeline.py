@@ -85,7 +85,7 @@ def _respond(request: HttpRequest, source: Source) -> HttpResponse:
         merged=source.whole,
         path_filter=filtered,
         path=form.filters().path,
-        twice=timeline.given_twice(found.versions),
+        twice=timeline.given_twice(found.versions, whole=plain and found.next_token is None),
     )
     head = subject(source.entity, source.id, newest, tab="whole" if source.whole else "card")
     kinds = ENTITIES if source.whole else [source.entity]

@@ -85,6 +85,8 @@ def page(request: HttpRequest, entity: Entity, id: str, version: int) -> HttpRes
             "value": value,
             "form": form,
             "again": again,
+            "shortest": SHORTEST_REASON,
+            "letters": FEWEST_LETTERS,
             "once": "" if value else one_time.issue(request),
             "back_url": links.snapshot(entity, id, version, newest.updated_at),
         },

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin import ModelAdmin
 from django.http import HttpRequest
+from django.utils.text import capfirst
 
 if TYPE_CHECKING:
     Lists = ModelAdmin[Any]
@@ -16,6 +17,11 @@ else:  # Django's class takes no parameters where it runs
 class OwnFilters(Lists):
     """Django lets the address of a list ask for any field of its model: `password__startswith`
     would read a hidden field letter by letter."""
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
+        """The title is the name of the list: Django's sentence has a wrong case in Russian."""
+        named = {"title": capfirst(str(self.opts.verbose_name_plural))}
+        return super().changelist_view(request, named | (extra_context or {}))
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:  # noqa: ARG002
         """Whether a filter of the page makes this lookup."""
