@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import get_type_hints
@@ -22,6 +23,21 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 class SettingError(ValueError):
     """A setting has a wrong value. The message names the setting and says what is valid."""
 
+
+# What msgspec says of a wrong value.
+_CHOICES = re.compile(r"regex '\^\((\w+(?:\|\w+)+)\)\$'")
+_LENGTH = re.compile(r"of length >= (\d+)")
+_NUMBER = re.compile(r"Expected `(bool|int|float)(?: \| null)?`(?: (>=|<=|>|<) (\S+))?")
+_KINDS = {"bool": "true or false", "int": "a whole number", "float": "a number"}
+_SIGNS = {">=": "of at least", "<=": "of at most", ">": "above", "<": "below"}
+# Of settings with a form of their own.
+_FORMS = {
+    "archive_url": "a folder (/path or ./path), or a URL that begins with file://, s3:// or gs://",
+    "need_to_know": "the dotted path of a Python function, as package.module.function",
+    "fallback_until": "a day, as 2026-12-31",
+}
+# A host as browsers send it, without its port.
+_HOST = re.compile(r"\*|\.?[^\s/:@]+|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]?")
 
 WEB_THREADS = 16  # of a web process: they answer requests
 
@@ -61,6 +77,12 @@ def read(environ: Mapping[str, str]) -> Settings:
         raise SettingError(_sentence(error)) from None
     if settings.database_url is not None:
         _check_database_url(settings.database_url)
+    for host in settings.allowed_hosts:
+        if not _HOST.fullmatch(host):
+            raise SettingError(
+                f"ANNALS_ALLOWED_HOSTS is wrong: {host!r} must be a host name or an address, "
+                "without https:// and port, as annals.bank.example. See docs/settings.md."
+            )
     _check_fallback(settings)
     return settings
 
@@ -133,7 +155,21 @@ def _path(kind: type, value: object) -> object:
 def _sentence(error: msgspec.ValidationError) -> str:
     reason, _, where = str(error).partition(" - at `$.")
     field = where.rstrip("`").partition("[")[0]
-    return f"{variable(field)} is wrong: {reason[0].lower()}{reason[1:]}. See docs/settings.md."
+    return f"{variable(field)} is wrong: it must be {_valid(reason, field)}. See docs/settings.md."
+
+
+def _valid(reason: str, field: str) -> str:
+    """What msgspec expected, in words; nothing of the value, which may be a secret."""
+    if field in _FORMS:
+        return _FORMS[field]
+    if choices := _CHOICES.search(reason):
+        return choices[1].replace("|", ", ")
+    if length := _LENGTH.search(reason):
+        return f"at least {length[1]} characters long"
+    if number := _NUMBER.match(reason):
+        kind, sign, limit = number.groups()
+        return _KINDS[kind] + (f" {_SIGNS[sign]} {limit}" if sign else "")
+    return "of another form"
 
 
 def secret_key(settings: Settings) -> str:

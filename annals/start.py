@@ -1,5 +1,6 @@
 """Runs before Django starts: checks the settings, finds or starts the embedded servers."""
 
+import logging
 import os
 import sys
 import threading
@@ -12,6 +13,7 @@ WITHOUT_DATABASE = frozenset(
     {"help", "embedded", "compilemessages", "makemessages", "collectstatic", "simulate", "version"}
 )
 WITH_KAFKA = frozenset({"consume", "simulate", "ledger", "trace"})
+PROCESSES = frozenset({"consume", "runserver"})
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]", "::1", "::ffff:127.0.0.1")
 
@@ -22,6 +24,7 @@ def checked_settings(arguments: Sequence[str] = ()) -> env.Settings:
         settings = env.read(os.environ)
         librdkafka.given(os.environ, settings.librdkafka_file)
         refuse_open_demo(settings, _binds(arguments))
+        _refuse_missing(settings)
         if settings.quota_roles:
             from annals.access import roles
 
@@ -41,14 +44,28 @@ def checked_settings(arguments: Sequence[str] = ()) -> env.Settings:
     return settings
 
 
+def _refuse_missing(settings: env.Settings) -> None:
+    """Refuse a declaration that only the consumer reads, and would miss when it starts."""
+    file = settings.envelopes_file
+    if file is not None and not file.is_file():
+        raise env.SettingError(
+            f"ANNALS_ENVELOPES_FILE is wrong: there is no file {file}. See docs/settings.md."
+        )
+
+
 def _uncaught(kind: type[BaseException], error: BaseException, stack: TracebackType | None) -> None:
     """Print an error that ends the process; of a database error nothing that quotes a row."""
-    from history.error_text import describe, is_forbidden, is_of_database, trace
+    from history.error_text import describe, is_forbidden, is_of_database, trace, unreachable
 
     if is_forbidden(error):
         print(
             f"annals: the database login of this process may not do that ({describe(error)}). "
             "docs/operations.md says which login runs which command.",
+            file=sys.stderr,
+        )
+    elif (why := unreachable(error)) is not None:
+        print(
+            f"annals: {why}. Check DATABASE_URL and whether PostgreSQL runs.",
             file=sys.stderr,
         )
     elif is_of_database(error):
@@ -74,6 +91,8 @@ def prepare(arguments: Sequence[str]) -> None:
         return
     from annals import embedded
 
+    if command not in PROCESSES:  # a command says once why it got no connection, as it ends
+        logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
     if settings.database_url is None:
         if "ANNALS_DEMO" not in os.environ:
             os.environ |= {"ANNALS_DEMO": "true", env.UNASKED_DEMO: "true"}

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import psycopg
 from django.db import Error as DjangoDatabaseError
+from django.db import connection
+from psycopg_pool import PoolTimeout
 
 # Classes of SQLSTATE whose message can quote a value: data, constraints, errors of triggers.
 _QUOTING = ("22", "23", "P0")
@@ -46,6 +48,21 @@ def is_forbidden(error: BaseException) -> bool:
     """Whether PostgreSQL refused it because of the login's privileges."""
     cause = error.__cause__ if isinstance(error, DjangoDatabaseError) else error
     return isinstance(cause, psycopg.errors.InsufficientPrivilege)
+
+
+def unreachable(error: BaseException) -> str | None:
+    """Why there was no connection to the database: one line that says so, if that is the error. The
+    pool says only that it waited, so one more connection is tried."""
+    cause = error.__cause__ if isinstance(error, DjangoDatabaseError) else error
+    if isinstance(cause, PoolTimeout):
+        try:
+            psycopg.connect(**connection.get_connection_params()).close()
+        except psycopg.OperationalError as refused:
+            return f"no connection to the database: {_first_line(refused)}"
+        return f"no connection to the database: {_first_line(cause)}"
+    if isinstance(cause, psycopg.OperationalError) and "connection failed" in str(cause):
+        return f"no connection to the database: {_first_line(cause)}"
+    return None
 
 
 def _first_line(error: BaseException) -> str:

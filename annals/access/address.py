@@ -26,9 +26,16 @@ def of_operators(settings: env.Settings) -> tuple[Network, ...]:
 
 def _networks(name: str, given: Sequence[str]) -> tuple[Network, ...]:
     try:
-        return tuple(ip_network(each) for each in given)
+        found = tuple(ip_network(each) for each in given)
     except ValueError as error:
         raise env.SettingError(f"{name} is wrong: {error}. See docs/settings.md.") from None
+    for each in found:
+        if each.prefixlen == 0:  # X-Forwarded-For is what anybody writes
+            raise env.SettingError(
+                f"{name} is wrong: {each} is every address, so everybody would be trusted. "
+                "See docs/settings.md."
+            )
+    return found
 
 
 def client(peer: str, forwarded: str, trusted: Sequence[Network]) -> str:

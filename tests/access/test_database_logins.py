@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -106,6 +107,7 @@ def test_maintain_ends_all_sessions_that_keep_its_lock(database: Database, tmp_p
         for each in sharing:
             each.execute("SELECT pg_advisory_lock_shared(%s)", [RUN_LOCK])
         waiting = held.enter_context(psycopg.connect(url, autocommit=True))
+        waiting.execute("SET lock_timeout = 0")
         wait = thread.submit(waiting.execute, "SELECT pg_advisory_lock(%s)", [RUN_LOCK])
         until(lambda: database.query("SELECT FROM pg_locks WHERE NOT granted"), "no session waits")
         done = command(environment(database, logins.OWNER, tmp_path), "partitions", "maintain")
@@ -145,6 +147,21 @@ def test_a_run_of_another_session_of_the_owner_goes_on(database: Database, tmp_p
         assert done.returncode == 1
         assert str(plain.info.backend_pid) in done.stderr
         assert plain.execute("SELECT 1").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("words", [("migrate",), ("ledger", "--offline"), ("partitions", "list")])
+def test_a_wrong_password_is_one_sentence(
+    database: Database, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    env = environment(database, logins.OWNER, tmp_path)
+    parts = urlsplit(env["DATABASE_URL"])
+    wrong = parts._replace(netloc=f"{logins.OWNER}:wrong@{parts.netloc.rpartition('@')[2]}")
+    env |= {"DATABASE_URL": wrong.geturl(), "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    done = command(env, *words)
+    assert done.returncode in (1, 2)
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert "no connection to the database" in done.stderr
+    assert "password authentication failed" in done.stderr
 
 
 def test_a_test_database_has_the_rights_of_grants(database: Database) -> None:

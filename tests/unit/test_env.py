@@ -5,6 +5,7 @@ import stat
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 from hypothesis import given
@@ -37,13 +38,19 @@ def test_every_kind_of_value_is_converted() -> None:
 @pytest.mark.parametrize(
     "name, value, reason",
     [
-        ("ANNALS_RETENTION_DAYS", "ninety", "int"),
-        ("ANNALS_RETENTION_DAYS", "0", ">= 1"),
-        ("ANNALS_RETENTION_DAYS", "3651", "<= 3650"),
-        ("ANNALS_SECRET_KEY", "short", "length >= 32"),
-        ("ANNALS_DEMO", "perhaps", "bool"),
-        ("ANNALS_LOG_LEVEL", "LOUD", "DEBUG"),
-        ("ANNALS_METRICS_TOKEN", "short", "length >= 16"),
+        ("ANNALS_RETENTION_DAYS", "ninety", "a whole number. "),
+        ("ANNALS_RETENTION_DAYS", "0", "a whole number of at least 1. "),
+        ("ANNALS_RETENTION_DAYS", "3651", "a whole number of at most 3650. "),
+        ("ANNALS_SECRET_KEY", "short", "at least 32 characters long. "),
+        ("ANNALS_DEMO", "perhaps", "true or false. "),
+        ("ANNALS_LOG_LEVEL", "LOUD", "DEBUG, INFO, WARNING, ERROR. "),
+        ("ANNALS_METRICS_TOKEN", "short", "at least 16 characters long. "),
+        ("ANNALS_MAX_BAD_RATIO", "0", "a number above 0.0. "),
+        ("ANNALS_FALLBACK_UNTIL", "soon", "a day, as 2026-12-31. "),
+        ("ANNALS_ARCHIVE_URL", "ftp://x", "s3:// or gs://. "),
+        ("ANNALS_NEED_TO_KNOW", "rule", "as package.module.function. "),
+        ("ANNALS_ALLOWED_HOSTS", "a,https://annals.bank.example", "without https:// and port"),
+        ("ANNALS_ALLOWED_HOSTS", "annals.bank.example:8000", "without https:// and port"),
     ],
 )
 def test_a_wrong_value_is_named(name: str, value: str, reason: str) -> None:
@@ -51,6 +58,48 @@ def test_a_wrong_value_is_named(name: str, value: str, reason: str) -> None:
         env.read({name: value})
     assert str(caught.value).startswith(f"{name} is wrong: ")
     assert reason in str(caught.value)
+
+
+def complaint(name: str, value: str) -> str:
+    try:
+        env.read({name: value})
+    except env.SettingError as error:
+        return str(error)
+    return ""
+
+
+def test_no_wrong_value_is_explained_to_programmers() -> None:
+    said = [
+        complaint(env.variable(field), value)
+        for field in get_type_hints(env.Settings)
+        for value in ("wrong!", "-1", "99999999999")
+    ]
+    assert len(list(filter(None, said))) > 60
+    programmers = re.compile("regex|expected|`|another form|[<>]=")
+    assert [each for each in said if programmers.search(each)] == []
+
+
+@pytest.mark.parametrize("host", ["annals.bank.example", ".bank.example", "*", "10.0.0.1", "[::1]"])
+def test_a_host_as_browsers_send_it_is_valid(host: str) -> None:
+    assert env.read({"ANNALS_ALLOWED_HOSTS": host}).allowed_hosts == (host,)
+
+
+@pytest.mark.parametrize(
+    "name, value, said",
+    [
+        ("ANNALS_QUOTA_ROLES", "auditor=99999999999999999999", "of at most 1000000"),
+        ("ANNALS_QUOTA_ROLES", "auditor=1,auditor=2", "it has auditor twice"),
+        ("ANNALS_TRUSTED_PROXIES", "0.0.0.0/0", "everybody would be trusted"),
+        ("ANNALS_OPERATOR_NETWORKS", "::/0", "everybody would be trusted"),
+        ("ANNALS_ENVELOPES_FILE", "/nonexist", "there is no file /nonexist"),
+    ],
+)
+def test_the_start_refuses(
+    name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit, match=said):
+        start.checked_settings(["migrate"])
 
 
 def test_an_unknown_name_is_refused_and_named() -> None:
@@ -139,7 +188,7 @@ def test_the_old_service_is_read() -> None:
         ("ANNALS_FALLBACK_URL", "old.example", "https://HOST"),
         ("ANNALS_FALLBACK_UNTIL", "", "is missing"),
         ("ANNALS_FALLBACK_UNTIL", "tomorrow", "is wrong"),
-        ("ANNALS_FALLBACK_SECONDS", "0", ">= 0.1"),
+        ("ANNALS_FALLBACK_SECONDS", "0", "a number of at least 0.1. "),
         ("ANNALS_FALLBACK_TOKEN_FILE", "/nowhere/token", "cannot be read"),
         ("ANNALS_FALLBACK_CA_FILE", "/dev/null", "is empty"),
     ],

@@ -31,7 +31,7 @@ from history.canonical import Connection
 from history.day_rows import DayRows
 from history.days import ForeignTableError, partition_name
 from history.entities import BY_NAME, ENTITIES, Entity
-from history.error_text import describe
+from history.error_text import describe, unreachable
 from history.partitions import catalog, locks, runs, show
 from history.partitions.exclusive import AlreadyRunningError, reconnect, run_lock
 from history.partitions.maintain import Outcome, maintain
@@ -132,7 +132,7 @@ class Command(BaseCommand):
             self.stderr.write(f"Nothing done: {error}.")
             code = 1
         except BROKEN as error:
-            self.stderr.write(f"Broken: {describe(error)}.")
+            self.stderr.write(f"Broken: {unreachable(error) or describe(error)}.")
             code = 2
         if code:
             sys.exit(code)

@@ -42,6 +42,8 @@ from ingest.store.transaction import Writer
 
 logger = logging.getLogger(__name__)
 
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - Prometheus scrapes from another machine
+
 # The writing thread wakes up thousands of times a second for a moment. With Python's default of
 # 5 ms it would wait for the decoding thread, and the database would wait for it.
 SWITCH_INTERVAL_SECONDS = 0.0002
@@ -64,11 +66,14 @@ class Command(BaseCommand):
             "(default: run until stopped)")  # fmt: skip
         add("--json", action="store_true", help="print a summary as one line of JSON at the end")
         add("--metrics-port", type=int,
-            help="serve Prometheus metrics on this port (default: none)")  # fmt: skip
+            help="serve Prometheus metrics on this port to everybody, without a token "
+            "(default: none)")  # fmt: skip
+        add("--metrics-address", default=EVERY_ADDRESS,
+            help="the address for --metrics-port (default: %(default)s, all)")  # fmt: skip
 
     def handle(self, **options: Any) -> None:
         if options["metrics_port"] is not None:
-            start_http_server(options["metrics_port"])
+            _serve_metrics(options["metrics_address"], options["metrics_port"])
         if not settings.ANNALS.demo:
             privileges.warn_in_background(partial(connect, "annals-check"))
         refuse_other_tables()
@@ -94,6 +99,16 @@ class Command(BaseCommand):
                 "stopped: {read} read, {stored} stored, {repeated} repeated, {expired} expired, "
                 "{quarantined} quarantined in {batches} batches, {seconds} s".format(**summary)
             )
+
+
+def _serve_metrics(address: str, port: int) -> None:
+    try:
+        start_http_server(port, address)
+    except (OSError, OverflowError) as error:
+        raise CommandError(
+            f"--metrics-port {port}: metrics cannot be served on {address}: {error}. Give another "
+            "port or --metrics-address."
+        ) from None
 
 
 def refuse_other_tables() -> None:
