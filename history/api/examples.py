@@ -152,6 +152,7 @@ STORE = {
             "partition": 0,
             "topicId": "b3Jpb24tdG9waWMtaWQ",
             "current": True,
+            "logCut": False,
             "firstOffset": 0,
             "nextOffset": 20480,
             **SUMS,

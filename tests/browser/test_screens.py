@@ -261,6 +261,18 @@ def test_paper_is_light_and_has_only_the_history(visit: Open) -> None:
     assert ink == "rgb(0, 0, 0)"
 
 
+def test_a_narrow_window_shows_the_whole_title_and_all_tabs(visit: Open) -> None:
+    page = visit(WHOLE, viewport={"width": 380, "height": 800})
+    title = page.locator(".subject h1")
+    title.evaluate("h1 => { h1.textContent = 'Ипотека на новостройку 2305-2026-1234567' }")
+    assert title.evaluate("h1 => h1.scrollWidth <= h1.clientWidth")
+    assert page.evaluate(
+        "(() => { const t = document.querySelector('.tabs');"
+        " return t.scrollWidth <= t.clientWidth })()"
+    )
+    assert fits(page)
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_privacy_officer_unmasks_one_value_once(visit: Open, theme: str) -> None:
     page = visit(R1, login="privacy", color_scheme=theme)
@@ -278,6 +290,9 @@ def test_the_privacy_officer_unmasks_one_value_once(visit: Open, theme: str) -> 
     page.keyboard.press("Enter")
     expect(page.locator(".unmasked")).to_contain_text("998877")
     assert page.evaluate(CONTRAST) == []
+    page.reload()
+    expect(page.locator("#id_reason")).to_be_visible()
+    expect(page.locator("body")).not_to_contain_text("998877")
     page.click("button[name=language][value=en]")
     expect(page.locator("#id_reason")).to_be_visible()
     expect(page.locator("body")).not_to_contain_text("998877")
