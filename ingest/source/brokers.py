@@ -15,6 +15,7 @@ from ingest.source.client import (
     TIMEOUT_SECONDS,
     Config,
     Unreachable,
+    WrongSettingError,
     client_logger,
     log_error,
 )
@@ -74,13 +75,17 @@ class Question:
 
 
 class Brokers:
-    """The brokers, outside of any consumer group. given: librdkafka settings."""
+    """The brokers, outside of any consumer group. given: librdkafka settings. Raises
+    WrongSettingError."""
 
     def __init__(self, bootstrap: str, given: Mapping[str, str]) -> None:
         settings: Config = {
             **COMMON, "bootstrap.servers": bootstrap, **given, "error_cb": log_error,
         }  # fmt: skip
-        self._admin = AdminClient(settings, logger=client_logger)
+        try:
+            self._admin = AdminClient(settings, logger=client_logger)
+        except ck.KafkaException as error:
+            raise WrongSettingError(error.args[0].str()) from None
         self._ids: Futures = {}
         self._asked_at = 0.0
         # The time.monotonic() after which the brokers answered; None: they did not recently.

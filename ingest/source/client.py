@@ -24,6 +24,10 @@ class Unreachable(Exception):
     """The brokers did not answer in time. Ask again later."""
 
 
+class WrongSettingError(ValueError):
+    """librdkafka does not take its settings. The message names the wrong one."""
+
+
 def log_error(error: ck.KafkaError) -> None:
     """Log an error of a client as a whole."""
     client_logger.warning("Kafka: %s", error.str())

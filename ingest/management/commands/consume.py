@@ -29,6 +29,7 @@ from ingest.consumer.breaker import Tolerance
 from ingest.consumer.foresight import Foresight
 from ingest.consumer.loop import Consumer, Policy
 from ingest.source import kafka
+from ingest.source.client import WrongSettingError
 from ingest.source.decode import Decode, decode
 from ingest.source.envelope import ShapeError
 from ingest.source.names import declared
@@ -77,7 +78,13 @@ class Command(BaseCommand):
         if not settings.ANNALS.demo:
             privileges.warn_in_background(partial(connect, "annals-check"))
         refuse_other_tables()
-        consumer = build(options["topics"], options["group"], options["until_idle"])
+        try:
+            consumer = build(options["topics"], options["group"], options["until_idle"])
+        except WrongSettingError as error:
+            raise CommandError(
+                f"Kafka's client does not take the settings of ANNALS_KAFKA_* and "
+                f"ANNALS_LIBRDKAFKA_FILE: {error}"
+            ) from None
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
         gc.freeze()  # what exists now stays: no collection needs to examine it
         gc.set_threshold(GARBAGE_COLLECTION_OBJECTS)
