@@ -60,7 +60,7 @@ def test_there_are_examples_of_both() -> None:
 
 
 def test_every_call_has_its_row() -> None:
-    rows = set(re.findall(r"`((?:history|applications|search|completeness)[^`]*)`", PAGE))
+    rows = set(re.findall(r"`((?:history|applications|search|completeness|trace)[^`]*)`", PAGE))
     served = {
         str(pattern.pattern).replace("<str:", "{").replace("<id:", "{").replace(">", "}")
         for pattern in urlpatterns
