@@ -19,6 +19,8 @@ SESSION: Final[Mapping[str, str]] = {
     "transaction_timeout": "0",
     "idle_session_timeout": "0",
     "exit_on_error": "off",
+    "array_nulls": "on",
+    "temp_buffers": "8MB",
     "local_preload_libraries": "",
     "default_table_access_method": "heap",
 }

@@ -32,6 +32,8 @@ LOCK_OUT = {
     "transaction_timeout": "'1ms'",
     "idle_session_timeout": "'1ms'",
     "exit_on_error": "on",
+    "array_nulls": "off",
+    "temp_buffers": "1073741823",
     "local_preload_libraries": "nowhere",
     "default_table_access_method": "nowhere",
     "role": "annals_web",  # changes nothing, and must not hide the others
