@@ -87,9 +87,9 @@ def test_a_forecast_is_made_of_what_the_brokers_say(broker: Daemon) -> None:
 def test_what_is_deleted_already_is_said(apache: Apache) -> None:
     brokers.create(apache, [HURRIED], partitions=1, settings=KEPT)
     produce(apache, HURRIED, 100)
-    deleted = brokers.admin(apache).delete_records([TopicPartition(HURRIED, 0, 30)])
-    for future in deleted.values():
-        future.result(20)
+    admin = brokers.admin(apache)  # without a name it would be gone before the answer
+    [deleted] = admin.delete_records([TopicPartition(HURRIED, 0, 30)]).values()
+    deleted.result(20)
     forecaster = Forecaster(apache.bootstrap_servers(), {})
     said = forecaster.outlook({(HURRIED, 0): 20})[HURRIED, 0].forecast
     forecaster.close()

@@ -44,7 +44,8 @@ def test_read_not_read_yet_and_deleted_unread(
     assert never["state"] == "unknown"
     if not isinstance(broker, Apache):  # the embedded one deletes no records
         return
-    [deleted] = brokers.admin(broker).delete_records([ck.TopicPartition(TOPIC, 0, 4)]).values()
+    admin = brokers.admin(broker)  # without a name it would be gone before the answer
+    [deleted] = admin.delete_records([ck.TopicPartition(TOPIC, 0, 4)]).values()
     deleted.result(20)
     assert [state(offset) for offset in (3, 4)] == ["lost", "unread"]
     consumers.drain("--topics", TOPIC)  # now the ledger knows, without the broker
