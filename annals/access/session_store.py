@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from django.contrib.sessions.backends.base import UpdateError
 from django.contrib.sessions.backends.db import SessionStore as DatabaseStore
 
 KEY: Final = re.compile("[a-z0-9]{32}")
@@ -13,6 +14,15 @@ KEY: Final = re.compile("[a-z0-9]{32}")
 class SessionStore(DatabaseStore):
     """Django's, which looks for no other keys than it makes: a cookie with anything else costs no
     query, and one with a NUL character, which the database refuses, is no fault."""
+
+    def save(self, must_create: bool = False) -> None:
+        """As Django's; but a session that has ended during the request, by a logout in another
+        window or at the provider, stays ended, and its last answer is no error."""
+        try:
+            super().save(must_create)
+        except UpdateError:
+            if must_create:
+                raise
 
     def _validate_session_key(self, key: str | None) -> bool:
         return key is not None and KEY.fullmatch(key) is not None
