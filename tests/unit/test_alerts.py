@@ -244,6 +244,27 @@ CASES = [
         summary="4 partitions are held for unsettled messages",
     ),
     Case(
+        "AnnalsVersionsMissing",
+        {
+            **web("annals_gaps_versions", 'entity="a",client="x"', "5+0x300 200+0x700"),
+            **web("annals_gaps_versions", 'entity="b",client="y"', "7000+0x1000"),
+        },
+        quiet=(60, 24 * 60 + 10),
+        fires=(27 * 60, 40 * 60),
+        clears=51 * 60,
+        interval="5m",
+        summary="195 more versions than a day ago never arrived",
+    ),
+    Case(
+        "AnnalsGapsUnknown",
+        web("annals_gaps_timestamp_seconds", "", "0+0x72 21600+0x24 28800+0x24"),
+        quiet=(60, 4 * 60 + 30),
+        fires=(5 * 60 + 30,),
+        clears=6 * 60 + 30,
+        interval="5m",
+        summary="manage.py gaps has not completed for 5h 30m 0s",
+    ),
+    Case(
         "AnnalsArchiveDamaged",
         web("annals_archive_days_faulty", "", "0+0x10 2+0x20 0+0x10"),
         quiet=(10,),
