@@ -23,9 +23,10 @@ def not_found_page(
     fate: Sequence[str] = ()
     if number is not None:
         found = trace.of_version(entity, id, number)
-        known = found.state is not State.UNKNOWN
+        known = found.state not in (State.UNKNOWN, State.STORED)
         why = "" if known else _version_note(number, reason.why)
-        fate = gaps.said(found)[0 if known else 1 :]
+        if found.state is not State.STORED:  # the number is stored, of another moment
+            fate = gaps.said(found)[0 if known else 1 :]
     elif isinstance(reason, OlderThanRetentionError):
         why = _("It is older than the days that are kept.")
     else:
