@@ -140,7 +140,8 @@ def _subject(request: HttpRequest, action: Action) -> tuple[str, str, str]:
     if request.resolver_match and request.resolver_match.route == TRACE:
         given = asked.dict()
     kind, identifier = given.get("entity"), given.get("id", "")
-    if "productInstanceId" in given or action is Action.APPLICATION:
+    whole = action in (Action.APPLICATION, Action.MOMENT) and kind is None
+    if "productInstanceId" in given or whole:
         identifier = given.get("productInstanceId", identifier)
         return ROOT.name, identifier, identifier
     name = kind.name if isinstance(kind, Entity) else kind or ""

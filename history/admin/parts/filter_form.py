@@ -19,11 +19,56 @@ TYPES = [
     (ChangeType.UPDATE.name, _("changed")),
     (ChangeType.DELETE.name, _("deleted")),
 ]
+OUTSIDE = _("Outside the years 1 to 9999.")
 ASKED = ("author", "clientId", "type", "from", "to", "path")
 
 
-class FilterForm(forms.Form):
-    """All fields optional. Moments are in the browser's zone, which annals.js puts into tz."""
+MOMENTS = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"]
+
+
+class Zoned(forms.Form):
+    """Moments are in the browser's zone, which annals.js puts into tz."""
+
+    tz = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.label_suffix = ""
+        self.use_required_attribute = False
+
+    def clean_tz(self) -> str:
+        zone: str = self.cleaned_data["tz"]
+        return zone if zone in available_timezones() else "UTC"
+
+    def moment(self, name: str) -> datetime | None:
+        """A cleaned moment in UTC. Raises OverflowError."""
+        value: datetime | None = self.cleaned_data.get(name)
+        if value is None:
+            return None
+        zone = ZoneInfo(self.cleaned_data.get("tz") or "UTC")
+        return value.replace(tzinfo=zone).astimezone(UTC)
+
+
+class MomentForm(Zoned):
+    """The moment of which a page is. The field has the name of the API's parameter."""
+
+    time = forms.DateTimeField(
+        label=_("As of"),
+        widget=forms.TextInput(attrs={"type": "datetime-local", "step": "1"}),
+        input_formats=MOMENTS,
+        error_messages={"required": _("Enter a date and a time.")},
+    )
+
+    def clean(self) -> None:
+        """Adds the moment: at."""
+        try:
+            self.cleaned_data["at"] = self.moment("time")
+        except OverflowError:
+            self.add_error("time", OUTSIDE)
+
+
+class FilterForm(Zoned):
+    """All fields optional."""
 
     author = forms.CharField(
         label=_("Login of the person"),
@@ -44,11 +89,9 @@ class FilterForm(forms.Form):
         strip=False,  # a key may begin or end with a blank
         widget=forms.TextInput(attrs={"placeholder": "/rate", "autocomplete": "off"}),
     )
-    tz = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.label_suffix = ""
         self.fields["path"].validators = []  # Django refuses NUL, which a key may have
         local = {"type": "datetime-local"}
         for name, label in (("from", _("From")), ("to", _("Before"))):
@@ -56,26 +99,21 @@ class FilterForm(forms.Form):
                 label=label,
                 required=False,
                 widget=forms.TextInput(attrs=local),
-                input_formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"],
+                input_formats=MOMENTS,
             )
         self.order_fields(["author", "clientId", "type", "from", "to", "path", "tz"])
-        self.use_required_attribute = False
 
     def clean_path(self) -> str:
         path: str = self.cleaned_data["path"].lstrip()
         return path if not path or path.startswith("/") else f"/{path}"
 
-    def clean_tz(self) -> str:
-        zone: str = self.cleaned_data["tz"]
-        return zone if zone in available_timezones() else "UTC"
-
     def clean(self) -> None:
         """Adds the bounds as moments: since and until."""
         for name, bound in (("from", "since"), ("to", "until")):
             try:
-                self.cleaned_data[bound] = self._moment(name)
+                self.cleaned_data[bound] = self.moment(name)
             except OverflowError:
-                self.add_error(name, _("Outside the years 1 to 9999."))
+                self.add_error(name, OUTSIDE)
         since, until = (self.cleaned_data.get(bound) for bound in ("since", "until"))
         if since and until and since > until:
             del self.cleaned_data["until"]
@@ -93,13 +131,6 @@ class FilterForm(forms.Form):
             type=ChangeType[kind] if kind else None,
             path=self.cleaned_data.get("path") or None,
         )
-
-    def _moment(self, name: str) -> datetime | None:
-        value: datetime | None = self.cleaned_data.get(name)
-        if value is None:
-            return None
-        zone = ZoneInfo(self.cleaned_data.get("tz") or "UTC")
-        return value.replace(tzinfo=zone).astimezone(UTC)
 
     def refuse(self, name: str) -> bool:
         """Leave out a condition that the timeline cannot use. False where it is not set."""

@@ -35,6 +35,10 @@ def application(id: str, query: Mapping[str, str | int] | None = None) -> str:
     return _with(reverse("admin:history_application", args=[id]), query)
 
 
+def application_at(id: str) -> str:
+    return reverse("admin:history_application_at", args=[id])
+
+
 def landing(entity: Entity, id: str) -> str:
     """The page that a search result leads to: an application opens with its children."""
     return application(id) if entity.root else timeline(entity, id)

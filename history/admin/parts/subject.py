@@ -17,7 +17,7 @@ from history.record import ChangeType
 from history.timeline import Application, Carrier, Version
 
 OPEN_CHILDREN = 6
-TabName = Literal["whole", "card", "state"]
+TabName = Literal["whole", "card", "state", "at"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,4 +147,5 @@ def _tabs(entity: Entity, id: str, current: TabName) -> list[Tab]:
     ]
     if entity.root:
         found.insert(0, Tab(_("Whole application"), links.application(id), current == "whole"))
+        found.append(Tab(_("At a moment"), links.application_at(id), current == "at"))
     return found

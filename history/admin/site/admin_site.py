@@ -125,7 +125,7 @@ class AnnalsSite(admin.AdminSite):
 
     def get_urls(self) -> list[URLResolver | URLPattern]:
         # Imported late, as above.
-        from history.admin.pages import compare, search, snapshot, state, timeline, unmask
+        from history.admin.pages import compare, moment, search, snapshot, state, timeline, unmask
 
         views = [
             path("history/", search.page, name="history_search"),
@@ -135,6 +135,7 @@ class AnnalsSite(admin.AdminSite):
             path(f"{ENTITY}/versions/<int:version>/unmask/", unmask.page, name="history_unmask"),
             path(f"{ENTITY}/versions/<int:version>/", snapshot.page, name="history_snapshot"),
             path(f"{ENTITY}/", timeline.page, name="history_timeline"),
+            path(f"applications/{ID}/at/", moment.page, name="history_application_at"),
             path(f"applications/{ID}/", timeline.application, name="history_application"),
         ]
         views += [path(one.address, one.view, name=one.name) for one in self.screens]

@@ -1,0 +1,98 @@
+"""An application and its children as they were at a moment."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+
+from history import clock, timeline
+from history.admin.pages.missing import not_found_page
+from history.admin.parts import links
+from history.admin.parts.cards import fields_of, title, utc
+from history.admin.parts.field_names import Room
+from history.admin.parts.filter_form import MomentForm
+from history.admin.parts.headline import headline
+from history.admin.parts.subject import changed_by, subject
+from history.admin.parts.values import Item, members
+from history.admin.site.access import may_view_history
+from history.entities import ROOT
+from history.record import ChangeType
+from history.shares import dear_view
+from history.timeline import Absence, Application, MissingPart, Version
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The application or a child, in the version of the moment. items: the fields of its document;
+    empty for one that had been deleted, and beyond what a page shows."""
+
+    version: Version
+    kind: str
+    name: str
+    who: str
+    utc: str
+    deleted: bool
+    items: Sequence[Item]
+    url: str
+    snapshot_url: str
+
+
+@may_view_history
+@dear_view
+def page(request: HttpRequest, id: str) -> HttpResponse:
+    """?time= in the zone ?tz=; without it, now. 404 with a reason."""
+    form = MomentForm(request.GET if "time" in request.GET else None)
+    given = form.is_valid()
+    try:
+        found = timeline.application_at(id, form.cleaned_data["at"] if given else clock.now())
+    except timeline.NotFoundError as error:
+        return not_found_page(request, ROOT, id, error)
+    head = subject(ROOT, id, found.application, tab="at")
+    wrong = form.is_bound and not given
+    context = {
+        **admin.site.each_context(request),
+        "title": f"{head.kind} {id}",
+        "subject": head,
+        "form": form,
+        "action": links.application_at(id),
+        "now": not form.is_bound,
+        "parts": [] if wrong else _parts(found),
+        "missing": [] if wrong else [_missing(each) for each in found.missing],
+    }
+    return render(request, "history/moment.html", context)
+
+
+def _parts(found: Application) -> list[Part]:
+    """The application, then its children by kind, those that had been deleted at the end."""
+    room = Room()
+    root = [found.application] if found.application else []
+    return [_part(each, room) for each in (*root, *found.children, *found.deleted)]
+
+
+def _part(version: Version, room: Room) -> Part:
+    entity, data = version.entity, version.data
+    deleted = version.type is ChangeType.DELETE
+    shown = isinstance(data, dict) and not deleted
+    return Part(
+        version=version,
+        kind=title(entity),
+        name=headline(data) or version.id,
+        who=changed_by(version),
+        utc=utc(version.updated_at),
+        deleted=deleted,
+        items=members(data, fields_of(entity, room), "", 1) if shown else (),
+        url=links.timeline(entity, version.id),
+        snapshot_url=links.snapshot(entity, version.id, version.version, version.updated_at),
+    )
+
+
+def _missing(part: MissingPart) -> str:
+    text = (
+        _("{kind} {id}: the version of that moment never arrived.")
+        if part.why is Absence.NEVER_ARRIVED
+        else _("{kind} {id}: the version of that moment is not in the store.")
+    )
+    return text.format(kind=title(part.entity), id=part.id)

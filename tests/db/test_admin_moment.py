@@ -1,0 +1,76 @@
+"""An application as it was at a moment, on the screens."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+
+from tests.db.screens import support, text
+from tests.db.store import T0, Store
+
+__all__ = ["support"]
+
+PAGE = "/admin/applications/A1/at/"
+
+
+@pytest.fixture
+def application(store: Store) -> Store:
+    """The rate changes at the minutes 0, 10 and 20; R1 comes at 5 and goes at 15; R2 comes at
+    25."""
+    for version in range(3):
+        store.add("A1", version, {"rate": f"{version + 1}.5"}, 10 * version)
+    child = {"entity": "participant-role", "application": "A1"}
+    store.add("R1", 0, {"fullName": "Рожкова Анна"}, 5, **child)
+    store.add("R1", 1, {"fullName": "Рожкова Анна"}, 15, type=2, **child)
+    store.add("R2", 0, {"fullName": "Иванов Пётр"}, 25, **child)
+    return store
+
+
+def at(minute: int, zone: str = "UTC", hours: int = 0) -> str:
+    moment = T0 + timedelta(minutes=minute, hours=hours)
+    return f"{PAGE}?time={moment:%Y-%m-%dT%H:%M:%S}&tz={zone}"
+
+
+@pytest.mark.parametrize(
+    "minute, there, not_there",
+    [
+        (0, ["1.5"], ["2.5", "Рожкова", "Иванов"]),
+        (9, ["1.5", "Рожкова Анна"], ["2.5", "Иванов", "больше не существует"]),
+        (10, ["2.5", "Рожкова Анна"], ["1.5", "3.5", "Иванов"]),
+        (19, ["2.5", "Рожкова Анна к этому моменту больше не существует"], ["Иванов"]),
+        (99, ["3.5", "Иванов Пётр", "Рожкова Анна к этому моменту больше не существует"], ["2.5"]),
+    ],
+)
+def test_each_part_is_in_its_version_of_the_moment(
+    minute: int, there: list[str], not_there: list[str], application: Store, support: Client
+) -> None:
+    shown = text(support.get(at(minute))).replace(",", ".")
+    assert [each for each in there if each not in shown] == []
+    assert [each for each in not_there if each in shown] == []
+    # In Moscow it is three hours later.
+    assert text(support.get(at(minute, "Europe/Moscow", 3))).replace(",", ".") == shown
+
+
+def test_without_a_moment_it_is_now(application: Store, support: Client) -> None:
+    shown = text(support.get(PAGE))
+    assert "как она есть сейчас" in shown
+    assert "Иванов Пётр" in shown
+
+
+@pytest.mark.parametrize("wrong", ["", "yesterday", "0001-01-01T00:00&tz=Europe/Moscow"])
+def test_a_wrong_moment_is_said(wrong: str, application: Store, support: Client) -> None:
+    page = support.get(f"{PAGE}?time={wrong}")
+    assert page.status_code == 200
+    assert "errorlist" in page.content.decode()
+    assert "Иванов Пётр" not in text(page)
+
+
+def test_before_the_application_there_is_a_reason(application: Store, support: Client) -> None:
+    assert support.get(at(-1)).status_code == 404
+    assert support.get(PAGE.replace("A1", "A9")).status_code == 404
+
+
+def test_the_application_leads_to_it(application: Store, support: Client) -> None:
+    assert f'href="{PAGE}"' in support.get("/admin/applications/A1/").content.decode()
