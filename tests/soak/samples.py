@@ -16,8 +16,9 @@ MB = 1024.0
 
 @dataclass(frozen=True)
 class Sample:
-    """Of a process or of a process and its children. private: the memory (PSS) that is not shared
-    memory; rss, shared too in MB; handles: open files and sockets."""
+    """Of a process or of a process and its children. private: anonymous memory, without pages of
+    files, whose share depends on what else runs; rss, shared too in MB; handles: open files and
+    sockets."""
 
     private: float
     shared: float
@@ -85,5 +86,4 @@ def _one(pid: int) -> Sample | None:
     sizes = {name: int(rest.split()[0]) / MB for name, _, rest in (x.partition(":") for x in lines)}
     if not sizes:
         return None
-    shared = sizes.get("Pss_Shmem", 0.0)
-    return Sample(sizes["Pss"] - shared, shared, sizes["Rss"], handles, 1)
+    return Sample(sizes["Pss_Anon"], sizes.get("Pss_Shmem", 0.0), sizes["Rss"], handles, 1)
