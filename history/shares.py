@@ -26,27 +26,33 @@ WAIT_S: Final = 2.0
 # A question that has computed for this long, on a core, is dear whatever it asks: documents differ
 # a thousandfold in size, and nobody knows that before they are read.
 CHEAP_S: Final = 0.1
-# Requests of one login at a time in a process, half of its threads: the others have the rest. A
-# browser opens six connections.
-OF_ONE_LOGIN: Final = 8
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class BusyError(RuntimeError):
-    """Other requests, as dear or of the same login, are being answered."""
+    """Other requests that are as dear are being answered."""
 
     def __init__(self) -> None:
-        super().__init__("too many such requests at once")
+        super().__init__("too many dear requests at once")
 
 
 class Share:
     """At most `size` at a time; `waiting` more (unset: twice as many) wait, for WAIT_S at most."""
 
     def __init__(self, size: int, waiting: int | None = None) -> None:
+        self.places = size + (2 * size if waiting is None else waiting)
         self._running = threading.Semaphore(size)
-        self._inside = threading.Semaphore(size + (2 * size if waiting is None else waiting))
+        self._inside = threading.Semaphore(self.places)
+
+    @property
+    def full(self) -> bool:
+        """Whether one more would be refused at once."""
+        if not self._inside.acquire(blocking=False):
+            return True
+        self._inside.release()
+        return False
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -66,8 +72,12 @@ class Share:
 
 _share: Final = Share(settings.ANNALS.dear_requests)
 _downloads: Final = Share(1, 1)
-# Whether the request of this thread has a place.
+# Whether the request of this thread has a place, and whose it is.
 _placed: Final[ContextVar[bool]] = ContextVar("placed", default=False)
+_login: Final[ContextVar[object]] = ContextVar("login", default=None)
+# The places that each login has, those that wait included.
+_taken: Final[Counter[object]] = Counter()
+_counting: Final = threading.Lock()
 
 
 @contextmanager
@@ -76,34 +86,39 @@ def dear(really: bool = True) -> Iterator[None]:
     if not really or _placed.get():
         yield
         return
-    with _counted(), _share.taken():
-        token = _placed.set(True)
-        try:
-            yield
-        finally:
-            _placed.reset(token)
+    login = _login.get()
+    _count(login, 1)
+    try:
+        with _counted(), _share.taken():
+            token = _placed.set(True)
+            try:
+                yield
+            finally:
+                _placed.reset(token)
+    finally:
+        _count(login, -1)
 
 
-_busy: Final[Counter[object]] = Counter()
-_counting: Final = threading.Lock()
+def _count(login: object, more: int) -> None:
+    with _counting:
+        _taken[login] += more
+        if not _taken[login]:
+            del _taken[login]
 
 
 @contextmanager
 def of_login(login: object) -> Iterator[None]:
-    """The block answers a request of this login. Raises BusyError at once: to wait would take a
-    thread."""
-    with _counting:
-        if _busy[login] >= OF_ONE_LOGIN:
-            metrics.LOGIN_REFUSED.inc()
-            raise BusyError
-        _busy[login] += 1
+    """The block answers a request of this login. Raises BusyError at once where all places are
+    taken, most of them by this login: what it asks now is likely to be dear too, and would keep a
+    thread from others until that is known."""
+    if 2 * _taken[login] > _share.places and _share.full:
+        metrics.LOGIN_REFUSED.inc()
+        raise BusyError
+    token = _login.set(login)
     try:
         yield
     finally:
-        with _counting:
-            _busy[login] -= 1
-            if not _busy[login]:
-                del _busy[login]
+        _login.reset(token)
 
 
 @contextmanager

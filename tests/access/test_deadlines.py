@@ -287,26 +287,50 @@ def test_what_computes_for_long_is_dear_whatever_it_asks(
         pass
 
 
+@contextmanager
+def place_of(login: int) -> Iterator[None]:
+    """A dear question of this login is answered in another thread."""
+    begun, over = threading.Event(), threading.Event()
+
+    def answer() -> None:
+        with shares.of_login(login), shares.dear():
+            begun.set()
+            over.wait(20)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        assert begun.wait(20)
+        yield
+    finally:
+        over.set()
+        thread.join(20)
+
+
 @pytest.mark.django_db
-def test_one_login_leaves_room_for_the_others(store: Store, client: Client) -> None:
+def test_a_login_that_has_most_places_leaves_the_threads_to_others(
+    store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store.add("A1", 0, {"n": 1}, 0)
-    support = User.objects.get(username="support")
-    auditor = Client()
-    auditor.force_login(User.objects.get(username="auditor"))
+    monkeypatch.setattr(shares, "_share", Share(3, 0))
+    support, auditor = (User.objects.get(username=name) for name in ("support", "auditor"))
+    other = Client()
+    other.force_login(auditor)
     client.force_login(support)
     screen = "/admin/history/product-instance/A1/"
-    with ExitStack() as others:
-        for _ in range(shares.OF_ONE_LOGIN - 1):
-            others.enter_context(shares.of_login(support.pk))
-        assert client.get(PATH).status_code == client.get(screen).status_code == 200
-        with shares.of_login(support.pk):
-            answer = client.get(PATH)
-            assert (answer.status_code, code(answer)) == (503, "busy")
-            assert answer.headers["Retry-After"] == "5"
-            assert client.get(screen).status_code == 503
-            assert auditor.get(PATH).status_code == 200
-        assert client.get(PATH).status_code == 200
-    assert client.get(screen).status_code == 200
+    theirs = [support.pk, support.pk, auditor.pk]
+    with ExitStack() as places:
+        for login in theirs:
+            assert client.get(PATH).status_code == client.get(screen).status_code == 200
+            places.enter_context(place_of(login))
+        answer = client.get(PATH)
+        assert (answer.status_code, code(answer)) == (503, "busy")
+        assert answer.headers["Retry-After"] == "5"
+        assert client.get(screen).status_code == 503
+        assert other.get(PATH).status_code == other.get(screen).status_code == 200
+        assert other.get(f"{PATH}/blame").status_code == 503
+    assert client.get(PATH).status_code == client.get(screen).status_code == 200
+    assert not shares._taken
 
 
 @pytest.mark.django_db(transaction=True)

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db]
 def test_every_call_is_drawn_and_one_is_tried(visit: Open) -> None:
     visit("/admin/")  # the session of the screens is good for the API
     page = visit("/api/docs/", login="support")
-    expect(page.locator(".opblock")).to_have_count(11)
+    expect(page.locator(".opblock")).to_have_count(12)
     call = page.locator("#operations-history-version")
     call.locator(".opblock-summary-control").click()
     call.get_by_role("button", name="Try it out").click()

@@ -32,6 +32,12 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 HOUR = 3600.0
 
 
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages come as time passes: a test may begin long after this module was imported."""
+    monkeypatch.setitem(globals(), "NOW", datetime.now(UTC).replace(microsecond=0))
+
+
 def row(topic: str, **values: Any) -> Ledger:
     given: dict[str, Any] = {
         "topic_id": "t",

@@ -23,10 +23,15 @@ def test_only_who_needs_a_secret_has_it(secret: str, of: set[str]) -> None:
     assert {name for name in OURS if secret in SERVICES[name]["environment"]} == of
 
 
-@pytest.mark.parametrize("name", sorted(OURS))
+# It sends messages, and has no database.
+@pytest.mark.parametrize("name", sorted(OURS - {"simulate"}))
 def test_no_process_has_the_login_of_another(name: str) -> None:
     login = {"web": "web_login", "consume": "consumer_login"}.get(name, "owner_login")
     assert SERVICES[name]["environment"]["DATABASE_URL"].startswith(f"postgresql://{login}:")
+
+
+def test_the_simulator_has_no_database() -> None:
+    assert "DATABASE_URL" not in SERVICES["simulate"]["environment"]
 
 
 def test_a_process_without_a_key_starts(tmp_path: Path) -> None:
