@@ -75,7 +75,7 @@ def _parts(found: Application) -> list[Part]:
 def _part(version: Version, room: Room) -> Part:
     entity, data = version.entity, version.data
     deleted = version.type is ChangeType.DELETE
-    shown = isinstance(data, dict) and not deleted
+    document = data if isinstance(data, dict) and not deleted else {}
     return Part(
         version=version,
         kind=title(entity),
@@ -83,7 +83,7 @@ def _part(version: Version, room: Room) -> Part:
         who=changed_by(version),
         utc=utc(version.updated_at),
         deleted=deleted,
-        items=members(data, fields_of(entity, room), "", 1) if shown else (),
+        items=members(document, fields_of(entity, room), "", 1),
         url=links.timeline(entity, version.id),
         snapshot_url=links.snapshot(entity, version.id, version.version, version.updated_at),
     )
