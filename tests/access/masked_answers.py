@@ -74,7 +74,7 @@ def addresses(entity: Entity, id: str, versions: list[int], paths: list[str]) ->
     if entity.root:
         whole = f"/api/v1/applications/{id}"
         yield from (f"{whole}/history", f"{whole}/at?time={moment}", f"/admin/applications/{id}/")
-        yield f"/admin/applications/{id}/at/?time=2099-01-01T00:00"
+        yield f"/admin/at/{id}/?time=2099-01-01T00:00"
     yield from (f"/api/v1/search?q={id}", f"/admin/history/?q={id}", f"/admin/history/?q={id},x")
     yield from ("/admin/", f"{api}/versions/99", f"{api}?path=wrong", f"{page}/versions/99/")
 

@@ -98,7 +98,7 @@ def support(client: Client, store: Store) -> Client:
         ("/admin/history/product-instance/A1/state/", "blame", "product-instance", "A1"),
         ("/admin/history/participant-role/R1/", "timeline", "participant-role", "A1"),
         ("/admin/applications/A1/", "application", "product-instance", "A1"),
-        ("/admin/applications/A1/at/", "moment", "product-instance", "A1"),
+        ("/admin/at/A1/", "moment", "product-instance", "A1"),
         ("/admin/history/?q=A1+nothing", "search", "", "A1"),
         ("/admin/history/?q=nothing", "search", "", ""),
     ],

@@ -43,7 +43,7 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
         f"admin/{ENTITY}/versions/0/unmask/?path=/secret",
         OFFICERS,
     ),
-    "admin/applications/<id:id>/at/": ("admin/applications/A1/at/", READERS),
+    "admin/at/<id:id>/": ("admin/at/A1/", READERS),
     "admin/applications/<id:id>/": ("admin/applications/A1/", READERS),
     "admin/gaps/": ("admin/gaps/", OPERATORS),
     "admin/completeness/": ("admin/completeness/", COMPLETENESS),

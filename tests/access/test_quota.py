@@ -94,7 +94,7 @@ def test_the_next_application_is_refused_and_the_opened_ones_stay_open(many: Sto
         "/api/v1/applications/A3/at?time=2001-01-01",
         "/admin/history/product-instance/A3/?author=nobody",
         "/admin/applications/A3/?author=nobody",
-        "/admin/applications/A3/at/?time=2001-01-01T00:00",
+        "/admin/at/A3/?time=2001-01-01T00:00",
     ],
 )
 def test_that_nothing_fits_is_an_answer_too(many: Store, address: str) -> None:

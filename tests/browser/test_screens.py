@@ -30,7 +30,7 @@ SCREENS = [
     "/admin/history/?q=A1+W1+R1+nothing",
     A1,
     WHOLE,
-    f"{WHOLE}at/",
+    "/admin/at/A1/",
     W1,
     "/admin/applications/W1/",
     f"{A1}?author=m.ivanov",

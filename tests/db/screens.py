@@ -20,7 +20,7 @@ SCREENS = [
     "/admin/history/?q=A1",
     A1,
     WHOLE,
-    f"{WHOLE}at/",
+    "/admin/at/A1/",
     f"{A1}versions/0/",
     f"{A1}state/",
     f"{A1}compare/?from=0&to=1",

@@ -112,6 +112,7 @@ def test_every_screen_reaches_every_id(reader: Client, store: Store, id: str) ->
     for address in (
         links.timeline(ROOT, id),
         links.application(id),
+        links.application_at(id),
         links.state(ROOT, id),
         links.snapshot(ROOT, id, 1),
         links.compare(ROOT, id, {"from": 0, "to": 1}),

@@ -12,7 +12,7 @@ from tests.db.store import T0, Store
 
 __all__ = ["support"]
 
-PAGE = "/admin/applications/A1/at/"
+PAGE = "/admin/at/A1/"
 
 
 @pytest.fixture

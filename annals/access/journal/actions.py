@@ -25,6 +25,7 @@ _ENDS: Final = (
 )
 # By its beginning. What follows in an address is data: only routes are compared.
 _BEGINNINGS: Final = (
+    ("at/", Action.MOMENT),
     ("applications/", Action.APPLICATION),
     ("history/<", Action.TIMELINE),
     ("search", Action.SEARCH),
@@ -65,7 +66,7 @@ def action_of_route(route: str) -> Action | None:
     if route in _PAGES or route.startswith(_NO_LOOKS):
         return None
     rest = next((route.removeprefix(page) for page in _PAGES if route.startswith(page)), route)
-    if rest.startswith("applications/") and not rest.rstrip("/").endswith("/at"):
+    if rest.startswith("applications/") and not rest.endswith("/at"):
         return Action.APPLICATION
     for end, action in _ENDS:
         if rest.rstrip("/").endswith(end):

@@ -135,7 +135,7 @@ class AnnalsSite(admin.AdminSite):
             path(f"{ENTITY}/versions/<int:version>/unmask/", unmask.page, name="history_unmask"),
             path(f"{ENTITY}/versions/<int:version>/", snapshot.page, name="history_snapshot"),
             path(f"{ENTITY}/", timeline.page, name="history_timeline"),
-            path(f"applications/{ID}/at/", moment.page, name="history_application_at"),
+            path(f"at/{ID}/", moment.page, name="history_application_at"),
             path(f"applications/{ID}/", timeline.application, name="history_application"),
         ]
         views += [path(one.address, one.view, name=one.name) for one in self.screens]
