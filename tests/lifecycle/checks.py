@@ -40,9 +40,9 @@ def check(model: Model, before: Observed, after: Observed, step: Step) -> list[s
         *_acknowledged(model, before, after),
         *_retried(model, before, after, step),
         *_everywhere_once(model, after),
+        *_days(model, before, after, step),  # before the ledger: it notes the days that came back
         *_ledger(model, after),
         *_quarantine(model, before, after),
-        *_days(model, before, after, step),
         *_maintained(model, before, after, step),
         *_seals(model, after, step),
         *_outcome(model, step),
