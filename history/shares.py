@@ -26,6 +26,8 @@ WAIT_S: Final = 2.0
 # A question that has computed for this long, on a core, is dear whatever it asks: documents differ
 # a thousandfold in size, and nobody knows that before they are read.
 CHEAP_S: Final = 0.1
+# Requests of a login that asks dear questions, half of the threads of a process.
+MOST_BESIDE: Final = 8
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -75,8 +77,9 @@ _downloads: Final = Share(1, 1)
 # Whether the request of this thread has a place, and whose it is.
 _placed: Final[ContextVar[bool]] = ContextVar("placed", default=False)
 _login: Final[ContextVar[object]] = ContextVar("login", default=None)
-# The places that each login has, those that wait included.
+# The places that each login has, those that wait included; and the requests that it has.
 _taken: Final[Counter[object]] = Counter()
+_asked: Final[Counter[object]] = Counter()
 _counting: Final = threading.Lock()
 
 
@@ -87,7 +90,7 @@ def dear(really: bool = True) -> Iterator[None]:
         yield
         return
     login = _login.get()
-    _count(login, 1)
+    _count(_taken, login, 1)
     try:
         with _counted(), _share.taken():
             token = _placed.set(True)
@@ -96,29 +99,32 @@ def dear(really: bool = True) -> Iterator[None]:
             finally:
                 _placed.reset(token)
     finally:
-        _count(login, -1)
+        _count(_taken, login, -1)
 
 
-def _count(login: object, more: int) -> None:
+def _count(those: Counter[object], login: object, more: int) -> None:
     with _counting:
-        _taken[login] += more
-        if not _taken[login]:
-            del _taken[login]
+        those[login] += more
+        if not those[login]:
+            del those[login]
 
 
 @contextmanager
 def of_login(login: object) -> Iterator[None]:
-    """The block answers a request of this login. Raises BusyError at once where all places are
-    taken, most of them by this login: what it asks now is likely to be dear too, and would keep a
-    thread from others until that is known."""
-    if 2 * _taken[login] > _share.places and _share.full:
+    """The block answers a request of this login. Raises BusyError at once where the login has a
+    place and MOST_BESIDE requests, or most of the places and all are taken: what it asks now is
+    likely to be dear too, and would keep a thread from others until that is known."""
+    many = _taken[login] and _asked[login] >= MOST_BESIDE
+    if many or (2 * _taken[login] > _share.places and _share.full):
         metrics.LOGIN_REFUSED.inc()
         raise BusyError
+    _count(_asked, login, 1)
     token = _login.set(login)
     try:
         yield
     finally:
         _login.reset(token)
+        _count(_asked, login, -1)
 
 
 @contextmanager
