@@ -10,6 +10,8 @@ ID_LENGTH = 32
 CLIENT_ID_LENGTH = 64
 AUTHOR_LENGTH = 64
 MAX_VERSION = 2_147_483_647
+# No row of ingest_unstored covers more offsets than this, so that an index finds an offset.
+UNSTORED_SPAN = 100_000
 
 
 class ChangeType(IntEnum):

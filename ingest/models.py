@@ -88,7 +88,7 @@ class Unstored(models.Model):
     not in quarantine: each list has the starts and ends of runs in turn. repeated: stored before;
     expired: older than retention; skipped: offsets without a message.
 
-    A row covers ingest.store.unstored.SPAN offsets at most, so that an index finds an offset.
+    A row covers history.record.UNSTORED_SPAN offsets at most.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -250,13 +250,15 @@ class Consumers:
 
 class Feed:
     """Produces good messages to the live topics and remembers which: each is another version, with
-    a number of its own in the snapshot. dates: the moments that they are given, in turn."""
+    a number of its own in the snapshot. topics: where they go; dates: the moments that they are
+    given; both in turn."""
 
     def __init__(self, client: Client, documents: int = 400) -> None:
         self._producer = Producer({"acks": "all", "linger.ms": 5, **client})
         self._documents = documents
         self._number = 0
         self._failed: list[str] = []
+        self.topics: Sequence[str] = LIVE
         self.dates = [NOW]
         self.produced: Counter[tuple[str, str, int, object]] = Counter()
 
@@ -264,7 +266,7 @@ class Feed:
         number = self._number
         self._number += 1
         document, version = number % self._documents, number // self._documents
-        topic = LIVE[document % len(LIVE)]
+        topic = self.topics[document % len(self.topics)]
         body = value(
             id=f"d{document}",
             version=version,

@@ -59,13 +59,13 @@ class OldService:
     page at most. certificate: with its key, to serve over TLS. asked: the addresses of all
     requests; tokens: what they were authorized with."""
 
-    held: list[Held] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list, repr=False)
     page: int = MOST
     hostile: Hostile | None = None
     status: int = 200
     certificate: Path | None = None
-    asked: list[str] = field(default_factory=list)
-    tokens: list[str | None] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list, repr=False)
+    tokens: list[str | None] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
         service = self

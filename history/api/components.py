@@ -8,6 +8,7 @@ from history import trace
 from history.entities import BY_NAME
 from history.fallback import State
 from history.models import FieldLabel, Person
+from history.reasons import REASONS
 from history.record import MAX_VERSION, ChangeType
 from history.timeline import Absence
 
@@ -302,7 +303,7 @@ COMPONENTS: dict[str, Schema] = {
             },
             "at": {**nullable(MOMENT), "description": "When it became so, as far as known."},
             "reason": {
-                **nullable(one_of(*trace.REASONS)),
+                **nullable(one_of(*REASONS)),
                 "description": "Why it is in quarantine.",
             },
             "why": {**TEXT, "description": "The same in words."},

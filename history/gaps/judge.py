@@ -41,7 +41,7 @@ WITH hole AS (
     FROM gap_document WHERE entity = %(entity)s AND id = ANY(%(ids)s)
 )
 SELECT hole.id, missing, false AS beginning, least(below.updated_at, above.updated_at) AS since,
-    above.updated_at AS until, above.client_id
+    above.updated_at AS until, above.client_id, NULL::timestamptz AS found_at
 FROM hole CROSS JOIN LATERAL (
     SELECT updated_at FROM {table} t WHERE t.id = hole.id AND t.version = lower(missing) - 1
     ORDER BY updated_at LIMIT 1
@@ -51,7 +51,7 @@ FROM hole CROSS JOIN LATERAL (
 ) AS above
 WHERE least(below.updated_at, above.updated_at) >= %(edge)s
 UNION ALL
-SELECT d.id, int8range(0, d.lowest), true, d.since, above.updated_at, above.client_id
+SELECT d.id, int8range(0, d.lowest), true, d.since, above.updated_at, above.client_id, NULL
 FROM gap_document d CROSS JOIN LATERAL (
     SELECT updated_at, client_id FROM {table} t WHERE t.id = d.id AND t.version = d.lowest
     ORDER BY updated_at LIMIT 1
@@ -110,7 +110,6 @@ def judge(entity: Entity, edge: datetime) -> int:
             _beginnings(cursor, entity, table, ids)
             values: dict[str, Any] = {"entity": entity.name, "ids": ids, "edge": edge}
             cursor.execute(_WANTED.format(table=table), values)
-            cursor.execute("ALTER TABLE gap_wanted ADD found_at timestamptz")
             cursor.execute(_CLOSE.format(), values)
             cursor.execute(_OPEN, values)
             cursor.execute("DROP TABLE gap_wanted")

@@ -14,16 +14,13 @@ from history.entities import Entity
 from history.record import ID_LENGTH
 from history.timeline import compose, token
 from history.timeline.budget import Budget
-from history.timeline.course import Course, follow
+from history.timeline.course import Course, Timeline, follow
 from history.timeline.neighbours import Pair, Place
 from history.timeline.query import (
     MAX_PAGE_SIZE,
     BadParameterError,
-    Filters,
     Include,
     NoVersionError,
-    Order,
-    Sort,
 )
 from history.timeline.rows import VersionRow
 from history.timeline.versions import Page, Version
@@ -46,19 +43,9 @@ class Slice(NamedTuple):
 Reader: TypeAlias = Callable[[Place | None, int, Sequence[VersionRow]], Slice]
 
 
-class Paged(Protocol):
+class Paged(Timeline, Protocol):
     """What a query must have to be answered page by page."""
 
-    @property
-    def id(self) -> str: ...
-    @property
-    def kinds(self) -> Sequence[Entity]: ...
-    @property
-    def filters(self) -> Filters: ...
-    @property
-    def order(self) -> Order: ...
-    @property
-    def sort(self) -> Sort: ...
     @property
     def page_size(self) -> int: ...
     @property

@@ -6,7 +6,7 @@ over a hundred partitions costs more than running it. A bound that is not given 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
@@ -57,6 +57,10 @@ class VersionRow(NamedTuple):
 
 # Identifies a version of any entity of one kind.
 Place: TypeAlias = tuple[str, Key]
+# Reads as first_bodies does.
+FirstBodies: TypeAlias = Callable[
+    [Entity, Sequence[Place]], tuple[dict[Place, VersionRow], Sequence[Place]]
+]
 
 
 class Read(NamedTuple):
@@ -225,13 +229,15 @@ def first_bodies(
     return {(row.id, row.key): row for row in for_reader(entity, read)}, unread
 
 
-def bodies(entity: Entity, wanted: Iterable[Place]) -> dict[Place, VersionRow]:
-    """All versions with these ids and keys that are (still) in the store."""
+def bodies(
+    entity: Entity, wanted: Iterable[Place], first: FirstBodies = first_bodies
+) -> dict[Place, VersionRow]:
+    """All versions with these ids and keys that are (still) where `first` reads."""
     found: dict[Place, VersionRow] = {}
     left = list(wanted)
     most = len(left)
     while left:
-        read, unread = first_bodies(entity, left[:most])
+        read, unread = first(entity, left[:most])
         left = [*unread, *left[most:]]
         most = max(1, 2 * len(read))
         found |= read

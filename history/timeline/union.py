@@ -87,15 +87,7 @@ def first_bodies(
 
 def bodies(entity: Entity, wanted: Iterable[Place]) -> dict[Place, VersionRow]:
     """As rows.bodies."""
-    found: dict[Place, VersionRow] = {}
-    left = list(wanted)
-    most = len(left)
-    while left:
-        read, unread = first_bodies(entity, left[:most])
-        left = [*unread, *left[most:]]
-        most = max(1, 2 * len(read))
-        found |= read
-    return found
+    return rows.bodies(entity, wanted, first_bodies)
 
 
 def exists(entity: Entity, id: str) -> bool:

@@ -115,11 +115,6 @@ class Version:
         """older in the same way."""
         return Absence.QUARANTINED if self.older and self.came else self.older
 
-    @property
-    def technical_changes(self) -> int:
-        """How many of the changes touch technical fields only."""
-        return sum(change.technical for change in self.changes)
-
 
 @dataclass(frozen=True, slots=True)
 class Page:

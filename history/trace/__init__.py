@@ -2,13 +2,11 @@
 
 from history.quarantined import Place
 from history.trace.fate import Fate, Name, State
-from history.trace.message import SPAN, Bounds, of_message
+from history.trace.message import Bounds, of_message
 from history.trace.version import of_version, quarantined_fate
-from history.trace.words import REASONS, said
+from history.trace.words import plain, said
 
 __all__ = [
-    "REASONS",
-    "SPAN",
     "Bounds",
     "Fate",
     "Name",
@@ -16,6 +14,7 @@ __all__ = [
     "State",
     "of_message",
     "of_version",
+    "plain",
     "quarantined_fate",
     "said",
 ]

@@ -10,11 +10,9 @@ from django.db import connection
 
 from history import quarantined
 from history.quarantined import Place
+from history.record import UNSTORED_SPAN
 from history.trace.fate import Fate, How, State
 from history.trace.version import quarantined_fate
-
-# ingest.store.unstored.SPAN: no row of ingest_unstored covers more offsets.
-SPAN = 100_000
 
 _LEDGER = """
     SELECT topic_id, first_offset, next_offset, high_watermark, checked_at,
@@ -94,7 +92,7 @@ def _ahead(place: Place, read: _Read | None, broker: Bounds | None) -> Fate:
 
 def _unstored(place: Place, of: Sequence[Any]) -> Fate | None:
     with connection.cursor() as cursor:
-        cursor.execute(_UNSTORED, [*of, place.offset, place.offset + SPAN, place.offset])
+        cursor.execute(_UNSTORED, [*of, place.offset, place.offset + UNSTORED_SPAN, place.offset])
         for *kinds, noted_at in cursor.fetchall():
             for (state, how), runs in zip(_OUTCOMES, kinds, strict=True):
                 if _within(runs, place.offset):

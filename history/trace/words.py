@@ -9,27 +9,9 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from history.reasons import REASONS
 from history.trace.fate import Fate, How
 
-# Why a message could not be stored, by the members of ingest's Reason.
-REASONS: Final[Mapping[str, Any]] = {
-    "empty_value": gettext_lazy("it has no value"),
-    "not_json": gettext_lazy("it is not JSON"),
-    "bad_field": gettext_lazy("a field is missing or wrong"),
-    "bad_type": gettext_lazy("its type is wrong"),
-    "bad_updated_at": gettext_lazy("updatedAt is wrong"),
-    "bad_data": gettext_lazy("data is missing or no object"),
-    "no_product_instance_id": gettext_lazy("productInstanceId is missing"),
-    "nested_too_deep": gettext_lazy("the document is nested too deep"),
-    "too_large": gettext_lazy("the document is too large"),
-    "in_the_future": gettext_lazy("updatedAt is in the future"),
-    "unknown_topic": gettext_lazy("no kind of entity is declared for its topic"),
-    "text_not_storable": gettext_lazy("a text in it cannot be stored"),
-    "number_out_of_range": gettext_lazy("a number in it cannot be stored"),
-    "not_storable": gettext_lazy("it cannot be stored"),
-    "divergent_duplicate": gettext_lazy("another content of this version is stored"),
-    "no_partition": gettext_lazy("its day has no partition"),
-}
 _OF_VERSION: Final[Mapping[How, Any]] = {
     How.STORED: gettext_lazy("Version {n} is stored."),
     How.STORED_FROM: gettext_lazy("Version {n} was stored on {at}, from {place}."),

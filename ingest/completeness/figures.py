@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -78,10 +78,6 @@ class Entry:
         if self.log_cut:
             return "log cut since"
         return "reading" if self.current else "topic created again since"
-
-    def with_high_watermark(self, offset: int | None) -> Entry:
-        """The same with a newer high watermark, if there is one."""
-        return self if offset is None else replace(self, high_watermark=offset)
 
 
 def entries(count_quarantine: bool = True) -> list[Entry]:

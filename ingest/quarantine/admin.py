@@ -11,8 +11,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from history import clock
+from history.reasons import REASONS
 from ingest.models import Quarantined
-from ingest.quarantine.reasons import REASONS
 
 if TYPE_CHECKING:
     ReadOnly = admin.ModelAdmin[Quarantined]

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, time
 from typing import NamedTuple
 
+from history.record import UNSTORED_SPAN
 from history.window import Window
 from ingest.source.message import Message, TopicPartition
 from ingest.store.batch import PartitionProgress, Row
 from ingest.store.ledger import Connection
 
-# No row covers more offsets than this.
-SPAN = 100_000
 KINDS = ("repeated", "expired", "skipped")
 
 _ADD = """
@@ -89,7 +88,7 @@ def remove_old(connection: Connection, window: Window) -> int:
 
 
 def _joined(found: Sequence[Run]) -> Iterator[Run]:
-    """The same in order: neighbours with one outcome as one run, none longer than SPAN."""
+    """The same in order: neighbours with one outcome as one run, none longer than UNSTORED_SPAN."""
     open_: Run | None = None
     for run in sorted(found):
         if open_ and open_.end == run.start and open_.kind == run.kind:
@@ -103,15 +102,15 @@ def _joined(found: Sequence[Run]) -> Iterator[Run]:
 def _cut(run: Run | None) -> Iterator[Run]:
     if run is None:
         return
-    for start in range(run.start, run.end, SPAN):
-        yield Run(start, min(start + SPAN, run.end), run.kind)
+    for start in range(run.start, run.end, UNSTORED_SPAN):
+        yield Run(start, min(start + UNSTORED_SPAN, run.end), run.kind)
 
 
 def _rows(runs: Iterable[Run]) -> Iterator[tuple[int, int, list[int], list[int], list[int]]]:
     """First offset, end, and the runs of each kind, for each row."""
     row: list[Run] = []
     for run in runs:
-        if row and run.end - row[0].start > SPAN:
+        if row and run.end - row[0].start > UNSTORED_SPAN:
             yield _columns(row)
             row = []
         row.append(run)

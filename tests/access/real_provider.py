@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from urllib.parse import urljoin, urlsplit
 import requests
 from requests.cookies import RequestsCookieJar
 
+from annals.embedded import process
 from tests import need
 
 HERE = Path(__file__).parent / "provider"
@@ -32,8 +32,10 @@ def installed() -> Path:
     folder = Path.home() / ".cache" / "annals" / "oidc-provider"
     lock = (HERE / "package-lock.json").read_bytes()
     done = folder / "installed.json"
-    if not done.exists() or done.read_bytes() != lock:
-        folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    with process.exclusive(folder / "lock"):
+        if done.exists() and done.read_bytes() == lock:
+            return folder
         for name in ("package.json", "package-lock.json"):
             shutil.copy(HERE / name, folder)
         subprocess.run(
@@ -47,10 +49,9 @@ def installed() -> Path:
 
 
 def free_port() -> int:
-    """A port that nothing listens on now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    """A port that nothing listens on now, and that no connection takes by itself."""
+    [port] = process.free_ports([None])
+    return port
 
 
 @dataclass

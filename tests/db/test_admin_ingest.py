@@ -9,8 +9,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from history import clock
+from history.reasons import REASONS
 from ingest.models import Ledger, Quarantined
-from ingest.quarantine.reasons import REASONS
 from ingest.source.decode import Reason
 from tests.db.screens import text
 

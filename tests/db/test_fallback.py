@@ -53,7 +53,7 @@ def use(service: OldService, monkeypatch: pytest.MonkeyPatch, **more: str) -> No
         "ANNALS_DEMO": "true",
         "ANNALS_FALLBACK_URL": service.url,
         "ANNALS_FALLBACK_UNTIL": f"{clock.now():%Y-%m-%d}",
-        "ANNALS_FALLBACK_SECONDS": "1",
+        "ANNALS_FALLBACK_SECONDS": "15",
         **more,
     }
     monkeypatch.setattr(settings, "ANNALS", env.read(given))

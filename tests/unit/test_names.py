@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from history.trace import REASONS
+from history.reasons import REASONS
 from ingest.source.decode import Reason
 from ingest.source.envelope import shapes
 from ingest.source.message import Message

@@ -76,12 +76,12 @@ def create_skipped(today: date) -> None:
     """Create the ended days that have no table because `maintain` did not run for weeks. They have
     no row and never get one, and each needs a seal. Raises psycopg.errors.LockNotAvailable."""
     sealed = set(DaySeal.objects.filter(table=TABLE).values_list("day", flat=True))
-    there = {part.day for part in catalog.read(connection, [TABLE]) if part.day}
+    known = sealed | {part.day for part in catalog.read(connection, [TABLE]) if part.day}
     ended = today - timedelta(days=SEAL_AFTER_DAYS + 1)
-    first = min(there | sealed, default=today)
+    first = min(known, default=today)
     kept = Window(max(first, today - timedelta(days=settings.ANNALS.journal_days)), ended)
     for day in kept.days():
-        if day not in there | sealed:
+        if day not in known:
             days.create(connection.connection, TABLE, day)
 
 

@@ -13,7 +13,7 @@ from annals.access.journal.operators import record
 from annals.access.journal.words import Action
 from history import trace
 from history.entities import BY_NAME, BY_TOPIC
-from history.record import ID_LENGTH, MAX_VERSION
+from history.record import ID_LENGTH, MAX_VERSION, UNSTORED_SPAN
 from history.trace import Bounds, Fate, Place
 from ingest.management.commands.consume import brokers
 from ingest.source import kafka
@@ -79,7 +79,7 @@ class Command(BaseCommand):
 
     def _of_message(self, options: dict[str, Any]) -> Fate:
         place = Place(*(options[name] for name in OF_MESSAGE))
-        if not (0 <= place.partition < 2**31 and 0 <= place.offset < 2**63 - trace.SPAN):
+        if not (0 <= place.partition < 2**31 and 0 <= place.offset < 2**63 - UNSTORED_SPAN):
             raise CommandError("--partition and --offset must not be negative or too large.")
         record(Action.VERSION, f"trace {place.topic}[{place.partition}]@{place.offset}")
         return trace.of_message(place, None if options["offline"] else self._broker(place))

@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from history import trace
 from history.admin.parts import gaps as words
 from history.admin.parts import links
+from history.admin.parts.amounts import count
 from history.admin.parts.cards import title
 from history.admin.parts.page_links import PAGE, pages
 from history.admin.site.access import PERMISSION
@@ -65,12 +66,12 @@ def page(request: HttpRequest) -> HttpResponse:
             "title": _("Versions that never arrived"),
             "lines": [_line(each, may_read) for each in found[:PAGE_SIZE]],
             "sums": [
-                (title(BY_NAME[each.entity]), each.client_id, _number(each.versions), each.gaps)
+                (title(BY_NAME[each.entity]), each.client_id, count(each.versions), each.gaps)
                 for each in read.sums()
                 if each.entity in BY_NAME
             ],
             "run": run,
-            "quarantined": _number(run.quarantined) if run else "",
+            "quarantined": count(run.quarantined) if run else "",
             "selection": selection,
             "kinds": [(name, title(entity)) for name, entity in BY_NAME.items()],
             "other_url": f"{address}" if selection.closed else f"{address}?closed=1",
@@ -95,7 +96,7 @@ def _selection(request: HttpRequest) -> tuple[Selection, Mapping[str, str]]:
 
 def _line(each: Listed, may_read: bool) -> GapLine:
     gap, entity = each.gap, BY_NAME.get(each.gap.entity)
-    count = gap.last - gap.first + 1
+    versions = gap.last - gap.first + 1
     held = list(each.came.values())
     came = [text for one in held[:MOST_CAME] for text in words.said(trace.quarantined_fate(one))]
     if len(held) > MOST_CAME:
@@ -104,8 +105,8 @@ def _line(each: Listed, may_read: bool) -> GapLine:
         kind=title(entity) if entity else gap.entity,
         document=gap.document,
         url=links.timeline(entity, gap.document) if entity and may_read else "",
-        versions=str(gap.first) if count == 1 else f"{gap.first}–{gap.last}",
-        count=_number(count),
+        versions=str(gap.first) if versions == 1 else f"{gap.first}–{gap.last}",
+        count=count(versions),
         service=gap.client_id,
         since=gap.since,
         until=gap.until,
@@ -117,7 +118,3 @@ def _line(each: Listed, may_read: bool) -> GapLine:
         }.get(gap.outcome, ""),
         came=came,
     )
-
-
-def _number(number: int) -> str:
-    return f"{number:,}".replace(",", "\N{NO-BREAK SPACE}")

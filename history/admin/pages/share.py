@@ -11,6 +11,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
+from history.admin.parts.amounts import count
+from history.admin.parts.cards import title
 from history.capacity import services
 from history.capacity.estimate import Amount, Brought
 from history.capacity.services import Stored
@@ -42,28 +44,26 @@ def page(request: HttpRequest) -> HttpResponse:
     if found is not None:
         nothing, both = saved(found, retention).values()
         context |= {
-            "lines": list(_lines(found, request)),
+            "lines": list(_lines(found)),
             "total": _cells(found.total, found.total),
-            "sampled": _figure(found.total.sampled),
+            "sampled": count(found.total.sampled),
             "saved_nothing": _size(nothing.bytes, nothing.error),
             "saved_both": _size(both.bytes, both.error),
         }
     return render(request, "history/share.html", context)
 
 
-def _lines(found: Stored, request: HttpRequest) -> Iterator[ShareLine]:
-    russian = getattr(request, "LANGUAGE_CODE", "").startswith("ru")
+def _lines(found: Stored) -> Iterator[ShareLine]:
     for client, brought in found.by_client():
         yield ShareLine(client or _("other services"), "", _cells(brought, found.total))
         for line in found.lines:
             if line.client_id == client:
-                kind = line.entity.title_ru if russian else line.entity.title
-                yield ShareLine("", kind, _cells(line.brought, found.total))
+                yield ShareLine("", title(line.entity), _cells(line.brought, found.total))
 
 
 def _cells(brought: Brought, total: Brought) -> list[str]:
     return [
-        _figure(brought.all.versions),
+        count(brought.all.versions),
         _percent(brought.all, total.all),
         size(int(brought.all.bytes)),
         _percent(brought.nothing, brought.all),
@@ -78,9 +78,5 @@ def _percent(part: Amount, whole: Amount) -> str:
     return f"{share:.1%} ± {error * 100:.1f}"
 
 
-def _size(count: float, error: float) -> str:
-    return f"{size(int(count))} ± {size(int(error))}"
-
-
-def _figure(number: float) -> str:
-    return f"{number:,.0f}".replace(",", "\N{NO-BREAK SPACE}")
+def _size(bytes_: float, error: float) -> str:
+    return f"{size(int(bytes_))} ± {size(int(error))}"

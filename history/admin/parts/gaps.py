@@ -4,7 +4,7 @@ of each."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 
 from django.utils.html import format_html
@@ -100,5 +100,5 @@ def _link(entity: Entity, id: str, number: int) -> GapLink:
 
 def _time(moment: datetime) -> str:
     """A time element that annals.js converts to the browser's time zone."""
-    shown = f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-    return format_html('<time datetime="{}" data-when="full">{}</time>', moment.isoformat(), shown)
+    plain = trace.plain(moment)
+    return format_html('<time datetime="{}" data-when="full">{}</time>', moment.isoformat(), plain)
