@@ -16,7 +16,11 @@ client_logger.addFilter(ThrottledLog())
 Config = dict[str, Any]
 
 # Settings of every client. Those from the environment override them.
-COMMON: Config = {"client.id": "annals"}
+COMMON: Config = {
+    "client.id": "annals",
+    # With the default of 10 seconds a client notices that late that its broker is back.
+    "reconnect.backoff.max.ms": 1_000,
+}
 TIMEOUT_SECONDS = 10.0
 
 

@@ -20,6 +20,7 @@ from ingest.source.client import (
 )
 from ingest.source.headers import headers
 from ingest.source.message import KafkaPartition, Message
+from ingest.source.patience import Patience
 
 logger = logging.getLogger(__name__)
 # Settings of the consumer. Those from the environment override them.
@@ -82,9 +83,9 @@ class Source:
         self._paused: set[KafkaPartition] = set()
         self._ends: dict[KafkaPartition, int] = {}
         self._group, self._topics = group, topics
-        self._session_seconds = int(reading["session.timeout.ms"]) / 1000
+        sessions = int(reading["session.timeout.ms"]) / 1000
+        self._patience = Patience(STUCK_AFTER_SESSIONS * sessions, time.monotonic())
         self._was_member = False
-        self._wait_for_partitions()
         self._consumer = self._subscribed()
 
     def poll(self, limit: int, timeout: float) -> list[Message]:
@@ -180,10 +181,6 @@ class Source:
         if leaving.is_alive():
             logger.warning("ended without leaving the group: the brokers do not answer")
 
-    def _wait_for_partitions(self) -> None:
-        self._unassigned_since: float | None = time.monotonic()
-        self._stuck_after = STUCK_AFTER_SESSIONS * self._session_seconds
-
     def _subscribed(self) -> ck.Consumer:
         """A new client that joins the group."""
         made = ck.Consumer(self._settings, logger=client_logger)
@@ -202,23 +199,23 @@ class Source:
         return leaving
 
     def _unstick(self) -> None:
-        """After a long time without partitions: have the embedded broker delete the group, and
-        replace a client that had partitions before, if the brokers answer. Waits up to
-        TOPICS_SECONDS for that.
+        """After a long time without partitions although the brokers answer: have the embedded
+        broker delete the group, and replace a client that had partitions before. Waits up to
+        TOPICS_SECONDS for the brokers.
 
         If a leader leaves during a rebalance, the embedded broker waits for it forever, and so do
         all later members. After the deletion they join an empty group.
         A client that lost its broker may never connect to the group's coordinator again
         (docs/decisions/0046-a-client-that-never-joins-again.md).
         """
-        since = self._unassigned_since
-        if since is None or time.monotonic() - since < self._stuck_after:
+        if not self._patience.due(time.monotonic()):
             return
-        # Twice as long each time: members that delete in turn would never form a group.
-        self._unassigned_since, self._stuck_after = time.monotonic(), 2 * self._stuck_after
-        self._brokers.forget_stuck_group(self._group)
-        if self._was_member and self._reachable():  # else the topics may be missing
-            self._renew()
+        if not self._reachable():
+            self._patience.unanswered(time.monotonic())
+        elif self._patience.answered(time.monotonic()):
+            self._brokers.forget_stuck_group(self._group)
+            if self._was_member:  # else the topics may be missing
+                self._renew()
 
     def _reachable(self) -> bool:
         try:
@@ -251,20 +248,22 @@ class Source:
             return
         # Read nothing before the ledger says from which offset.
         consumer.assign([])
-        self._unassigned_since, self._was_member = None, True
+        self._was_member = True
+        self._patience.end()
         self._on_assigned([(each.topic, each.partition) for each in partitions])
 
     def _revoked(self, consumer: ck.Consumer, _: list[ck.TopicPartition]) -> None:
         if consumer is not self._consumer:
             return
-        self._wait_for_partitions()
+        self._patience.begin(time.monotonic())
         self._on_revoked()
         consumer.unassign()
 
     def _lost(self, consumer: ck.Consumer, _: list[ck.TopicPartition]) -> None:
         if consumer is not self._consumer:
             return
-        self._wait_for_partitions()
+        # Its session timed out, so the brokers may be away.
+        self._patience.begin(time.monotonic(), answer=False)
         self._on_lost()
         consumer.unassign()
 
