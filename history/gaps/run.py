@@ -28,6 +28,14 @@ DELETE FROM version_gap WHERE id = ANY(ARRAY(
     SELECT id FROM version_gap WHERE closed_at < %s ORDER BY closed_at LIMIT %s))
 """
 _FORGET_DOCUMENTS = "DELETE FROM gap_document WHERE newest_day < %s"
+# That their days were read is forgotten with them: the window goes back if retention is longer
+# again, or if a clock was ahead.
+_FORGET_DAYS = "DELETE FROM gap_day WHERE day < %s"
+_LOOK_AGAIN = """
+INSERT INTO gap_pending (entity, id)
+SELECT entity, id FROM gap_document WHERE lowest > 0 OR NOT versions @> range_merge(versions)
+ON CONFLICT DO NOTHING
+"""
 _QUARANTINED = """
 SELECT count(*) FROM (
     SELECT DISTINCT q.entity, q.entity_id, q.version FROM ingest_quarantine q
@@ -59,6 +67,11 @@ def run(window: Window, now: datetime, report: Callable[[], None] = lambda: None
     """
     began = clocks.monotonic()
     read = documents = 0
+    last = latest()
+    if last is not None and last.removed_before > window.oldest:
+        # Gaps were closed as expired, and are inside the window now.
+        with connection.cursor() as cursor:
+            cursor.execute(_LOOK_AGAIN)
     for changed in days.changed(window):
         read += scan(changed)
         report()
@@ -66,7 +79,7 @@ def run(window: Window, now: datetime, report: Callable[[], None] = lambda: None
     for entity in judge.pending(ENTITIES):
         while done := judge.judge(entity, edge):
             documents += done
-    expired = _retire(window, edge, now)
+    expired = _retire(window, edge, now, last)
     seconds = clocks.monotonic() - began
     _note(window, now, seconds, read)
     return Outcome(read, documents, expired, seconds)
@@ -77,17 +90,17 @@ def latest() -> GapRun | None:
     return GapRun.objects.first()
 
 
-def _retire(window: Window, edge: datetime, now: datetime) -> int:
+def _retire(window: Window, edge: datetime, now: datetime, last: GapRun | None) -> int:
     """Close the gaps that have come to the edge of the window; forget what closed long ago, and
     documents without a version in the window. Documents once for each day: that reads them all."""
     kept = timedelta(days=(window.newest - window.oldest).days)
-    last = latest()
     with transaction.atomic(), connection.cursor() as cursor:
         lock(cursor)
         cursor.execute(_EXPIRE, [edge])
         expired = int(cursor.rowcount)
-        if last is None or last.removed_before < window.oldest:
+        if last is None or last.removed_before != window.oldest:
             cursor.execute(_FORGET_DOCUMENTS, [window.oldest])
+            cursor.execute(_FORGET_DAYS, [window.oldest])
     while True:
         with transaction.atomic(), connection.cursor() as cursor:
             lock(cursor)

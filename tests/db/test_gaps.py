@@ -251,6 +251,24 @@ def test_two_runs_at_once_do_each_day_once(committed: Store) -> None:
     assert VersionGap.objects.count() == 19
 
 
+@pytest.mark.parametrize("ahead", [85, 200])
+def test_a_window_that_goes_back(committed: Store, ahead: int) -> None:
+    """A clock that was ahead, or a retention that was shorter, for one run."""
+    created = {"createdAt": T0.isoformat()}
+    for id in ("A1", "B1"):
+        for number in (0, 1):
+            committed.add(id, number, created, number)
+    committed.add("B1", 3, created, T0 + timedelta(days=9))
+    find()
+    assert open_gaps() == [("B1", 2, 2)]
+    find(clock.now() + timedelta(days=ahead))
+    assert open_gaps() == []
+    committed.add("A1", 2, created, T0 + timedelta(days=3))
+    find()
+    assert open_gaps() == [("B1", 2, 2)]
+    assert find().days == 0
+
+
 class KilledError(Exception):
     pass
 
