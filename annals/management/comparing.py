@@ -65,8 +65,9 @@ class Tally:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing speaks against the switch."""
-        return not self.unavailable and not any(self.versions[each] for each in FAULTS)
+        """Whether something was compared, and nothing speaks against the switch."""
+        wrong = self.unavailable or any(self.versions[each] for each in FAULTS)
+        return bool(self.versions[Verdict.EQUAL]) and not wrong
 
 
 def compare(stored: Stored, theirs: Sequence[OldVersion], kept: datetime) -> Iterator[Compared]:

@@ -24,8 +24,11 @@ def page(
     entity: Entity, id: str, filters: Filters, sort: Sort, order: Order, after: Key, limit: int
 ) -> Read:
     """As rows.page."""
+    # Before the store's page: a version that the store gets meanwhile is in one of the two.
+    theirs = [row for row in only_old(entity, id).values() if fits(filters, row)]
     read = rows.page(entity, id, filters, sort, order, after, limit)
-    added = [row for row in only_old(entity, id).values() if fits(filters, row)]
+    numbers = {row.version for row in read.rows} | {key.version for _, key in read.unread}
+    added = [row for row in theirs if row.version not in numbers]
     if not added:
         return read
 
@@ -112,13 +115,18 @@ def merged(
     application: str, filters: Filters, order: Order, after: Position | None, limit: int
 ) -> list[tuple[Entity, str, Key]]:
     """As rows.merged."""
+    theirs = _merged_old(application, filters)  # before the store's page, as in page()
     found = rows.merged(application, filters, order, after, limit)
+    numbers = {(kind, id, key.version) for kind, id, key in found}
     backwards = order is Order.DESC
     added = [
         (kind, id, key)
-        for kind, id, key in _merged_old(application, filters)
-        if after is None
-        or (_position(kind, id, key) < after if backwards else _position(kind, id, key) > after)
+        for kind, id, key in theirs
+        if (kind, id, key.version) not in numbers
+        and (
+            after is None
+            or (_position(kind, id, key) < after if backwards else _position(kind, id, key) > after)
+        )
     ]
     if not added:
         return found

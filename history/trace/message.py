@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -16,8 +16,9 @@ from history.trace.version import quarantined_fate
 
 _LEDGER = """
     SELECT topic_id, first_offset, next_offset, high_watermark, checked_at,
-        repeated + expired + skipped > 0, noted_from
-    FROM ingest_ledger WHERE topic = %s AND partition = %s
+        repeated + expired + skipped + quarantine_removed > 0, noted_from
+    FROM ingest_ledger WHERE topic = %(topic)s AND partition = %(partition)s
+        AND (%(topic_id)s = '' OR split_part(topic_id, '#', 1) = %(topic_id)s)
     ORDER BY checked_at DESC, topic_id DESC LIMIT 1
 """
 _GAP = """
@@ -39,14 +40,17 @@ _OUTCOMES = (
 
 
 class Bounds(NamedTuple):
-    """The first offset of a partition at the broker and its end."""
+    """The first offset of a partition at the broker and its end. topic_id: of the topic at the
+    broker; empty if that is not known."""
 
     low: int
     end: int
+    topic_id: str = ""
 
 
 class _Read(NamedTuple):
-    """How far the partition was read. some_unstored: not every message became a row."""
+    """How far the partition was read. some_unstored: of some messages that did not become a row,
+    that is not known from anything else than `ingest_unstored`."""
 
     topic_id: str
     first: int
@@ -60,7 +64,8 @@ class _Read(NamedTuple):
 def of_message(place: Place, broker: Bounds | None = None) -> Fate:
     """What became of a message of the topic as it is now. broker: what the broker has of its
     partition; without it the end that the consumer recorded last. Up to four queries."""
-    row = _one(_LEDGER, [place.topic, place.partition])
+    topic_id = broker.topic_id if broker else ""
+    row = _one(_LEDGER, {**place._asdict(), "topic_id": topic_id})
     read = _Read(*row) if row else None
     if read is None or place.offset >= read.next:
         return _ahead(place, read, broker)
@@ -112,7 +117,7 @@ def _within(runs: Sequence[int], offset: int) -> bool:
     return any(start <= offset < end for start, end in zip(runs[::2], runs[1::2], strict=True))
 
 
-def _one(statement: str, values: Sequence[Any]) -> Any:
+def _one(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> Any:
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
         return cursor.fetchone()

@@ -26,10 +26,11 @@ _OF_VERSION: Final[Mapping[How, Any]] = {
 }
 _OF_MESSAGE: Final[Mapping[How, Any]] = {
     How.STORED_FROM: gettext_lazy("The message was stored on {at}, after it was in quarantine."),
-    How.READ: gettext_lazy("The message was read, and its version is stored."),
+    How.READ: gettext_lazy("The message was read, and its version was stored."),
     How.READ_BEFORE_NOTES: gettext_lazy(
-        "The message was read. Its version is stored, or was stored before, or was too old: of "
-        "messages that were read so long ago only the sums are known."
+        "The message was read. Its version was stored, or had been stored before, or was too old, "
+        "or was in quarantine until it was removed there: of messages that were read so long ago "
+        "only the sums are known."
     ),
     How.REPEATED: gettext_lazy("The message was read on {at}: its version was stored before."),
     How.TOO_OLD: gettext_lazy(
@@ -77,7 +78,7 @@ def said(fate: Fate, fill: Fill = str.format, when: Callable[[datetime], str] = 
 def _may_be(fate: Fate, fill: Fill, when: Callable[[datetime], str]) -> list[str]:
     """Among which messages a version may be that was never seen."""
     found = fate.may_be
-    if found is None or fate.how is How.NEVER_THERE:
+    if found is None:
         return []
     texts = []
     if found.unread is None:

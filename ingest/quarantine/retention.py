@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
@@ -19,7 +20,7 @@ DELETE FROM ingest_quarantine WHERE id = ANY(ARRAY(
         OR (day < %(unsettled)s AND first_seen < %(held)s)
         OR (day > %(newest)s AND first_seen < %(unsettled)s)
     ORDER BY id LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
-RETURNING topic, topic_id, partition, "offset", status
+RETURNING topic, topic_id, partition, "offset", status, outcome
 """
 
 
@@ -50,25 +51,28 @@ def remove_old(connection: Connection, window: Window, hold_days: int, now: date
     while count == MESSAGES_PER_TRANSACTION:
         with connection.transaction():
             rows = connection.execute(_REMOVE, values).fetchall()
-            counted: defaultdict[Place, list[int]] = defaultdict(list)
-            for topic, topic_id, partition, offset, status in rows:
-                if status != "resolved":
-                    counted[str(topic), str(topic_id), int(partition)].append(int(offset))  # type: ignore[call-overload]
-            for place in sorted(counted):
-                _keep_count(connection, place, counted[place])
+            gone: defaultdict[Place, dict[int, bool]] = defaultdict(dict)
+            for topic, topic_id, partition, offset, status, outcome in rows:
+                if outcome != "stored":
+                    place = str(topic), str(topic_id), int(partition)  # type: ignore[call-overload]
+                    gone[place][int(offset)] = status != "resolved"  # type: ignore[call-overload]
+            for place in sorted(gone):
+                _keep_count(connection, place, gone[place])
         count = len(rows)
-        settled = sum(row[-1] in ("resolved", "discarded") for row in rows)
+        settled = sum(row[-2] in ("resolved", "discarded") for row in rows)
         removed = Removed(removed.settled + settled, removed.unsettled + count - settled)
     return removed
 
 
-def _keep_count(connection: Connection, place: Place, offsets: list[int]) -> None:
-    """The messages are still counted as quarantined: note that their rows are gone."""
-    count = len(count_in_ledger(connection, place, offsets))
+def _keep_count(connection: Connection, place: Place, gone: Mapping[int, bool]) -> None:
+    """Note in the ledger what was removed. gone: by offset, whether the message is still counted as
+    quarantined. That it was not stored is not known any more."""
+    counted = count_in_ledger(connection, place, (at for at, counts in gone.items() if counts))
     connection.execute(
-        "UPDATE ingest_ledger SET quarantine_removed = quarantine_removed + %s"
+        "UPDATE ingest_ledger SET quarantine_removed = quarantine_removed + %s,"
+        " noted_from = greatest(noted_from, least(%s, next_offset))"
         " WHERE topic = %s AND topic_id = %s AND partition = %s",
-        (count, *place),
+        (len(counted), max(gone) + 1, *place),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any
 
 import confluent_kafka as ck
@@ -124,6 +124,17 @@ class Brokers:
 
         described = self._admin.describe_cluster(request_timeout=TIMEOUT_SECONDS)
         described.add_done_callback(forget)
+
+
+def topic_id(bootstrap: str, given: Mapping[str, str], topic: str) -> str:
+    """The id of a topic at the brokers; empty if there is no such topic, or the brokers have no
+    ids. Asks them. Raises Unreachable."""
+    admin = AdminClient({**COMMON, "bootstrap.servers": bootstrap, **given}, logger=client_logger)
+    asked = _ask_ids(admin, [topic])
+    wait(asked.values(), TIMEOUT_SECONDS)
+    if not _answered(asked):
+        raise Unreachable("no answer in time")
+    return _topic_ids(asked).get(topic, "")
 
 
 def _ask_ids(admin: AdminClient, topics: Iterable[str]) -> Futures:

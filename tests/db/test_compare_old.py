@@ -106,6 +106,19 @@ def test_nothing_is_proved_where_the_old_service_fails(both: OldService, tmp_pat
     assert len(both.asked) == 1 + 5
 
 
+def test_nothing_is_proved_where_no_version_is_in_both(store: Store, old: OldService) -> None:
+    """An empty store; an old service that knows none of the applications."""
+    assert run()[0] == 1
+    store.add("A1", 0, {}, 0)
+    code, found = run()
+    assert (code, found["ok"], found["versions"]["missingThere"]) == (1, False, 1)
+    out = StringIO()
+    with pytest.raises(SystemExit):
+        call_command("compare-old", stdout=out, stderr=StringIO())
+    assert "nothing was proved" in out.getvalue()
+    assert "Nothing is missing" not in out.getvalue()
+
+
 def test_without_an_old_service_it_says_so(
     both: OldService, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,7 @@ from history.fallback import OldVersion, Subject, asked, breaker
 from history.fallback.answer import part, says_nothing_there
 from history.models import FieldLabel
 from history.record import ChangeType
-from history.timeline import ApplicationQuery, Filters, Order, Query, Sort
+from history.timeline import ApplicationQuery, Filters, Order, Query, Sort, rows
 from tests.db.screens import support, text
 from tests.db.store import Store, minute
 from tests.db.test_timeline_paging import rolled_back
@@ -391,6 +391,34 @@ def test_the_union_of_an_application_is_paged_exactly_once(
                 break
     expected.sort(reverse=order is Order.DESC)
     assert seen == [(id, version) for _, _, id, version in expected]
+
+
+@pytest.mark.parametrize("address", [API, WHOLE])
+def test_a_version_that_the_store_gets_while_a_page_is_read(
+    half: OldService,
+    store: Store,
+    support: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+) -> None:
+    """It was in both before: whichever is asked first, it is on the page once."""
+    pending = [2]
+
+    def meanwhile(name: str) -> None:
+        asked = getattr(rows, name)
+
+        def ask(*given: Any) -> Any:
+            found = asked(*given)
+            while pending:
+                store.add("A1", pending.pop(), {"rate": "new"}, minute(2))
+            return found
+
+        monkeypatch.setattr(rows, name, ask)
+
+    for name in ("page", "merged", "keys"):
+        meanwhile(name)
+    assert numbers(get(support, address)) == [5, 4, 3, 2, 1, 0]
+    assert pending == []
 
 
 def test_pages_that_began_without_the_old_service_stay_without(

@@ -26,13 +26,14 @@ from history.record import UNSTORED_SPAN
 from history.trace import Bounds, Fate, Place, State
 from history.window import Window
 from ingest.models import Quarantined, Unstored
+from ingest.quarantine import retention
 from ingest.store import unstored
 from ingest.store.batch import Gap
 from ingest.store.connect import connect
 from tests.db.ingested import SOURCES, TWIN_SOURCE, Ingested, ingested
 from tests.db.screens import A1, support, text
 from tests.db.test_quarantine import store_too_early
-from tests.messages import NOW, TOPIC, TWIN, WINDOW, value
+from tests.messages import NOW, SOURCE, TOPIC, TWIN, WINDOW, value
 
 __all__ = ["ingested", "support"]
 
@@ -107,7 +108,9 @@ def test_each_version_has_its_fate(seen: Ingested) -> None:
     assert never.may_be is not None
     assert never.may_be.expired == 1
     with translation.override("en"):
-        assert "history has no version" in trace.said(never)[0]
+        said = trace.said(version(4))
+    assert "history has no version" in said[0]
+    assert any("1 message of its topics came after its retention" in text for text in said)
 
 
 def test_offsets_without_a_message_and_lost_ones(ingested: Ingested) -> None:
@@ -206,6 +209,33 @@ def test_what_retention_forgets_is_said_to_be_uncertain(seen: Ingested) -> None:
         ("stored", True),
         ("repeated", True),
     ]
+
+
+def test_what_left_the_quarantine_is_not_said_to_be_stored(ingested: Ingested) -> None:
+    ingested.write(of(0), of(1, **BAD), of(2))
+    call_command("quarantine", "discard", "--reason", "bad_updated_at", "--why", "wrong release")
+    assert [at(offset).certain for offset in range(3)] == [True] * 3
+    later = NOW + timedelta(days=400)
+    with connect("test") as plain:
+        assert retention.remove_old(plain, Window.at(later, 90, 14), 7, later).settled == 1
+    assert [at(offset).certain for offset in range(3)] == [False, False, True]
+    with translation.override("en"):
+        assert "in quarantine" in trace.said(at(1))[0]
+    ingested.write(of(3))
+    assert at(3).certain
+
+
+def test_a_topic_that_was_made_again_while_no_consumer_ran(seen: Ingested) -> None:
+    """The ledger has read further in the topic that was there before."""
+    before, now = (Bounds(0, 2, topic_id) for topic_id in (SOURCE.topic_id, "another id"))
+    assert at(0, broker=before).state is State.STORED
+    assert [at(offset, broker=now).state for offset in (0, 1, 2)] == [
+        *(State.UNREAD, State.UNREAD),
+        State.UNKNOWN,
+    ]
+    with connect("test") as plain:  # its log was cut once
+        plain.execute("UPDATE ingest_ledger SET topic_id = topic_id || '#2'")
+    assert at(0, broker=before).state is State.STORED
 
 
 def test_old_messages_are_named_by_the_migration(seen: Ingested) -> None:

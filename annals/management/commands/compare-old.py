@@ -31,7 +31,8 @@ class Command(BaseCommand):
     help = (
         "Compare applications version by version with the service that Annals replaces "
         "(ANNALS_FALLBACK_URL); prints paths, never values; exit 0: nothing is missing here or "
-        "differs, 1: something is, or an application could not be compared, 2: it failed."
+        "differs, 1: something is, an application could not be compared, or no version is in both, "
+        "2: it failed."
     )
     requires_system_checks = []
 
@@ -146,6 +147,11 @@ class Command(BaseCommand):
             self.stdout.write(f"{wrong:,} versions are missing here or differ.")
         elif tally.ok:
             self.stdout.write("Nothing is missing here or differs.")
+        elif not tally.versions[Verdict.EQUAL]:
+            self.stdout.write(
+                "No version is in both, so nothing was proved: are DATABASE_URL and "
+                "ANNALS_FALLBACK_URL the right ones?"
+            )
 
 
 _WORDS: Final = {

@@ -17,6 +17,7 @@ from history.record import ID_LENGTH, MAX_VERSION, UNSTORED_SPAN
 from history.trace import Bounds, Fate, Place
 from ingest.management.commands.consume import brokers
 from ingest.source import kafka
+from ingest.source.brokers import topic_id
 from ingest.source.client import Unreachable
 
 OF_VERSION = ("entity", "id", "version")
@@ -94,13 +95,14 @@ class Command(BaseCommand):
                 behind = kafka.peek(*brokers(), partition, place.offset, 1)
                 if any(message.offset == place.offset for message in behind):
                     found = found[0], place.offset + 1
+            log = topic_id(*brokers(), place.topic) if found else ""
         except Unreachable as error:
             self.stderr.write(
                 f"Kafka does not answer ({error}): what is not read yet is the consumer's last "
                 "record."
             )
             return None
-        return Bounds(*found) if found else Bounds(0, 0)
+        return Bounds(*found, log) if found else Bounds(0, 0)
 
     def _print(self, fate: Fate) -> None:
         self.stdout.write(f"{fate.state.value}: {' '.join(trace.said(fate))}")
