@@ -70,9 +70,10 @@ class Foresight:
             return
         self._decide_due = now + DECIDE_SECONDS
         self._take(positions)
-        wanted = set(to_hold(self._backlogs(source, positions))) & {
-            place for place, each in positions.claimed.items() if each.halted is None
-        }
+        # For a halted partition nothing waits: it is not read, however endangered it is.
+        backlogs = self._backlogs(source, positions)
+        reading = {p: each for p, each in backlogs.items() if positions.claimed[p].halted is None}
+        wanted = set(to_hold(reading))
         if not wanted:
             self._held_since = None
         elif self._held_since is None:

@@ -134,6 +134,15 @@ def test_it_ends_when_the_endangered_one_is_read(clock: Clock) -> None:
     assert (place.held, source.paused) == (set(), set())
 
 
+def test_nothing_waits_for_a_halted_partition(clock: Clock) -> None:
+    """It is not read, so that to wait for it would gain nothing."""
+    mine, source, _, place = asked({HALTED: outlook(60), LATER: outlook(3000)}, clock)
+    for _ in range(10):
+        clock.now += 2
+        mine.hold(source, place)
+        assert (place.held, source.paused) == (set(), set())
+
+
 @pytest.mark.parametrize("seconds", [(7200, 20_000), (600, 620)])
 def test_nothing_waits_where_there_is_time_or_all_are_alike(
     seconds: tuple[float, float], clock: Clock
