@@ -13,13 +13,9 @@ LEAST_BYTES = 64 * 1024
 LEAST_ZEROS = 64
 
 _ZEROS = b"0" * LEAST_ZEROS
-_STRING = rb'"(?:[^"\\]|\\.)*"'
-_WHOLE = rb"(?P<digits>-?[1-9][0-9]*?)(?P<zeros>0{%d,})(?![0-9.eE])" % LEAST_ZEROS
-_FRACTION = rb"(?P<sign>-?)0\.(?P<places>0{%d,}[0-9]*)" % LEAST_ZEROS
-# What begins in the middle of a number is no number.
-_TOKEN = re.compile(
-    rb"%b|(?<![0-9.eE+-])(?:%b|%b)|[0-9.eE+-]+" % (_STRING, _WHOLE, _FRACTION), re.DOTALL
-)
+# A number as a whole: an expression that also finds its zeros tries each place in it as their
+# beginning, and a number may have 131,072 digits.
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[0-9.eE+-]+', re.DOTALL)
 
 
 def shortened(text: bytes) -> bytes:
@@ -31,9 +27,16 @@ def shortened(text: bytes) -> bytes:
 
 
 def _short(token: re.Match[bytes]) -> bytes:
-    if token["zeros"]:
-        return b"%be%d" % (token["digits"], len(token["zeros"]))
-    if token["places"]:
-        digits = token["places"].lstrip(b"0") or b"0"
-        return b"%b%be-%d" % (token["sign"], digits, len(token["places"]))
-    return token[0]
+    text = token[0]
+    if len(text) <= LEAST_ZEROS or text[:1] == b'"':
+        return text
+    number = text.removeprefix(b"-")
+    sign = text[: len(text) - len(number)]
+    if number.isdigit():
+        digits = number.rstrip(b"0")
+        zeros = len(number) - len(digits)
+        return b"%b%be%d" % (sign, digits, zeros) if zeros >= LEAST_ZEROS else text
+    places = number.removeprefix(b"0.")
+    if number.startswith(b"0." + _ZEROS) and places.isdigit():
+        return b"%b%be-%d" % (sign, places.lstrip(b"0") or b"0", len(places))
+    return text
