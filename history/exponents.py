@@ -1,4 +1,4 @@
-"""Numbers that PostgreSQL writes out with thousands of zeros, written with an exponent again.
+"""Numbers that an exponent makes long: which of them can be stored, and their short form.
 
 `1e131071` is 8 bytes in a message and 131,072 in the text of JSONB. Limiting such numbers in the
 consumer costs every message 2 to 6 us, so they are shortened where documents leave the store.
@@ -8,6 +8,20 @@ from __future__ import annotations
 
 import re
 
+# PostgreSQL keeps 1e131071 in a few bytes and returns it as text of that many digits. A text of
+# 1 GB cannot be returned at all, so the digits that exponents stand for are limited per document.
+MOST_DIGITS = 64 * 1024 * 1024
+MOST_BEFORE_POINT, MOST_AFTER_POINT = 131_072, 16_383  # of a numeric
+
+# A document of this size cannot exceed the limit: 1e131071 and a comma are nine bytes.
+_SMALL_BYTES = 9 * (MOST_DIGITS // MOST_BEFORE_POINT)
+# Two patterns, because the search for a literal first byte is several times faster. A document
+# with exponents of one digit at most doubles.
+_EXPONENTS = (re.compile(rb"e([+-]?)0*(\d{2,})"), re.compile(rb"E([+-]?)0*(\d{2,})"))
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# Begins where a number begins: tried at each digit, a long number takes its square.
+_LONG_EXPONENT = re.compile(rb"(?<![0-9.+-])[0-9.+-]++[eE][+-]?[0-9]{4,}")
+
 # Shorter texts are left alone: to search them would cost every reader, and save little.
 LEAST_BYTES = 64 * 1024
 LEAST_ZEROS = 64
@@ -16,6 +30,45 @@ _ZEROS = b"0" * LEAST_ZEROS
 # A number as a whole: an expression that also finds its zeros tries each place in it as their
 # beginning, and a number may have 131,072 digits.
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[0-9.eE+-]+', re.DOTALL)
+
+
+def too_many_digits(text: bytes | memoryview) -> int:
+    """How many digits the exponents in a JSON text stand for, if they are more than MOST_DIGITS;
+    otherwise 0."""
+    if len(text) <= _SMALL_BYTES or _digits(text) <= MOST_DIGITS:
+        return 0
+    # Words such as "stage1000" were counted too.
+    digits = _digits(_STRINGS.sub(b"", text))
+    return digits if digits > MOST_DIGITS else 0
+
+
+def _digits(text: bytes | memoryview) -> int:
+    """How many digits PostgreSQL adds when it writes out all numbers with an exponent, at most."""
+    digits = 0
+    for pattern in _EXPONENTS:
+        for sign, exponent in pattern.findall(text):
+            most = MOST_AFTER_POINT if sign == b"-" else MOST_BEFORE_POINT
+            # A longer exponent than six digits is beyond both limits.
+            digits += min(int(exponent[:7]), most)
+    return digits
+
+
+def can_be_stored(text: bytes) -> bool:
+    """Whether PostgreSQL stores the numbers of a well-formed JSON text, as far as they have an
+    exponent, and returns them: it does so for every document of the store."""
+    if _LONG_EXPONENT.search(text) is None:
+        return not too_many_digits(text)
+    numbers = _LONG_EXPONENT.findall(_STRINGS.sub(b'""', text))
+    return all(map(_fits, numbers)) and not too_many_digits(text)
+
+
+def _fits(number: bytes) -> bool:
+    mantissa, _, exponent = number.lower().partition(b"e")
+    if len(exponent.lstrip(b"+-").lstrip(b"0")) > len(str(MOST_BEFORE_POINT)):
+        return False
+    whole, _, fraction = mantissa.lstrip(b"+-").partition(b".")
+    point = int(exponent)
+    return len(whole) + point <= MOST_BEFORE_POINT and len(fraction) - point <= MOST_AFTER_POINT
 
 
 def shortened(text: bytes) -> bytes:

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from history.deepjson import loads_shallow
 from history.entities import BY_NAME, ROOT, Entity
-from history.exponents import shortened
+from history.exponents import can_be_stored, shortened
 from history.record import (
     AUTHOR_LENGTH,
     CLIENT_ID_LENGTH,
@@ -177,4 +177,6 @@ def _snapshot(text: bytes, change: ChangeType) -> bytes:
         value = None
     if not isinstance(value, dict):
         raise WrongAnswerError("a version has no snapshot in entity")
+    if not can_be_stored(text):  # a number of eleven bytes can need a gigabyte to be shown
+        raise WrongAnswerError("a snapshot has a number that no store can have")
     return shortened(text)

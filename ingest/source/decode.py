@@ -13,6 +13,7 @@ from enum import StrEnum
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from history import exponents
 from history.entities import BY_TOPIC
 from history.nul_text import may_have_nul, to_store
 from history.record import (
@@ -24,12 +25,6 @@ from ingest.source.envelope import CONTRACT, Envelope, Shape, Shapes
 from ingest.source.message import Message
 
 MAX_NESTING = 500
-# PostgreSQL keeps 1e131071 in a few bytes and returns it as text of that many digits. A text of
-# 1 GB cannot be returned at all, so the digits that exponents stand for are limited per document.
-MAX_EXPONENT_DIGITS = 64 * 1024 * 1024
-_MOST_DIGITS_BEFORE_POINT, _MOST_DIGITS_AFTER_POINT = 131_072, 16_383  # of a numeric
-# A document of this size cannot exceed the limit: 1e131071 and a comma are nine bytes.
-_SMALL_BYTES = 9 * (MAX_EXPONENT_DIGITS // _MOST_DIGITS_BEFORE_POINT)
 
 
 class Reason(StrEnum):
@@ -176,8 +171,13 @@ def _snapshot(raw: Raw | UnsetType, kind: int, message: bytes, has_nul: bool) ->
         if data[0] == _BRACE:
             if _may_be_deep(message) and _depth(bytes(data)) > MAX_NESTING:
                 raise Rejected(Reason.TOO_DEEP, f"nested deeper than {MAX_NESTING} levels")
-            if len(data) > _SMALL_BYTES:
-                _check_exponents(data)
+            digits = exponents.too_many_digits(data)
+            if digits:
+                raise Rejected(
+                    Reason.TOO_LARGE,
+                    f"the exponents of its numbers stand for {digits} digits, more than"
+                    f" {exponents.MOST_DIGITS}",
+                )
             return to_store(bytes(data)) if has_nul else data
         if kind == ChangeType.DELETE and bytes(data) == b"null":
             return data
@@ -189,37 +189,6 @@ def _may_be_deep(message: bytes) -> bool:
     if len(message) <= 2 * MAX_NESTING:
         return False
     return len(message) - len(message.translate(None, b"{[")) > MAX_NESTING
-
-
-# Two patterns, because the search for a literal first byte is several times faster. A document
-# with exponents of one digit at most doubles.
-_EXPONENTS = (re.compile(rb"e([+-]?)0*(\d{2,})"), re.compile(rb"E([+-]?)0*(\d{2,})"))
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-
-
-def _check_exponents(data: memoryview) -> None:
-    """Raise Rejected if the numbers of a document are too long once they are written out."""
-    if _exponent_digits(data) <= MAX_EXPONENT_DIGITS:
-        return
-    # Words such as "stage1000" were counted too.
-    digits = _exponent_digits(_STRINGS.sub(b"", data))
-    if digits > MAX_EXPONENT_DIGITS:
-        raise Rejected(
-            Reason.TOO_LARGE,
-            f"the exponents of its numbers stand for {digits} digits, more than"
-            f" {MAX_EXPONENT_DIGITS}",
-        )
-
-
-def _exponent_digits(text: bytes | memoryview) -> int:
-    """How many digits PostgreSQL adds when it writes out all numbers with an exponent, at most."""
-    digits = 0
-    for pattern in _EXPONENTS:
-        for sign, exponent in pattern.findall(text):
-            most = _MOST_DIGITS_AFTER_POINT if sign == b"-" else _MOST_DIGITS_BEFORE_POINT
-            # A longer exponent than six digits is beyond both limits.
-            digits += min(int(exponent[:7]), most)
-    return digits
 
 
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)

@@ -126,6 +126,10 @@ WRONG: dict[str, Hostile] = {
     "no client": says(without("clientId")),
     "no version": says(without("version")),
     "no snapshot": says(without("entity")),
+    "a number of a gigabyte": says(page(GOOD.row().replace('"rate"', '"n": 1e999999999, "rate"'))),
+    "many numbers of 131,072 digits": says(
+        page(GOOD.row().replace('"rate"', f'"n": [{"1e131071, " * 600}0], "rate"'))
+    ),
     "snapshot as text": says(changed(entity=VALUE)),
     "snapshot as list": says(changed(entity=[VALUE])),
     "half a character": says(page(GOOD.row().replace(VALUE, VALUE + "\\ud800"))),

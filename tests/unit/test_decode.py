@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from history.entities import ENTITIES, ROOT
+from history.exponents import MOST_DIGITS
 from history.record import ChangeType, Record
 from history.window import MICROSECONDS_PER_DAY
 from ingest.source.decode import (
-    MAX_EXPONENT_DIGITS,
     MAX_NESTING,
     Expired,
     Reason,
@@ -291,7 +291,7 @@ def numbers(text: bytes, count: int) -> bytes:
 def test_exponents_of_more_digits_than_can_be_returned(text: bytes) -> None:
     """9,000 numbers of the largest exponent are 81 KB in the message and 1.2 GB as text."""
     digits = 16_383 if b"-1" in text[1:] else 131_071
-    most = MAX_EXPONENT_DIGITS // digits
+    most = MOST_DIGITS // digits
     record(numbers(text, most - 5))
     assert reason(numbers(text, most + 5)) is Reason.TOO_LARGE
     assert reason(numbers(text, 9_000)) is Reason.TOO_LARGE

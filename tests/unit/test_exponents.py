@@ -9,7 +9,7 @@ from decimal import Decimal
 import msgspec
 import pytest
 
-from history.exponents import LEAST_BYTES, shortened
+from history.exponents import LEAST_BYTES, can_be_stored, shortened
 
 ZEROS = "0" * 100
 LONG = "0" * 131_000
@@ -50,14 +50,39 @@ def test_a_number_keeps_its_value(given: str, expected: str) -> None:
     assert number_of(shortened(document(given))) == (expected, Decimal(given))
 
 
-@pytest.mark.parametrize("number", [f"1{LONG}.5", f"1{LONG}e5", f"0.{LONG}e5", f"1{LONG}"])
+@pytest.mark.parametrize(
+    "number, fits",
+    [
+        ("1e131071", True),
+        ("-1.5E+131071", True),
+        ("12e131071", False),
+        ("1e131072", False),
+        ("1e-16383", True),
+        ("1.5e-16383", False),
+        ("1e-16384", False),
+        ("1e00000005", True),
+        ("1e999999999", False),
+        ("1e1000000000000000000000", False),
+        ("1e10", True),
+        ('"1e999999999"', True),
+        (r'"\"1e999999999"', True),
+        (f"[{'1e131071,' * 513}0]", False),
+    ],
+)
+def test_what_postgresql_can_store(number: str, fits: bool) -> None:
+    assert can_be_stored(f'{{"n":{number}}}'.encode()) is fits
+
+
+@pytest.mark.parametrize("number", [f"1{LONG}.5", f"1{LONG}e5", f"0.{LONG[:16_000]}e5", f"1{LONG}"])
 def test_the_longest_numbers_hold_no_process(number: str) -> None:
     """One such number in a stored message held a web process for many minutes."""
     code = (
-        "import sys; from history.exponents import shortened;"
-        "sys.stdout.buffer.write(shortened(sys.stdin.buffer.read()))"
+        "import sys; from history.exponents import can_be_stored, shortened;"
+        "text = sys.stdin.buffer.read(); assert can_be_stored(text);"
+        "sys.stdout.buffer.write(shortened(text))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], input=document(number), capture_output=True, timeout=60
     )
+    assert done.returncode == 0, done.stderr
     assert number_of(done.stdout)[1] == Decimal(number)
