@@ -96,7 +96,7 @@ CATCH_UP_SECONDS: Final = REGISTER.collected_gauge(
     "annals_catch_up_seconds",
     "seconds",
     "Until the partition is read to its end, if a consumer reads the most endangered ones first; "
-    "+Inf: as much comes as is read.",
+    "+Inf: as much comes as is read, or the partition is halted.",
     **PLACE,
 )
 KEPT_SECONDS: Final = REGISTER.collected_gauge(

@@ -55,7 +55,7 @@ def page(request: HttpRequest) -> HttpResponse:
             "totals": totals,
             "faults": figures.faults(entries),
             "endangered": [
-                (topic, partition, _words(each.seconds), _words(each.catch_up), each.catch_up < inf)
+                (topic, partition, _words(each.seconds), _words(each.catch_up), each)
                 for (topic, partition), each in forecasts.items()
                 if each.endangered
             ],

@@ -23,15 +23,22 @@ UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 class Loss:
     """One topic partition. seconds: until the broker deletes its oldest unread message if nothing
     more is read; inf for never. catch_up: seconds until it is read to its end if a consumer
-    begins now and reads the most endangered partition first; inf if more comes than is read.
+    begins now and reads the most endangered partition first; inf if more comes than is read, or if
+    it is halted.
     kept: for how many seconds a message that comes now is kept. unread: messages. endangered: it is
-    read before others now."""
+    read before others now, unless it is halted."""
 
     seconds: float
     catch_up: float
     kept: float
     unread: int
     endangered: bool
+    halted: bool = False
+
+    @property
+    def ends(self) -> bool:
+        """Whether catching up ends."""
+        return self.catch_up < inf
 
 
 def losses(
@@ -49,6 +56,7 @@ def losses(
     # The brokers' clock, which no test moves.
     moment = now or datetime.fromtimestamp(time.time(), UTC)
     backlogs: dict[KafkaPartition, Backlog] = {}
+    halted: set[KafkaPartition] = set()
     for entry in entries:
         if entry.current and not entry.retired and entry.forecast_at is not None:
             arriving = entry.arriving_rate or 0.0
@@ -60,16 +68,23 @@ def losses(
             kept = inf if entry.kept_seconds is None else entry.kept_seconds
             unread = (entry.lag or 0) + int(came)
             backlogs[entry.topic, entry.partition] = Backlog(unread, arriving, seconds, kept)
+            if entry.halted_at is not None:
+                halted.add((entry.topic, entry.partition))
     for place, found in (never_read or {}).items():
         said = found.forecast
         if said is not None:
             seconds = inf if said.at is None else max(0.0, said.at - moment.timestamp())
             kept = inf if said.kept is None else said.kept
             backlogs[place] = Backlog(said.unread, found.log.arriving, seconds, kept)
-    took = catch_up(backlogs, reading_rate(entries))
+    read = {place: each for place, each in backlogs.items() if place not in halted}
+    took = catch_up(read, reading_rate(entries))
+    took |= {place: inf if backlogs[place].unread else 0.0 for place in halted}
     ordered = sorted(backlogs.items(), key=lambda item: item[1].seconds)
     return {
-        place: Loss(each.seconds, took[place], each.kept, each.unread, each.endangered)
+        place: Loss(
+            *(each.seconds, took[place], each.kept, each.unread),
+            *(each.endangered, place in halted),
+        )
         for place, each in ordered
     }
 

@@ -94,6 +94,21 @@ def test_as_much_comes_as_is_read(behind: None) -> None:
     assert losses.losses(figures.entries(), now=NOW)[TOPICS[0], 0].catch_up == inf
 
 
+def test_a_halted_partition_is_never_read_to_its_end(behind: None, client: Client) -> None:
+    """And nothing waits for it."""
+    Ledger.objects.filter(topic=TOPICS[0]).update(halted_at=NOW, halted_why="bad")
+    found = losses.losses(figures.entries(), now=NOW)
+    assert (found[TOPICS[0], 0].catch_up, found[TOPICS[0], 0].halted) == (inf, True)
+    assert found[TOPICS[2], 0].catch_up == 100 / 40
+    said = StringIO()
+    call_command("ledger", "--offline", stdout=said)
+    assert "data will be lost in 10 min" in said.getvalue()
+    assert "catching up never ends: it is halted" in said.getvalue()
+    client.force_login(User.objects.get(username="ops"))
+    client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
+    assert "and its reading has stopped" in text(client.get("/admin/completeness/"))
+
+
 def test_prometheus_sees_it_without_a_consumer(behind: None) -> None:
     families: dict[str, Metric] = {each.name: each for each in StoreCollector().collect()}
     for name in ("annals_loss_seconds", "annals_catch_up_seconds", "annals_kept_seconds"):

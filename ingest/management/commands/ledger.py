@@ -150,7 +150,9 @@ class Command(BaseCommand):
             if isfinite(each.seconds):
                 when = f"will be lost in {losses.in_words(each.seconds)}"
             takes = "catching up never ends: as much comes as is read"
-            if isfinite(each.catch_up):
+            if each.halted:
+                takes = "catching up never ends: it is halted"
+            elif isfinite(each.catch_up):
                 takes = f"catching up takes {losses.in_words(each.catch_up)}"
             new = " (never read)" if place in never_read else ""
             topic, partition = place
