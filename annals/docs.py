@@ -202,7 +202,8 @@ def _usage(action: Action) -> str:
     if action.choices is not None:
         value = "|".join(map(str, action.choices))
     else:
-        value = str(action.metavar or action.dest.upper())
+        metavar = action.metavar or action.dest.upper()
+        value = metavar if isinstance(metavar, str) else " ".join(metavar)
     names = ", ".join(action.option_strings)
     return _cell(f"`{names} {value}`".replace("` ", "`"))
 

@@ -52,9 +52,11 @@ class Compared:
 
 @dataclass(slots=True)
 class Tally:
-    """What was found so far. unavailable: applications that the old service did not give."""
+    """What was found so far. nowhere: applications of which neither of the two has a version.
+    unavailable: applications that the old service did not give."""
 
     applications: int = 0
+    nowhere: int = 0
     versions: Counter[Verdict] = field(default_factory=Counter)
     clocks: int = 0
     unavailable: int = 0
@@ -64,10 +66,14 @@ class Tally:
         self.clocks += compared.clocks
 
     @property
+    def faults(self) -> int:
+        """Versions that speak against the switch."""
+        return sum(self.versions[each] for each in FAULTS)
+
+    @property
     def ok(self) -> bool:
         """Whether something was compared, and nothing speaks against the switch."""
-        wrong = self.unavailable or any(self.versions[each] for each in FAULTS)
-        return bool(self.versions[Verdict.EQUAL]) and not wrong
+        return bool(self.versions[Verdict.EQUAL]) and not self.unavailable and not self.faults
 
 
 def compare(stored: Stored, theirs: Sequence[OldVersion], kept: datetime) -> Iterator[Compared]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from math import ceil
 from threading import Event, Thread
 from types import TracebackType
 
@@ -65,7 +66,9 @@ def limited(
     limits = {"lock_timeout": lock_seconds, "statement_timeout": statement_seconds}
     with connection.cursor() as cursor:
         for name, seconds in limits.items():
-            cursor.execute("SELECT set_config(%s, %s, false)", [name, f"{seconds * 1000:.0f}ms"])
+            # Not rounded to 0, which is no limit.
+            limit = ceil(seconds * 1000)
+            cursor.execute("SELECT set_config(%s, %s, false)", [name, f"{limit}ms"])
     try:
         yield
     finally:

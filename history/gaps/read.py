@@ -46,6 +46,11 @@ class Selection:
     client_id: str | None = None
     closed: bool = False
 
+    @property
+    def narrowed(self) -> bool:
+        """Whether gaps of other kinds or services are left out."""
+        return self.entity is not None or self.client_id is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Listed:

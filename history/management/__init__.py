@@ -1,1 +1,1 @@
-"""Used by the commands of all apps: files to load, progress, sizes as arguments."""
+"""Used by the commands of all apps: files to load, progress, sizes and numbers as arguments."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
@@ -45,9 +46,11 @@ _OF_MESSAGE: Final[Mapping[How, Any]] = {
     How.NO_MESSAGE: gettext_lazy(
         "No message has this offset: it marks a transaction, or its message was removed."
     ),
-    How.NOT_SENT: gettext_lazy("There is no such message yet: the partition ends before it."),
+    How.NOT_SENT: gettext_lazy(
+        "There is no such message yet: the partition ends before it, or is not there."
+    ),
     How.BEFORE_FIRST: gettext_lazy("Nothing is known of the message: the reading began after it."),
-    How.NEVER_READ: gettext_lazy("Nothing is known of the message: the topic was never read."),
+    How.NEVER_READ: gettext_lazy("Nothing is known of the message: its partition was never read."),
 }
 
 # Puts values into a template: str.format, or what also escapes them.
@@ -89,7 +92,7 @@ def _may_be(fate: Fate, fill: Fill, when: Callable[[datetime], str]) -> list[str
             "{n} messages of its topics are not read yet: it may be among them.",
             found.unread,
         )
-        texts.append(fill(text, n=found.unread))
+        texts.append(fill(text, n=_figure(found.unread)))
     if found.lost:
         text = ngettext(
             "The broker deleted {n} message of its topics before it was read: it may be that one.",
@@ -97,15 +100,19 @@ def _may_be(fate: Fate, fill: Fill, when: Callable[[datetime], str]) -> list[str
             "them.",
             found.lost,
         )
-        texts.append(fill(text, n=found.lost))
+        texts.append(fill(text, n=_figure(found.lost)))
     if found.expired:
         text = ngettext(
             "{n} message of its topics came after its retention: it may be that one.",
             "{n} messages of its topics came after their retention: it may be among them.",
             found.expired,
         )
-        texts.append(fill(text, n=found.expired))
+        texts.append(fill(text, n=_figure(found.expired)))
     if not texts and found.complete_to:
         text = _("Everything that was sent up to {at} has been read.")
         texts.append(fill(text, at=when(found.complete_to)))
     return texts
+
+
+def _figure(number: int) -> str:
+    return number_format(number, force_grouping=True)

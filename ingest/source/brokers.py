@@ -174,7 +174,7 @@ def _topic_ids(asked: Futures) -> dict[str, str]:
         except ck.KafkaException as error:
             if error.args[0].code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
                 continue
-            raise Unreachable(str(error)) from error
+            raise Unreachable(error) from error
         ids[topic] = "" if text in NO_TOPIC_ID else text
     return ids
 
@@ -183,4 +183,4 @@ def _offset(asked: Future[Any]) -> int:
     try:
         return int(asked.result(0).offset)
     except ck.KafkaException as error:
-        raise Unreachable(str(error)) from error
+        raise Unreachable(error) from error

@@ -25,7 +25,11 @@ TIMEOUT_SECONDS = 10.0
 
 
 class Unreachable(Exception):
-    """The brokers did not answer in time. Ask again later."""
+    """The brokers did not answer in time. Ask again later. Of an error of librdkafka its text is
+    the sentence."""
+
+    def __init__(self, error: ck.KafkaException | str) -> None:
+        super().__init__(error if isinstance(error, str) else error.args[0].str())
 
 
 class WrongSettingError(ValueError):

@@ -295,7 +295,7 @@ def peek(
                 break
             found.append(_message(raw))
     except ck.KafkaException as error:
-        raise Unreachable(str(error)) from error
+        raise Unreachable(error) from error
     finally:
         consumer.close()
     return found
@@ -328,7 +328,7 @@ def bounds(
             if partition in known
         }
     except ck.KafkaException as error:
-        raise Unreachable(str(error)) from error
+        raise Unreachable(error) from error
     finally:
         consumer.close()
 

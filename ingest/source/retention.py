@@ -51,7 +51,7 @@ class Forecaster:
         try:
             there = self._admin.list_topics(timeout=TIMEOUT_SECONDS).topics
         except ck.KafkaException as error:
-            raise Unreachable(str(error)) from error
+            raise Unreachable(error) from error
         known = [each for each in there.values() if each.topic in wanted]
         return sorted((str(each.topic), int(n)) for each in known for n in each.partitions)
 
@@ -72,7 +72,7 @@ class Forecaster:
             logs = self._logs(bounds, rates, at)
             return self._forecasts(positions, logs)
         except ck.KafkaException as error:
-            raise Unreachable(str(error)) from error
+            raise Unreachable(error) from error
 
     def close(self) -> None:
         if self._consumer is not None:
@@ -104,7 +104,7 @@ class Forecaster:
                 continue
             found[place] = (int(low), int(end))
         if failed is not None and not found:
-            raise Unreachable(str(failed)) from failed
+            raise Unreachable(failed) from failed
         return found
 
     def _refresh(self, topics: Collection[str]) -> None:
@@ -125,7 +125,7 @@ class Forecaster:
                 if code == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
                 if code != ck.KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    raise Unreachable(str(error)) from error
+                    raise Unreachable(error) from error
                 logger.warning(
                     "no forecast of losses for %s: the brokers refuse its configuration; allow "
                     "DESCRIBE_CONFIGS on the topic",

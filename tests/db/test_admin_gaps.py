@@ -103,3 +103,14 @@ def test_the_metrics(found: None) -> None:
     }
     assert versions == {(ROOT.name, "service-0"): 59 * 3 + 1, (ROOT.name, "service-1"): 60 * 3}
     assert [each.value for each in families["annals_gaps_quarantined"].samples] == [1]
+
+
+def test_a_filter_that_finds_nothing_does_not_say_that_nothing_is_missing(
+    found: None, ops: Client
+) -> None:
+    for closed in ({}, {"closed": "1"}):
+        said = text(ops.get(ADDRESS, {"clientId": "typo", **closed}))
+        assert "No gap fits the filter." in said
+        assert "No version is missing" not in said
+    VersionGap.objects.all().delete()
+    assert "No version is missing." in text(ops.get(ADDRESS))

@@ -84,6 +84,17 @@ def test_a_document_that_only_the_old_service_has(both: OldService, tmp_path: Pa
     assert [each["id"] for each in found["listed"]] == ["B1"]
 
 
+def test_a_list_with_wrong_ids_is_no_proof(both: OldService, tmp_path: Path) -> None:
+    file = tmp_path / "ids"
+    file.write_text("typo 1\ntypo 2\n")
+    code, found = run("--applications", str(file))
+    assert (code, found["ok"], found["applications"], found["nowhere"]) == (1, False, 2, 2)
+    file.write_text("\ufeff\r\n\n")
+    with pytest.raises(CommandError, match="has no id") as caught:
+        call_command("compare-old", "--applications", str(file), stderr=StringIO())
+    assert caught.value.returncode == 2
+
+
 def test_the_text_says_where_and_never_what(both: OldService, store: Store) -> None:
     store.add("A1", 2, {"rate": VALUE}, 5, client="top-old", author="o.stara")
     both.add("A1", 2, {"rate": "other"}, minute(5))

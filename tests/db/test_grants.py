@@ -288,6 +288,18 @@ def test_a_command_of_another_login_says_so(
     )
 
 
+def test_a_login_without_the_journal_is_told_so(
+    ingested: Ingested, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with logged_in(CONSUMER, monkeypatch):
+        said = outcome("trace", "--entity", "product-instance", "--id", "a", "--version", "1")
+    assert said == (
+        "annals: the database login of this process may not do that (JournalError: "
+        "ProgrammingError: SQLSTATE 42501: permission denied for table access_journal). "
+        "docs/operations.md says which login runs which command.\n"
+    )
+
+
 def test_the_webs_login_compares_with_the_old_service(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from django.db import connection
 from django.test import Client
 
 from annals.management.commands import migrate
+from annals.management.migrating import limited
 from history import schema
 from ingest.management.commands.consume import refuse_other_tables
 from ingest.store.connect import connect
@@ -137,6 +138,14 @@ def test_work_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> N
         call_command("migrate", statement_timeout=0.2)
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('statement_timeout')")
+        assert cursor.fetchone() == ("0",)
+
+
+def test_a_limit_below_a_millisecond_is_not_rounded_to_no_limit() -> None:
+    with limited(connection, 0.0004, 0), connection.cursor() as cursor:
+        cursor.execute("SHOW lock_timeout")
+        assert cursor.fetchone() == ("1ms",)
+        cursor.execute("SHOW statement_timeout")
         assert cursor.fetchone() == ("0",)
 
 

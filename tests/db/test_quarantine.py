@@ -236,6 +236,17 @@ def test_the_command_lists_by_reason_and_shows_bytes(ingested: Ingested) -> None
         command("show", "0")
 
 
+def test_a_filter_that_finds_nothing_does_not_say_that_nothing_is_there(
+    ingested: Ingested,
+) -> None:
+    ingested.write(b"no json")
+    for each in ((), ("--ids",)):
+        assert command("list", "--topic", "typo", "--reason", "not_json", *each) == (
+            "The quarantine has no message of topic typo and reason not_json.\n"
+        )
+    assert "not_json" in command("list", "--reason", "not_json")
+
+
 def test_the_command_tries_and_discards(ingested: Ingested) -> None:
     store_too_early(ingested, value(id="a"))
     ingested.write(b"bad")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
+import confluent_kafka as ck
 import pytest
 
 from ingest.consumer import foresight
@@ -20,6 +21,7 @@ from ingest.source.message import KafkaPartition, TopicPartition
 from ingest.store.claim import Claim
 from ingest.store.ledger import Foreseen
 
+AWAY = Unreachable(ck.KafkaException(ck.KafkaError(ck.KafkaError._TRANSPORT)))
 SOON, LATER, HALTED = ("soon", 0), ("later", 0), ("halted", 0)
 
 
@@ -153,12 +155,16 @@ def test_nothing_waits_where_there_is_time_or_all_are_alike(
     assert (place.held, source.paused) == (set(), set())
 
 
-@pytest.mark.parametrize("error", [Unreachable("away"), ValueError("what is this?")])
+@pytest.mark.parametrize("error", [AWAY, ValueError("what is this?")])
 def test_reading_goes_on_without_an_answer(error: Exception, clock: Clock) -> None:
     mine, source, recorded, place = asked(error, clock)
     clock.now += 2
     mine.hold(source, place)
     assert (place.held, recorded.found) == (set(), {})
+
+
+def test_the_reason_is_a_sentence() -> None:
+    assert str(AWAY) == "Local: Broker transport failure"
 
 
 def test_the_rate_is_measured_only_while_there_is_more_to_read(clock: Clock) -> None:

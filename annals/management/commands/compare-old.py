@@ -13,11 +13,12 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from annals.access.journal.operators import record
 from annals.access.journal.words import Action
 from annals.access.journal.write import JournalError
-from annals.management.comparing import FAULTS, Compared, Tally, Verdict, compare
+from annals.management.comparing import Compared, Tally, Verdict, compare
 from history import masking
 from history.exactjson import dumps
 from history.fallback import OldServiceError, Service, Subject, WrongAnswerError, service
 from history.fallback.client import fetch
+from history.management.numbers import whole
 from history.management.progress import Progress
 from history.record import ID_LENGTH
 from history.timeline import kept_days, sample
@@ -39,7 +40,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--sample",
-            type=int,
+            type=whole(1, 10_000_000),
             default=1000,
             help="number of applications, chosen at random (default %(default)s)",
         )
@@ -63,8 +64,6 @@ class Command(BaseCommand):
                 "is over. See docs/migration.md."
             )
             sys.exit(2)
-        if options["sample"] < 1:
-            raise CommandError("--sample must be 1 or more")
         chosen = self._chosen(options)
         try:
             text = f"manage.py compare-old: {len(chosen)} applications"
@@ -86,9 +85,12 @@ class Command(BaseCommand):
         if options["applications"] is None:
             return sample.applications(options["sample"], options["seed"])
         try:
-            lines = options["applications"].read_text().split()
+            text = options["applications"].read_text(encoding="utf-8-sig")
         except (OSError, ValueError) as error:
             raise CommandError(f"{options['applications']}: {error}", returncode=2) from None
+        lines = [line for each in text.splitlines() if (line := each.strip())]
+        if not lines:
+            raise CommandError(f"{options['applications']} has no id", returncode=2)
         if long := next((each for each in lines if len(each) > ID_LENGTH), None):
             raise CommandError(f"no id is so long: {long}", returncode=2)
         return list(dict.fromkeys(lines))
@@ -114,6 +116,7 @@ class Command(BaseCommand):
             with masking.in_clear():
                 stored = sample.versions(id)
             tally.applications += 1
+            tally.nowhere += not stored and not theirs
             yield from sorted(compare(stored, theirs, kept), key=_place)
 
     def _print(self, tally: Tally, listed: Sequence[Compared], *, as_json: bool) -> None:
@@ -122,6 +125,7 @@ class Command(BaseCommand):
             summary = {
                 "ok": tally.ok,
                 "applications": tally.applications,
+                "nowhere": tally.nowhere,
                 "unavailable": tally.unavailable,
                 "versions": counts,
                 "otherTimes": tally.clocks,
@@ -142,15 +146,16 @@ class Command(BaseCommand):
         self.stdout.write(f"{tally.clocks:>10,}  of those in both have another time there")
         if tally.unavailable:
             self.stdout.write(f"{tally.unavailable:>10,}  applications were not compared")
-        wrong = sum(tally.versions[each] for each in FAULTS)
-        if wrong:
-            self.stdout.write(f"{wrong:,} versions are missing here or differ.")
+        if tally.nowhere:
+            self.stdout.write(f"{tally.nowhere:>10,}  applications are in neither of the two")
+        if tally.faults:
+            self.stdout.write(f"{tally.faults:,} versions are missing here or differ.")
         elif tally.ok:
             self.stdout.write("Nothing is missing here or differs.")
         elif not tally.versions[Verdict.EQUAL]:
             self.stdout.write(
-                "No version is in both, so nothing was proved: are DATABASE_URL and "
-                "ANNALS_FALLBACK_URL the right ones?"
+                "No version is in both, so nothing was proved: are DATABASE_URL, "
+                "ANNALS_FALLBACK_URL and the ids the right ones?"
             )
 
 

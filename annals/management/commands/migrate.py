@@ -16,6 +16,7 @@ from psycopg import errors
 
 from annals.management.migrating import Blockers, consumers, limited, stops_ahead
 from history import schema
+from history.management.numbers import MOST_SECONDS, number
 
 # Less than the access journal waits (annals.access.journal.write), so that no answer is lost.
 LOCK_SECONDS = 0.5
@@ -23,6 +24,7 @@ STATEMENT_SECONDS = 60.0
 GIVE_UP_SECONDS = 300.0
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 10.0
+SECONDS = number(0, MOST_SECONDS)
 
 
 class Command(migrate.Command):
@@ -34,13 +36,13 @@ class Command(migrate.Command):
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         add = parser.add_argument
-        add("--lock-timeout", type=float, default=LOCK_SECONDS, metavar="SECONDS",
+        add("--lock-timeout", type=SECONDS, default=LOCK_SECONDS, metavar="SECONDS",
             help="seconds that a statement may wait for a lock; others wait behind it; 0 = no "
             "limit (default: %(default)s)")  # fmt: skip
-        add("--statement-timeout", type=float, default=STATEMENT_SECONDS, metavar="SECONDS",
+        add("--statement-timeout", type=SECONDS, default=STATEMENT_SECONDS, metavar="SECONDS",
             help="seconds that a statement may take, with the locks that it has; 0 = no limit "
             "(default: %(default)s)")  # fmt: skip
-        add("--give-up-after", type=float, default=GIVE_UP_SECONDS, metavar="SECONDS",
+        add("--give-up-after", type=SECONDS, default=GIVE_UP_SECONDS, metavar="SECONDS",
             help="seconds after which it does not try again for a lock "
             "(default: %(default)s)")  # fmt: skip
 

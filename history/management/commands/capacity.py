@@ -19,6 +19,7 @@ from history import clock
 from history.capacity import measured
 from history.capacity.model import Load, Need, Server, from_rate, full_on, need
 from history.entities import ENTITIES
+from history.management.numbers import MOST_DAYS, number, whole
 from history.management.sizes import in_bytes
 from history.partitions import catalog
 from history.partitions.show import size
@@ -31,19 +32,23 @@ class Command(BaseCommand):
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--rps", type=float, help="messages per second (default: measured)")
+        parser.add_argument(
+            "--rps", type=number(0.001, 1e7), help="messages per second (default: measured)"
+        )
         parser.add_argument(
             "--avg-bytes",
-            type=float,
+            type=number(1, 1e9),
             default=1785.0,
             help="mean size of a message in bytes, used with --rps (default 1785)",
         )
         parser.add_argument(
-            "--days", type=int, help="retention in days (default: ANNALS_RETENTION_DAYS)"
+            "--days",
+            type=whole(1, MOST_DAYS),
+            help="retention in days (default: ANNALS_RETENTION_DAYS)",
         )
         parser.add_argument(
             "--growth",
-            type=float,
+            type=number(-0.99, 100),
             default=0.25,
             help="growth of the load per year; 0.25 means 25%% (default 0.25)",
         )
@@ -54,7 +59,7 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--checkpoint",
-            type=float,
+            type=number(0.5, 1440),
             help="checkpoint_timeout in minutes (default: the setting of the server)",
         )
         parser.add_argument(

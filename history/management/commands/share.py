@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser
 from datetime import date, timedelta
 from typing import Any
 
@@ -18,9 +18,11 @@ from history.capacity import services
 from history.capacity.estimate import Amount, Brought
 from history.capacity.services import Stored
 from history.capacity.upstream import Saved, saved
+from history.management import numbers
 from history.partitions.show import size
 
 COLUMNS = ("service", "kind", "versions", "share", "bytes", "changed nothing", "technical only")
+MOST_BLOCKS = 1_000_000
 
 
 class Command(BaseCommand):
@@ -33,10 +35,14 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
-        add("--days", type=_positive, help="only the last N days (default: all of retention)")
+        add(
+            "--days",
+            type=numbers.whole(1, numbers.MOST_DAYS),
+            help="only the last N days (default: all of retention)",
+        )
         add(
             "--blocks",
-            type=_positive,
+            type=numbers.whole(1, MOST_BLOCKS),
             default=services.BLOCKS,
             help="blocks of 8 KB to read from each day of each table (default %(default)s)",
         )
@@ -157,9 +163,3 @@ def percent(part: float, error: float, whole: float) -> str:
 
 def _saved(each: Saved) -> str:
     return f"{size(int(each.bytes))} ± {size(int(each.error))}"
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise ArgumentTypeError(f"{text!r} is not a number above 0")
-    return int(text)

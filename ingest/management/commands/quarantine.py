@@ -74,7 +74,7 @@ class Command(BaseCommand):
         if not options["all"]:
             rows = rows.filter(status__in=UNSETTLED)
         if options["ids"]:
-            self._list_each(rows, options["json"])
+            self._list_each(rows, options)
             return
         groups = list(
             rows.values("topic", "reason", "status")
@@ -85,7 +85,7 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(groups, default=str))
             return
         if not groups:
-            self.stdout.write("The quarantine is empty.")
+            self.stdout.write(_nothing(options))
         else:
             table = Table("topic", "reason", "status", "messages", "first seen", "last seen")
             table.columns[3].justify = "right"
@@ -101,7 +101,7 @@ class Command(BaseCommand):
                 f"manage.py quarantine resume {row.topic}"
             )
 
-    def _list_each(self, rows: Any, as_json: bool) -> None:
+    def _list_each(self, rows: Any, options: dict[str, Any]) -> None:
         fields = (
             "id",
             "topic",
@@ -113,8 +113,11 @@ class Command(BaseCommand):
             "next_attempt",
         )
         found = rows.order_by("id").values(*fields, "detail")
-        if as_json:
+        if options["json"]:
             self.stdout.write(json.dumps(list(found), default=str))
+            return
+        if not found:
+            self.stdout.write(_nothing(options))
             return
         table = Table(*(name.replace("_", " ") for name in fields), "detail")
         for row in found:
@@ -201,9 +204,18 @@ def _filters(add: Any) -> None:
     add("--reason", help="only this reason")
 
 
-def _matching(options: dict[str, Any]) -> Q:
+def _asked(options: dict[str, Any]) -> dict[str, str]:
     names = ("topic", "reason")
-    return Q(**{name: options[name] for name in names if options.get(name) is not None})
+    return {name: options[name] for name in names if options.get(name) is not None}
+
+
+def _matching(options: dict[str, Any]) -> Q:
+    return Q(**_asked(options))
+
+
+def _nothing(options: dict[str, Any]) -> str:
+    asked = " and ".join(f"{name} {text}" for name, text in _asked(options).items())
+    return f"The quarantine has no message of {asked}." if asked else "The quarantine is empty."
 
 
 def _readable(value: Any, keep: str = "") -> str:

@@ -1,0 +1,39 @@
+"""Numbers as arguments of commands, with their bounds."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from collections.abc import Callable
+
+MOST_DAYS = 36_500
+MOST_SECONDS = 7 * 86_400.0
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """Reads a whole number from low to high, both included."""
+
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = None
+        if number is None or not low <= number <= high:
+            raise ArgumentTypeError(f"{text!r} is not a whole number from {low} to {high}")
+        return number
+
+    return read
+
+
+def number(low: float, high: float) -> Callable[[str], float]:
+    """Reads a number from low to high, both included."""
+
+    def read(text: str) -> float:
+        try:
+            given = float(text)
+        except ValueError:
+            given = float("nan")
+        if not low <= given <= high:  # also false for nan
+            raise ArgumentTypeError(f"{text!r} is not a number from {low:g} to {high:g}")
+        return given
+
+    return read
