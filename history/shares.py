@@ -109,6 +109,11 @@ def _count(those: Counter[object], login: object, more: int) -> None:
             del those[login]
 
 
+def present_login() -> object:
+    """Whose request this is; None outside of one."""
+    return _login.get()
+
+
 @contextmanager
 def of_login(login: object) -> Iterator[None]:
     """The block answers a request of this login. Raises BusyError at once where the login has a

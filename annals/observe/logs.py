@@ -114,5 +114,8 @@ def configuration(level: str, style: str) -> dict[str, Any]:
             # Off: a line for each request that waits for a thread, and for each client that leaves.
             "waitress": {"level": "WARNING"},
             "waitress.queue": {"level": "ERROR"},
+            # Off: its lines have addresses, with ids, and what another server sent. Who calls it
+            # says what failed.
+            "urllib3": {"level": "ERROR"},
         },
     }

@@ -8,13 +8,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
 from typing import Final
 
-from history import deadline, metrics
+from history import deadline, metrics, shares
 from history.fallback import client
 from history.fallback.answer import OldVersion, Subject, WrongAnswerError
 from history.fallback.breaker import Breaker
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 # Calls at a time. One that hangs keeps its place until its sockets are shut down.
 PLACES: Final = 8
+# Those of one login: a few connections could otherwise keep the old versions from everybody else.
+PLACES_OF_LOGIN: Final = PLACES // 2
 # The name of a host is looked up without a time limit.
 GRACE_SECONDS: Final = 0.05
 BREAKER: Final = Breaker()
@@ -33,6 +36,25 @@ _ANSWERED, _FAILED, _CUT = (
 )
 
 _places = threading.BoundedSemaphore(PLACES)
+_taken: Final[Counter[object]] = Counter()  # by login
+_counting: Final = threading.Lock()
+
+
+def _take(login: object) -> bool:
+    """Whether this login has a place now."""
+    with _counting:
+        if _taken[login] >= PLACES_OF_LOGIN or not _places.acquire(blocking=False):
+            return False
+        _taken[login] += 1
+        return True
+
+
+def _give_back(login: object) -> None:
+    with _counting:
+        _taken[login] -= 1
+        if not _taken[login]:
+            del _taken[login]
+    _places.release()
 
 
 class State(Enum):
@@ -50,6 +72,7 @@ class Asked:
         self._service = service
         self._left = service.seconds if service else 0.0
         self._answers: dict[Subject, list[OldVersion] | None] = {}
+        self._aside: set[Subject] = set()  # of which nothing is shown
         self._missed = False
         # By the name of the kind and the id of an entity, then by the number of the version.
         self.versions: dict[tuple[str, str], dict[int, OldVersion]] = {}
@@ -61,18 +84,23 @@ class Asked:
 
     @property
     def state(self) -> State | None:
-        """None where nothing was asked."""
-        if self._missed or None in self._answers.values():
+        """None where nothing was asked for the answer."""
+        shown = [found for of, found in self._answers.items() if of not in self._aside]
+        if self._missed or None in shown:
             return State.FAILED
-        return State.ANSWERED if self._answers else None
+        return State.ANSWERED if shown else None
 
     def missed(self) -> None:
         """The answer lacks versions of the old service although nothing was asked now."""
         self._missed = True
 
-    def ask(self, subject: Subject) -> list[OldVersion] | None:
+    def ask(self, subject: Subject, *, aside: bool = False) -> list[OldVersion] | None:
         """The versions that the old service has, from the first answer in this request; None if it
-        failed."""
+        failed. aside: they decide who may see the answer, and are no part of it."""
+        if not aside:
+            self._aside.discard(subject)
+        elif subject not in self._answers:
+            self._aside.add(subject)
         if subject not in self._answers:
             found = self._answers[subject] = self._call(subject)
             for each in found or ():
@@ -87,18 +115,20 @@ class Asked:
     def _call(self, subject: Subject) -> list[OldVersion] | None:
         if self._service is None or not client.can_be_asked(subject.id):
             return [] if self._service else None
-        if self.state is State.FAILED:
+        failed = None in self._answers.values()
+        if failed or (self._missed and subject not in self._aside):
             return None
         deadline.check()
         began = time.monotonic()
-        if self._left <= 0 or not _places.acquire(blocking=False):
+        login = shares.present_login()
+        if self._left <= 0 or not _take(login):
             _CUT.inc()
             return None
         if not BREAKER.allows(began):
-            _places.release()
+            _give_back(login)
             _CUT.inc()
             return None
-        call = _Call(self._service, subject, self._left)
+        call = _Call(self._service, subject, self._left, login)
         # A thread of its own: nothing else can leave a call that does not end.
         threading.Thread(target=call.run, daemon=True).start()
         call.done.wait(self._left + GRACE_SECONDS)
@@ -124,8 +154,9 @@ class _Call:
     """One call in a thread of its own. found: None until it has succeeded. wrong: the old service
     answers, but not what was asked."""
 
-    def __init__(self, service: Service, subject: Subject, seconds: float) -> None:
+    def __init__(self, service: Service, subject: Subject, seconds: float, login: object) -> None:
         self._service, self._subject, self._seconds = service, subject, seconds
+        self._login = login
         self.done = threading.Event()
         self.found: list[OldVersion] | None = None
         self.wrong = False
@@ -141,7 +172,7 @@ class _Call:
         except BaseException as error:
             self.why = f"the call failed ({type(error).__name__})"
         finally:
-            _places.release()
+            _give_back(self._login)
             self.done.set()
 
 

@@ -5,11 +5,13 @@ from history.need_to_know.reader import (
     NeedToKnowError,
     QuotaError,
     RuleFailedError,
+    Unknown,
     applies,
     may_see,
     opens,
     permit,
     read_by,
+    undecided,
 )
 from history.need_to_know.rule import Application, Rule
 
@@ -20,9 +22,11 @@ __all__ = [
     "QuotaError",
     "Rule",
     "RuleFailedError",
+    "Unknown",
     "applies",
     "may_see",
     "opens",
     "permit",
     "read_by",
+    "undecided",
 ]

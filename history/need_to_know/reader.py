@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final, TypeAlias
 
 from django.core.exceptions import PermissionDenied
@@ -29,8 +30,15 @@ FAILED: Final = "need-to-know: the rule failed"
 # Documents in memory at a time.
 CHUNK: Final = 100
 
+
+class Unknown(Enum):
+    """In the place of a document of which nobody knows now what it is, or whether there is one."""
+
+    NOW = "unknown now"
+
+
 # Gives the newest snapshot of each of these applications, not masked.
-Documents: TypeAlias = Callable[[Collection[str]], Mapping[str, Json]]
+Documents: TypeAlias = Callable[[Collection[str]], "Mapping[str, Json | Unknown]"]
 
 # Sent with user and applications (a set of ids) when a reader opens these for the first time in a
 # request. A receiver that raises prevents it.
@@ -83,7 +91,13 @@ class _Reader:
         for start in range(0, len(unknown), CHUNK):
             chunk = unknown[start : start + CHUNK]
             found = documents(chunk)
-            asked = [Application(each, found.get(each)) for each in chunk]
+            asked: list[Application] = []
+            for each in chunk:
+                document = found.get(each)
+                if isinstance(document, Unknown):
+                    self.failed.add(each)
+                else:
+                    asked.append(Application(each, document))
             said = rules.opened(rule, self.user, asked)
             self.decided.update((each, each in said.allowed) for each in chunk)
             self.failed |= said.failed
@@ -117,6 +131,14 @@ def may_see(applications: Collection[str], documents: Documents) -> set[str]:
     if rule is None or reader is None:  # a request that nobody in particular makes
         return set()
     return reader.allowed(rule, applications, documents)
+
+
+def undecided() -> None:
+    """What is about to be said may be of any application. Raises RuleFailedError where a rule
+    decides."""
+    if applies():
+        looks.refused(FAILED)
+        raise RuleFailedError
 
 
 def permit(applications: Iterable[str], documents: Documents) -> None:

@@ -15,6 +15,7 @@ from history import fallback
 from history.entities import ROOT, Entity
 from history.exactjson import Json
 from history.fallback import OldVersion, Subject
+from history.need_to_know import Unknown
 from history.timeline.versions import parse
 
 _hidden: ContextVar[bool] = ContextVar("history.timeline.old.hidden", default=False)
@@ -91,16 +92,20 @@ def other_moment(entity: Entity, id: str, version: int, made: datetime) -> datet
     return None if theirs is None or theirs.updated_at == made else theirs.updated_at
 
 
-def root_documents(applications: Collection[str]) -> Mapping[str, Json]:
+def root_documents(applications: Collection[str]) -> Mapping[str, Json | Unknown]:
     """The newest document of each of these applications, not masked; without those of which the old
-    service has none. Asks only where the request has asked before: a search does not."""
+    service has none, which is asked also where the answer is of the store alone. Unknown where it
+    does not answer."""
     asked = fallback.present()
-    found: dict[str, Json] = {}
-    if asked is None or not asked.answers():
+    found: dict[str, Json | Unknown] = {}
+    if asked is None or not asked.possible:
         return found
     for id in sorted(applications):
-        want(ROOT, id)
-        documents = [each for each in of(ROOT, id).values() if each.data != b"null"]
+        theirs = asked.answers().get(Subject(None, id)) or asked.ask(Subject(ROOT, id), aside=True)
+        if theirs is None:
+            found[id] = Unknown.NOW
+            continue
+        documents = [each for each in theirs if each.entity is ROOT and each.data != b"null"]
         if documents:
             found[id] = parse(max(documents, key=attrgetter("version")).data)
     return found

@@ -16,6 +16,7 @@ from psycopg.types.numeric import Int4
 from history import looks, masking, need_to_know
 from history.entities import ENTITIES, ROOT, Entity
 from history.exactjson import Json
+from history.need_to_know import Unknown
 from history.record import MAX_VERSION
 from history.timeline import old
 from history.timeline.cursor import cursor
@@ -283,11 +284,13 @@ def _newest_documents(entity: Entity, ids: Collection[str]) -> list[VersionRow]:
     return found
 
 
-def root_documents(applications: Collection[str]) -> Mapping[str, Json]:
+def root_documents(applications: Collection[str]) -> Mapping[str, Json | Unknown]:
     """The newest document of each of these applications, not masked: for the rule of need-to-know,
-    which decides before anything is shown. Without those of which the store has none, nor the old
-    service where it is asked."""
-    found = {row.id: parse(row.data) for row in _newest_documents(ROOT, applications)}
+    which decides before anything is shown. Without those of which neither the store nor the old
+    service has one."""
+    found: dict[str, Json | Unknown] = {
+        row.id: parse(row.data) for row in _newest_documents(ROOT, applications)
+    }
     return {**old.root_documents(set(applications) - found.keys()), **found}
 
 
@@ -302,12 +305,15 @@ def owners(entity: Entity, ids: Iterable[str]) -> dict[str, set[str]]:
     return found
 
 
-def confine(entity: Entity, ids: Iterable[str]) -> None:
+def confine(entity: Entity, ids: Iterable[str]) -> set[str]:
     """Refuse an answer about these entities, as far as they exist, unless the present reader may
-    open them: how many versions there are, or that none fits, says something of a document too."""
+    open them: how many versions there are, or that none fits, says something of a document too.
+    Returns the applications that they belong to."""
     ids = list(ids)
     of = [*owners(entity, ids).values(), old.owners(entity, ids)]
-    need_to_know.permit({each for theirs in of for each in theirs}, root_documents)
+    found = {each for theirs in of for each in theirs}
+    need_to_know.permit(found, root_documents)
+    return found
 
 
 _ANY = "SELECT 1 FROM {table} WHERE {owner} = %s LIMIT 1"

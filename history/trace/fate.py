@@ -43,6 +43,7 @@ class How(Enum):
     BEFORE_FIRST = "before the first offset that was read"
     NEVER_READ = "nothing is known of the partition"
     NEVER_SEEN = "never seen"
+    ONLY_OLD = "never seen, but the old service has it"
     NEVER_THERE = "above the newest version"
 
 

@@ -6,10 +6,10 @@ from datetime import datetime
 
 from django.db import connection
 
-from history import complete_to, looks, quarantined, timeline
+from history import complete_to, looks, need_to_know, quarantined, timeline
 from history.entities import Entity
 from history.quarantined import Place, Quarantined
-from history.timeline import rows
+from history.timeline import old, rows, union
 from history.timeline.query import Absence
 from history.timeline.rows import Key
 from history.trace.fate import Fate, How, MayBe, Name, State
@@ -30,8 +30,10 @@ def of_version(entity: Entity, id: str, number: int) -> Fate:
     need_to_know.permit raises."""
     name = Name(entity.name, id, number)
     keys = rows.keys(entity, [id]).get(id, [])
-    if keys:
-        looks.read(dict.fromkeys([id] if entity.root else rows.owners(entity, [id]).get(id, ())))
+    answered = bool(keys) or old.want(entity, id)
+    looks.read(rows.confine(entity, [id]))
+    if not answered:
+        need_to_know.undecided()
     there = [key for key in keys if key.version == number]
     if there:
         return _stored(entity, name, there[-1])
@@ -42,7 +44,10 @@ def of_version(entity: Entity, id: str, number: int) -> Fate:
     if before is not None or _removed(entity, id, number):
         place, at = (before.place, before.settled_at) if before else (None, None)
         return Fate(state=State.EXPIRED, how=How.REMOVED, name=name, place=place, at=at)
-    never = bool(keys) and number > max(key.version for key in keys)
+    theirs = [key.version for key in union.only_old(entity, id, keys)]
+    if number in theirs:
+        return Fate(state=State.UNKNOWN, how=How.ONLY_OLD, name=name)
+    never = bool(keys) and number > max((*theirs, *(key.version for key in keys)))
     return Fate(
         state=State.UNKNOWN,
         how=How.NEVER_THERE if never else How.NEVER_SEEN,

@@ -23,6 +23,7 @@ _OF_VERSION: Final[Mapping[How, Any]] = {
         "Version {n} came on {at}, was in quarantine and was discarded on {then}: {reason}."
     ),
     How.NEVER_SEEN: gettext_lazy("Version {n} was never seen."),
+    How.ONLY_OLD: gettext_lazy("Version {n} is in the old system only."),
     How.NEVER_THERE: gettext_lazy("The history has no version {n}."),
 }
 _OF_MESSAGE: Final[Mapping[How, Any]] = {

@@ -287,6 +287,23 @@ def test_what_computes_for_long_is_dear_whatever_it_asks(
         pass
 
 
+@pytest.mark.django_db
+def test_the_gaps_are_a_dear_question(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their sums read all that are open. No login may hold all threads with them."""
+    monkeypatch.setattr(shares, "WAIT_S", 0.0)
+    full = Share(1)
+    monkeypatch.setattr(shares, "_share", full)
+    ops = User.objects.get(username="ops")
+    client.force_login(ops)
+    with full.taken():
+        assert client.get("/admin/gaps/").status_code == 503
+        assert client.get("/admin/share/").status_code == 200
+    assert client.get("/admin/gaps/").status_code == 200
+    monkeypatch.setattr(shares, "MOST_BESIDE", 0)
+    with place_of(ops.pk):
+        assert client.get("/admin/share/").status_code == 503
+
+
 @contextmanager
 def place_of(login: int) -> Iterator[None]:
     """A dear question of this login is answered in another thread."""

@@ -195,6 +195,13 @@ def test_need_to_know_is_asked_about_the_old_document(
     assert numbers(get(support, API.replace("A1", "B1"))) == [0]
 
 
+def test_a_trace_names_the_old_service(half: OldService, support: Client) -> None:
+    address = "/api/v1/trace?entity=product-instance&id=A1&version=1"
+    found = support.get(address, headers={"Accept-Language": "en"}).json()["data"]
+    assert (found["state"], found["mayBe"]) == ("unknown", None)
+    assert found["why"] == "Version 1 is in the old system only."
+
+
 def test_a_child_of_nobody_is_not_shown(old: OldService, support: Client) -> None:
     old.add("R1", 0, {"fullName": "x"}, minute(0), kind=PERSON.name)
     answer = support.get("/api/v1/history/participant-role/R1")

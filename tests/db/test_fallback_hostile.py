@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
 from itertools import count
 from pathlib import Path
@@ -13,7 +15,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from history.fallback import asked, breaker, client
+from history import fallback, shares
+from history.entities import ROOT
+from history.fallback import Subject, asked, breaker, client
 from tests.db.screens import support
 from tests.db.store import Store, minute
 from tests.db.test_fallback import API, get, numbers, old, own_breaker, use
@@ -239,6 +243,19 @@ def test_names_and_values_are_not_in_the_log(
     assert not any(VALUE in each or "A1" in each or "B1" in each for each in lines)
 
 
+def test_what_it_sends_in_the_place_of_headers_is_not_in_the_log(
+    mine: OldService, support: Client, caplog: Any
+) -> None:
+    def no_headers(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(f"HTTP/1.1 200 OK\r\n: x\r\nno {VALUE}\r\n\r\n".encode())
+
+    mine.hostile = no_headers
+    get(support, API)
+    assert "the old service: " in caplog.text
+    assert VALUE not in caplog.text
+    assert "pageSize" not in caplog.text
+
+
 def test_an_unknown_document_says_that_the_old_service_may_have_it(
     mine: OldService, support: Client
 ) -> None:
@@ -286,6 +303,36 @@ def test_only_some_calls_at_a_time(
     finally:
         for release in held:
             release()
+
+
+def test_one_login_leaves_places_to_the_others(
+    mine: OldService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(mine, monkeypatch, ANNALS_FALLBACK_SECONDS="20")
+    arrived, go_on = threading.Semaphore(0), threading.Event()
+
+    def hangs(handler: BaseHTTPRequestHandler) -> None:
+        arrived.release()
+        go_on.wait(30)
+        send(handler, 200, page(GOOD.row()))
+
+    def ask(login: str) -> int | None:
+        with shares.of_login(login), fallback.asking() as asking:
+            found = asking.ask(Subject(ROOT, "A1"))
+        return None if found is None else len(found)
+
+    mine.hostile = hangs
+    with ThreadPoolExecutor(asked.PLACES_OF_LOGIN) as threads:
+        calls = [threads.submit(ask, "greedy") for _ in range(asked.PLACES_OF_LOGIN)]
+        try:
+            assert all(arrived.acquire(timeout=20) for _ in calls)
+            assert ask("greedy") is None
+            mine.hostile = says(page(GOOD.row()))
+            assert ask("another") == 1
+        finally:
+            go_on.set()
+        assert [each.result() for each in calls] == [1] * len(calls)
+    assert ask("greedy") == 1
 
 
 @pytest.fixture(autouse=True)

@@ -22,6 +22,7 @@ from history.gaps import read
 from history.gaps.read import Listed, Selection
 from history.gaps.run import latest
 from history.record import CLIENT_ID_LENGTH
+from history.shares import dear_view
 
 PAGE_SIZE = 50
 MOST_CAME = 3
@@ -47,6 +48,7 @@ class GapLine:
     came: Sequence[str]
 
 
+@dear_view
 def page(request: HttpRequest) -> HttpResponse:
     """The open gaps, the latest found first, or the closed ones; the sums by kind and service."""
     selection, parameters = _selection(request)

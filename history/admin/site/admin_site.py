@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 from django.views.i18n import set_language
 
+from history import shares
 from history.addresses import ID, KIND
 from history.admin.site.access import May, holds, was_given
 from history.admin.site.visible import visible
@@ -169,7 +170,8 @@ class AnnalsSite(admin.AdminSite):
         def checked(request: HttpRequest) -> HttpResponseBase:
             if not may(request.user):
                 raise PermissionDenied
-            return view(request)
+            with shares.of_login(request.user.pk):
+                return view(request)
 
         self.screens.append(Screen(address, name, title, may, checked))
 
