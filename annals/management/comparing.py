@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from history import clock, diff
+from history import clock, diff, masking
 from history.entities import Entity
 from history.fallback import OldVersion
 from history.timeline.compose import identity
@@ -107,9 +107,12 @@ def _both(row: VersionRow, old: OldVersion) -> Compared:
         "author": (row.author, old.author),
         "productInstanceId": (row.product_instance_id, old.product_instance_id),
     }
-    paths = [name for name, (here, there) in around.items() if here != there]
+    paths = [name for name, (ours, theirs) in around.items() if ours != theirs]
     entity = old.entity
-    changes = diff.changes(parse(old.data), parse(row.data), identity(entity))
+    # The paths of lists name the value that tells their items apart: a marked one as its token.
+    mask = masking.stored_mask(entity)
+    there, here = ((mask(old.id, data) if mask else data) for data in (old.data, row.data))
+    changes = diff.changes(parse(there), parse(here), identity(entity))
     paths += [change.key_path or "(the whole document)" for change in changes]
     verdict = Verdict.DIFFERENT if paths else Verdict.EQUAL
     clocks = row.updated_at != old.updated_at

@@ -15,6 +15,7 @@ from django.core.management import CommandError, call_command
 from annals.access.models import JournalEntry
 from history import clock
 from history.entities import BY_NAME
+from history.models import FieldLabel
 from history.timeline import sample
 from tests.db.store import Store, minute
 from tests.db.test_fallback import old, own_breaker, use
@@ -104,6 +105,17 @@ def test_the_text_says_where_and_never_what(both: OldService, store: Store) -> N
     assert "different: product-instance A1 version 2: /rate\n" in out.getvalue()
     assert "1 versions are missing here or differ." in out.getvalue()
     assert VALUE not in out.getvalue()
+
+
+def test_a_path_has_no_marked_value(both: OldService, store: Store) -> None:
+    """The items of a list are told apart by their id, which may be marked."""
+    FieldLabel.objects.create(entity="", path="/cards/*/id", sensitive=True)
+    store.add("A1", 2, {"cards": [{"id": VALUE, "n": 1}]}, 5, client="top-old")
+    both.add("A1", 2, {"cards": [{"id": VALUE, "n": 2}]}, minute(5), author="m.ivanov")
+    _, found = run()  # looks for VALUE itself
+    [path] = found["listed"][0]["paths"]
+    assert path.startswith("/cards/[id=masked:")
+    assert path.endswith("]/n")
 
 
 def test_nothing_is_proved_where_the_old_service_fails(both: OldService, tmp_path: Path) -> None:

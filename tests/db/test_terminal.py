@@ -9,7 +9,13 @@ from django.core.management import call_command
 
 from history import clock
 from history.entities import ROOT
+from history.gap_models import VersionGap
 from ingest.models import Quarantined
+from tests.db.store import Store, minute
+from tests.db.test_fallback import old, own_breaker
+from tests.old_service import OldService
+
+__all__ = ["old", "own_breaker"]
 
 FORGED = "k\x1b[2J\n12 would be discarded\x9b\u2028"
 
@@ -43,6 +49,46 @@ def test_a_message_is_shown_without_its_control_characters(row: Quarantined) -> 
     assert set(text) - {"\n", "\t"} == {c for c in text if c.isprintable()}
     assert '{\n\t"a": "\\x1b[2J\\xff"}' in text
     assert "12 would be discarded" not in text.splitlines()
+
+
+def test_other_lists_of_what_messages_say(row: Quarantined) -> None:
+    row.entity, row.entity_id, row.version = ROOT.name, FORGED, 1
+    row.save()
+    moment = clock.now()
+    VersionGap.objects.create(
+        entity=ROOT.name,
+        document=FORGED,
+        first=1,
+        last=1,
+        beginning=False,
+        client_id=f"[red]{FORGED}",
+        since=moment,
+        until=moment,
+        found_at=moment,
+    )
+    for words in (
+        ("gaps", "list"),
+        ("gaps",),
+        ("trace", "--entity", ROOT.name, "--id", FORGED, "--version", "1"),
+    ):
+        out = io.StringIO()
+        call_command(*words, stdout=out)
+        text = out.getvalue()
+        assert set(text) - {"\n"} == {c for c in text if c.isprintable()}, words
+        assert "12 would be discarded" not in text.splitlines()
+        assert "k\\x1b[2J\\n12 would be discarded" in text, words
+
+
+def test_names_in_a_document_of_the_old_service(
+    store: Store, old: OldService, own_breaker: object
+) -> None:
+    for side, value in ((store, 1), (old, 2)):
+        side.add("A1", 0, {FORGED: value}, minute(0), author=None)
+    out = io.StringIO()
+    with pytest.raises(SystemExit):
+        call_command("compare-old", stdout=out, stderr=io.StringIO())
+    assert set(out.getvalue()) - {"\n"} == {c for c in out.getvalue() if c.isprintable()}
+    assert "k\\x1b[2J\\n12 would be discarded" in out.getvalue()
 
 
 def test_its_bytes_can_be_had_as_they_are(

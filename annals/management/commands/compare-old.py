@@ -20,6 +20,7 @@ from history.fallback import OldServiceError, Service, Subject, WrongAnswerError
 from history.fallback.client import fetch
 from history.management.numbers import whole
 from history.management.progress import Progress
+from history.plain_text import one_line
 from history.record import ID_LENGTH
 from history.timeline import kept_days, sample
 
@@ -92,7 +93,7 @@ class Command(BaseCommand):
         if not lines:
             raise CommandError(f"{options['applications']} has no id", returncode=2)
         if long := next((each for each in lines if len(each) > ID_LENGTH), None):
-            raise CommandError(f"no id is so long: {long}", returncode=2)
+            raise CommandError(f"no id is so long: {one_line(long)}", returncode=2)
         return list(dict.fromkeys(lines))
 
     def _compared(
@@ -107,7 +108,7 @@ class Command(BaseCommand):
             except (OldServiceError, WrongAnswerError) as error:
                 tally.unavailable += 1
                 failures += 1
-                self.stderr.write(f"application {id} was not compared: {error}")
+                self.stderr.write(f"application {one_line(id)} was not compared: {error}")
                 if failures == FAILURES:
                     text = f"the old service failed {FAILURES} times in a row; nothing was proved"
                     raise CommandError(text, returncode=2) from None
@@ -136,7 +137,7 @@ class Command(BaseCommand):
         for each in listed:
             where = f": {', '.join(each.paths)}" if each.paths else ""
             line = f"{_WORDS[each.verdict]}: {each.kind} {each.id} version {each.version}{where}"
-            self.stdout.write(line)
+            self.stdout.write(one_line(line))
         rest = sum(tally.versions.values()) - tally.versions[Verdict.EQUAL] - len(listed)
         if rest:
             self.stdout.write(f"... and {rest:,} more")

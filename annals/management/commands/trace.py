@@ -13,6 +13,7 @@ from annals.access.journal.operators import record
 from annals.access.journal.words import Action
 from history import trace
 from history.entities import BY_NAME, BY_TOPIC
+from history.plain_text import one_line
 from history.record import ID_LENGTH, MAX_VERSION, UNSTORED_SPAN
 from history.trace import Bounds, Fate, Place
 from ingest.management.commands.consume import brokers
@@ -75,7 +76,13 @@ class Command(BaseCommand):
             raise CommandError(f"--id must have 1 to {ID_LENGTH} characters.")
         if not 0 <= number <= MAX_VERSION:
             raise CommandError(f"--version must be from 0 to {MAX_VERSION}.")
-        record(Action.VERSION, f"trace version {number}", entity=entity.name, entity_id=id)
+        record(
+            Action.VERSION,
+            f"trace version {number}",
+            entity=entity.name,
+            entity_id=id,
+            application=id if entity.root else "",
+        )
         return trace.of_version(entity, id, number)
 
     def _of_message(self, options: dict[str, Any]) -> Fate:
@@ -108,7 +115,7 @@ class Command(BaseCommand):
         self.stdout.write(f"{fate.state.value}: {' '.join(trace.said(fate))}")
         for name, value in as_json(fate).items():
             if value is not None and name not in ("state", "why", "mayBe", "certain"):
-                self.stdout.write(f"  {name}: {value}")
+                self.stdout.write(f"  {name}: {one_line(str(value))}")
 
 
 def as_json(fate: Fate) -> dict[str, Any]:

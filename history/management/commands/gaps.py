@@ -11,6 +11,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import translation
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from history import clock, trace
@@ -19,6 +20,7 @@ from history.gaps import read
 from history.gaps.read import Listed, Selection
 from history.gaps.run import Outcome, latest, run
 from history.management.progress import Progress
+from history.plain_text import one_line
 from history.window import Window
 
 MOST_LISTED = 10_000
@@ -76,7 +78,8 @@ class Command(BaseCommand):
         for column in table.columns[2:]:
             column.justify = "right"
         for each in sums:
-            table.add_row(each.entity, each.client_id, f"{each.gaps:,}", f"{each.versions:,}")
+            client = escape(one_line(each.client_id))
+            table.add_row(each.entity, client, f"{each.gaps:,}", f"{each.versions:,}")
         width = None if sys.stdout.isatty() else 160
         Console(file=self.stdout, width=width).print(table)  # type: ignore[arg-type]
 
@@ -93,10 +96,11 @@ class Command(BaseCommand):
             gap = each.gap
             numbers = f"{gap.first}" if gap.first == gap.last else f"{gap.first}-{gap.last}"
             state = f"{gap.outcome} {gap.closed_at:%Y-%m-%d %H:%M}" if gap.closed_at else "open"
-            self.stdout.write(
+            line = (
                 f"{gap.id} {gap.entity} {gap.document} {numbers} {gap.client_id} "
                 f"{gap.since:%Y-%m-%d %H:%M}..{gap.until:%Y-%m-%d %H:%M} {state}"
             )
+            self.stdout.write(one_line(line))
             for held in each.came.values():
                 self.stdout.write("  " + " ".join(trace.said(trace.quarantined_fate(held))))
         if not found:

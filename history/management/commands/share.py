@@ -11,6 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from history import clock
@@ -20,6 +21,7 @@ from history.capacity.services import Stored
 from history.capacity.upstream import Saved, saved
 from history.management import numbers
 from history.partitions.show import size
+from history.plain_text import one_line
 
 COLUMNS = ("service", "kind", "versions", "share", "bytes", "changed nothing", "technical only")
 MOST_BLOCKS = 1_000_000
@@ -78,7 +80,8 @@ class Command(BaseCommand):
             column.justify = "right"
         total = found.total
         for client, brought in found.by_client():
-            table.add_row(client or "(others)", "all", *_cells(brought, total), style="bold")
+            name = escape(one_line(client)) or "(others)"
+            table.add_row(name, "all", *_cells(brought, total), style="bold")
             for line in found.lines:
                 if line.client_id == client:
                     table.add_row("", line.entity.name, *_cells(line.brought, total))
