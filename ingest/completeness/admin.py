@@ -54,10 +54,10 @@ def page(request: HttpRequest) -> HttpResponse:
             "lines": lines,
             "totals": totals,
             "faults": figures.faults(entries),
-            "endangered": [
+            "pressing": [
                 (topic, partition, _words(each.seconds), _words(each.catch_up), each)
                 for (topic, partition), each in forecasts.items()
-                if each.endangered
+                if each.pressing
             ],
             "first_loss": next(
                 (_words(each.seconds) for each in forecasts.values() if each.seconds < inf), ""

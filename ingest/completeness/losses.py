@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import inf, isfinite
@@ -16,6 +16,8 @@ from ingest.source.message import KafkaPartition
 
 # An end that was seen more recently is the end.
 STALE_SECONDS = 60.0
+# As in the alert AnnalsLossNear.
+NEAR_SECONDS = 7_200.0
 UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
@@ -39,6 +41,18 @@ class Loss:
     def ends(self) -> bool:
         """Whether catching up ends."""
         return self.catch_up < inf
+
+    @property
+    def pressing(self) -> bool:
+        """Whether an operator has to act now, as the alerts AnnalsLossNear and
+        AnnalsCatchUpTooSlow ask."""
+        near = self.seconds < min(NEAR_SECONDS, self.kept / 2)
+        return near or self.endangered or self.catch_up > self.seconds
+
+    @property
+    def begun(self) -> bool:
+        """Whether what is not read is past its retention. The broker deletes it minutes later."""
+        return self.seconds == 0
 
 
 def losses(
@@ -87,6 +101,17 @@ def losses(
         )
         for place, each in ordered
     }
+
+
+def deleted(outlooks: Mapping[KafkaPartition, Outlook], retired: Container[str]) -> list[str]:
+    """A sentence for each partition of which the broker has deleted unread messages already. The
+    ledger counts them as lost as soon as a consumer reads on."""
+    return [
+        f"{topic}[{partition}]: the broker has deleted {each.forecast.deleted:,} messages that "
+        "were not read"
+        for (topic, partition), each in sorted(outlooks.items())
+        if each.forecast is not None and each.forecast.deleted and topic not in retired
+    ]
 
 
 def as_json(found: Mapping[KafkaPartition, Loss]) -> list[dict[str, Any]]:

@@ -56,9 +56,16 @@ def test_the_screen(recorded: None, ops: Client) -> None:
     # 600 of 800 versions; two days, so that the variance is 8: 1.96 * sqrt(8) / 800 is 0.7%.
     assert "&lt;robot&gt; 600 75.0% ± 0.7 585.9 KiB 50.0% ± 0.9 0.0% ± 0.0" in shown
     assert shown.index("&lt;robot&gt;") < shown.index("crm")
-    assert "From 800 versions of 2 days, 2026-03-27 to 2026-03-28." in shown
+    assert "From 800 versions of 2 days, March 27, 2026 to March 28, 2026." in shown
     # 350,000 bytes of two days, for 90 days and today.
     assert "90 days would need 15.2 MiB ± 252 B less" in shown
+
+
+def test_figures_are_written_as_the_reader_writes_them(recorded: None, ops: Client) -> None:
+    del ops.cookies["django_language"]
+    shown = text(ops.get("/admin/share/"))
+    assert "600 75,0% ± 0,7 585,9 KiB 50,0% ± 0,9" in shown
+    assert "27 марта 2026 г." in shown
 
 
 def test_nothing_is_sampled_yet(ops: Client) -> None:

@@ -387,6 +387,16 @@ def test_the_first_version_in_quarantine(ingested: Ingested, english: Client) ->
     assert only["olderVersions"] == "inQuarantine"
 
 
+def test_a_gap_at_the_beginning_leads_to_what_became_of_it(
+    ingested: Ingested, english: Client
+) -> None:
+    ingested.write(of(3, data={"createdAt": NOW.isoformat()}))
+    page = english.get(A1)
+    assert "Older versions never arrived. What became of version 2?" in text(page)
+    assert f'href="{A1}versions/2/"' in page.content.decode()
+    assert "Version 2 never arrived." in text(english.get(f"{A1}versions/2/"))
+
+
 @pytest.mark.parametrize(
     "number, words",
     [(1, "and is in quarantine: updatedAt is wrong."), (3, "Version 3 never arrived.")],

@@ -8,7 +8,6 @@ import time
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from annals.embedded.apache import Apache
 from annals.embedded.daemon import Daemon
 from history.entities import ENTITIES
 from ingest.forecast.loss import DELETED, TIME
@@ -84,17 +83,26 @@ def test_a_forecast_is_made_of_what_the_brokers_say(broker: Daemon) -> None:
     assert (calm.unread, calm.at, calm.kept) == (1, None, None)
 
 
-def test_what_is_deleted_already_is_said(apache: Apache) -> None:
-    brokers.create(apache, [HURRIED], partitions=1, settings=KEPT)
-    produce(apache, HURRIED, 100)
-    admin = brokers.admin(apache)  # without a name it would be gone before the answer
-    [deleted] = admin.delete_records([TopicPartition(HURRIED, 0, 30)]).values()
+@pytest.mark.parametrize("broker", ["apache"], indirect=True)
+def test_what_is_deleted_already_is_said(broker: Daemon, consumers: Consumers) -> None:
+    brokers.create(broker, [HURRIED], partitions=1, settings=KEPT)
+    produce(broker, HURRIED, 100)
+    assert consumers.drain("--topics", HURRIED)["stored"] == 100
+    produce(broker, HURRIED, 100)
+    admin = brokers.admin(broker)  # without a name it would be gone before the answer
+    [deleted] = admin.delete_records([TopicPartition(HURRIED, 0, 130)]).values()
     deleted.result(20)
-    forecaster = Forecaster(apache.bootstrap_servers(), {})
-    said = forecaster.outlook({(HURRIED, 0): 20})[HURRIED, 0].forecast
+    forecaster = Forecaster(str(broker.client()["bootstrap.servers"]), {})
+    said = forecaster.outlook({(HURRIED, 0): 100})[HURRIED, 0].forecast
     forecaster.close()
     assert said is not None
-    assert (said.by, said.deleted, said.unread) == (DELETED, 10, 70)
+    assert (said.by, said.deleted, said.unread) == (DELETED, 30, 70)
+    ended = consumers.manage("ledger")
+    sentence = f"{HURRIED}[0]: the broker has deleted 30 messages that were not read"
+    assert (ended.returncode, f"LOST {sentence}" in ended.stdout) == (1, True)
+    ended = consumers.manage("ledger", "--json")
+    found = json.loads(ended.stdout)
+    assert (ended.returncode, found["ok"], found["faults"]) == (1, False, [sentence])
 
 
 @pytest.mark.parametrize("broker", ["apache"], indirect=True)
@@ -117,7 +125,7 @@ def test_a_broker_that_does_not_say_it_gives_no_forecast(
 ) -> None:
     brokers.create(broker, [HURRIED], partitions=1)
     produce(broker, HURRIED, 2)
-    assert f"NO FORECAST {HURRIED}[0]" in consumers.manage("ledger").stdout
+    assert f"NO FORECAST {HURRIED}: " in consumers.manage("ledger").stdout
 
 
 @pytest.mark.parametrize("broker", ["apache"], indirect=True)

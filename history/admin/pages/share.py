@@ -9,6 +9,7 @@ from django.conf import settings
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.formats import get_format, number_format
 from django.utils.translation import gettext as _
 
 from history.admin.parts.amounts import count
@@ -65,7 +66,7 @@ def _cells(brought: Brought, total: Brought) -> list[str]:
     return [
         count(brought.all.versions),
         _percent(brought.all, total.all),
-        size(int(brought.all.bytes)),
+        _bytes(brought.all.bytes),
         _percent(brought.nothing, brought.all),
         _percent(brought.technical, brought.all),
     ]
@@ -75,8 +76,14 @@ def _percent(part: Amount, whole: Amount) -> str:
     if not whole.versions:
         return ""
     share, error = part.versions / whole.versions, part.versions_error / whole.versions
-    return f"{share:.1%} ± {error * 100:.1f}"
+    # number_format cuts what it does not show.
+    percent, doubt = (number_format(round(each * 100, 1), 1) for each in (share, error))
+    return f"{percent}% ± {doubt}"
 
 
 def _size(bytes_: float, error: float) -> str:
-    return f"{size(int(bytes_))} ± {size(int(error))}"
+    return f"{_bytes(bytes_)} ± {_bytes(error)}"
+
+
+def _bytes(number: float) -> str:
+    return size(int(number)).replace(".", str(get_format("DECIMAL_SEPARATOR")))

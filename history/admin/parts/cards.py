@@ -34,8 +34,8 @@ class Card:
     technical_rows: those of technical fields; hidden: what to say of changes without a row, and
     rest_url: where these are.
     snapshot: only where there is no version to compare with. gap and note: which older versions
-    are missing, in words; came: what is known of those that came. gap_links: to the pages that say
-    what became of a missing version."""
+    are missing, in words; came: what is known of those that came. gap_links, older_link: to the
+    pages that say what became of a missing version."""
 
     version: Version
     anchor: str
@@ -56,6 +56,7 @@ class Card:
     came: Sequence[str]
     gap: str
     gap_links: Sequence[GapLink]
+    older_link: GapLink | None
     raw_url: str
     compare_url: str
     other_utc: str
@@ -120,6 +121,7 @@ class CardBuilder:
             came=gaps.came(version),
             gap=gaps.text(version),
             gap_links=gaps.to_pages(version),
+            older_link=gaps.to_older(version),
             raw_url=links.snapshot(entity, id, *here),
             compare_url=""
             if newest is None or newest == here

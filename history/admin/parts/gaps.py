@@ -64,6 +64,13 @@ def to_pages(version: Version) -> list[GapLink]:
     return [_link(version.entity, version.id, number) for number in numbers]
 
 
+def to_older(version: Version) -> GapLink | None:
+    """To the page of the version before the oldest one that came, if it should be there."""
+    if version.version == 0 or not (version.came or version.older is Absence.NEVER_ARRIVED):
+        return None
+    return _link(version.entity, version.id, version.version - 1) if version.older else None
+
+
 def absent(number: int, why: Absence | None) -> str:
     """That a version is not in the store, though there are others of its entity."""
     if why is Absence.NEVER_ARRIVED:

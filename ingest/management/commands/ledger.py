@@ -30,7 +30,7 @@ COLUMNS = ("read", "stored", "repeated", "expired", "quarantined")
 class Command(BaseCommand):
     help = (
         "Print the messages read, stored, repeated, expired and quarantined of each topic "
-        "partition; exit 1 if the sums do not add up."
+        "partition; exit 1 if the sums do not add up, or the brokers deleted unread messages."
     )
     requires_system_checks: list[str] = []
 
@@ -93,14 +93,17 @@ class Command(BaseCommand):
         known = {(entry.topic, entry.partition) for entry in entries}
         never_read = {place: each for place, each in outlooks.items() if place not in known}
         faults = figures.faults(entries)
+        deleted = losses.deleted(outlooks, figures.retired())
         found = losses.losses(entries, never_read)
         if options["json"]:
-            printed = figures.as_json(entries, faults, losses.as_json(found))
+            printed = figures.as_json(entries, faults + deleted, losses.as_json(found))
             self.stdout.write(json.dumps(printed))
         else:
             self._print(entries, faults)
+            for each in deleted:
+                self.stdout.write(f"LOST {each}")
             self._print_losses(found, outlooks, never_read)
-        if faults:
+        if faults or deleted:
             sys.exit(1)
 
     def _asked(
@@ -132,22 +135,18 @@ class Command(BaseCommand):
         never_read: Container[KafkaPartition],
     ) -> None:
         """One line for each partition with unread messages, the most endangered first."""
-        for (topic, partition), outlook in sorted(outlooks.items()):
-            if outlook.forecast is None:
-                self.stdout.write(
-                    f"NO FORECAST {topic}[{partition}]: the brokers do not say how long they keep "
-                    "it; allow DESCRIBE_CONFIGS on the topic"
-                )
-            elif outlook.forecast.deleted:
-                self.stdout.write(
-                    f"LOST {topic}[{partition}]: the broker has deleted "
-                    f"{outlook.forecast.deleted:,} "
-                    "messages that were not read"
-                )
+        silent = {topic for (topic, _), each in outlooks.items() if each.forecast is None}
+        for topic in sorted(silent):
+            self.stdout.write(
+                f"NO FORECAST {topic}: the brokers do not say how long they keep it; allow "
+                "DESCRIBE_CONFIGS on the topic (the embedded broker never says it)"
+            )
         behind = {place: each for place, each in found.items() if each.unread}
         for place, each in behind.items():
             when = "will never be lost: the topic has no retention"
-            if isfinite(each.seconds):
+            if each.begun:
+                when = "is being lost: it is past its retention"
+            elif isfinite(each.seconds):
                 when = f"will be lost in {losses.in_words(each.seconds)}"
             takes = "catching up never ends: as much comes as is read"
             if each.halted:
