@@ -141,6 +141,24 @@ def test_what_postgresql_refuses(role: str) -> None:
         assert [each for each in tried if not refused(plain, each)] == []
 
 
+def test_only_the_owner_creates_something_next_to_the_tables() -> None:
+    """In a cluster that began as PostgreSQL 14, everybody may. A function of the web's would then
+    run with the rights of an owner who means PostgreSQL's own."""
+    function = "CREATE FUNCTION public.lower(varchar) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$"
+    with connect("test-owner") as owner:
+        owner.execute("GRANT CREATE ON SCHEMA public TO PUBLIC")
+        call_command("grants", apply=True)
+        for role in (WEB, CONSUMER):
+            with acting_as(role) as plain:
+                assert refused(plain, function)
+                assert refused(plain, "CREATE TABLE public.more (n int)")
+        found = owner.execute(
+            "SELECT has_schema_privilege(relowner, 'public', 'CREATE') FROM pg_class"
+            " WHERE oid = 'auth_user'::regclass"
+        ).fetchone()
+        assert found == (True,)
+
+
 def test_the_web_makes_no_superuser_and_no_password() -> None:
     columns = (
         "username, password, is_superuser, is_staff, is_active, first_name, last_name, email,"

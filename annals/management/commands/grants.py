@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import ProgrammingError, connection, transaction
 from psycopg import errors, sql
 
-from annals.access import logins
+from annals.access import logins, public_schema
 from annals.access.grants import CONSUMER, WEB, statements
 
 ROLES = {"web": WEB, "consumer": CONSUMER}
@@ -42,7 +42,7 @@ class Command(BaseCommand):
         if not options["apply"]:
             if options["login"]:
                 raise CommandError("--login needs --apply: a password is not printed.")
-            for statement in (*statements(), *logins.limits()):
+            for statement in (*statements(), *public_schema.closing(), *logins.limits()):
                 self.stdout.write(f"{_text(statement)};")
             return
         asked = list(_asked(options["login"]))
@@ -54,12 +54,16 @@ class Command(BaseCommand):
                 _refuse_other_rights(role, name)
                 _run(logins.make(role, name, password))
         left = [statement for statement in list(logins.limits()) if not _allowed(statement)]
+        for statement in public_schema.closing():
+            _allowed(statement)
+        # PostgreSQL only warns of rights that it did not take away.
+        left += public_schema.closing()
         self.stdout.write(f"The roles {WEB} and {CONSUMER} have their rights.")
         if left:
             text = "".join(f"\n{_text(statement)};" for statement in left)
             raise CommandError(
-                "The rights are applied, but not all limits: this login may not change those. Let "
-                f"an administrator of PostgreSQL run:{text}"
+                "The rights are applied, but this login may not run the following. Let an "
+                f"administrator of PostgreSQL run it:{text}"
             )
 
 
