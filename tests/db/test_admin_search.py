@@ -9,9 +9,11 @@ from django.test import Client
 
 from history.models import SearchKey
 from tests.db.screens import A1, WHOLE, documents, link, support, text
-from tests.db.store import Store, queries
+from tests.db.store import Store, minute, queries
+from tests.db.test_fallback import old, own_breaker
+from tests.old_service import OldService
 
-__all__ = ["documents", "support"]
+__all__ = ["documents", "old", "own_breaker", "support"]
 
 
 def test_one_hit_opens_at_once(documents: Store, support: Client) -> None:
@@ -158,3 +160,23 @@ def test_what_was_opened_is_offered_again(documents: Store, support: Client) -> 
     support.get("/admin/history/participant-role/R1/")
     page = support.get("/admin/").content.decode()
     assert page.index("participant-role/R1/") < page.index(WHOLE)
+
+
+def test_what_only_the_old_service_has_can_be_opened(
+    documents: Store, support: Client, old: OldService
+) -> None:
+    old.add("ONLYOLD", 0, {"rate": "17"}, minute(0))
+    page = support.get("/admin/history/", {"q": "ONLYOLD"})
+    assert "В прежней системе поиска нет." in text(page)
+    address = "/admin/applications/ONLYOLD/"
+    assert f'href="{address}"' in page.content.decode()
+    assert 'href="/admin/history/participant-role/ONLYOLD/"' in page.content.decode()
+    assert "из прежней системы" in text(support.get(address))
+    several = support.get("/admin/history/", {"q": f"A1 a/b B7 {'x' * 33}"}).content.decode()
+    assert several.count("/admin/applications/") == 3
+    assert "/admin/applications/xxx" not in several
+    assert "/admin/history/participant-role/a/b" not in several
+
+
+def test_without_an_old_service_nothing_of_it_is_shown(documents: Store, support: Client) -> None:
+    assert "прежней систем" not in text(support.get("/admin/history/", {"q": "ONLYOLD"}))

@@ -10,12 +10,14 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from history import masking, timeline
+from history import fallback, masking, timeline
+from history.admin.parts import links
 from history.admin.parts.cards import title
 from history.admin.parts.found import Group, key_title, make_groups
 from history.admin.parts.spellings import SIGNS, spellings
 from history.admin.site.access import may_view_history
 from history.entities import ENTITIES
+from history.record import ID_LENGTH
 from history.timeline import BadParameterError, Results
 
 MAX_QUERIES = 40
@@ -31,6 +33,7 @@ def page(request: HttpRequest) -> HttpResponse:
     groups = make_groups(_search(asked, token, notes))
     if token is None and not notes and [len(group.hits) for group in groups] == [1]:
         return redirect(groups[0].hits[0].url)
+    missing = [group.query for group in groups if not group.hits]
     return render(
         request,
         "history/search.html",
@@ -41,7 +44,8 @@ def page(request: HttpRequest) -> HttpResponse:
             "groups": groups,
             "found": any(group.hits for group in groups),
             "shown": sum(len(group.hits) for group in groups),
-            "missing": [group.query for group in groups if not group.hits],
+            "missing": missing,
+            "in_old": _in_old(missing),
             "notes": notes,
             "more_url": _more(groups),
             "help": _help(),
@@ -99,6 +103,16 @@ def _more(groups: Sequence[Group]) -> str:
     token = groups[0].next_token if len(groups) == 1 else None
     query = {"q": groups[0].query, PAGE: token} if token else {}
     return f"{reverse('admin:history_search')}?{urlencode(query)}" if query else ""
+
+
+def _in_old(missing: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Where what was not found opens if the old service has it: each text with titles and
+    addresses. One text may be of any kind, of several only applications are offered."""
+    if fallback.service() is None:
+        return []
+    ids = [text for text in missing if len(text) <= ID_LENGTH and "\0" not in text]
+    kinds = [entity for entity in ENTITIES if entity.root or len(ids) == 1]
+    return [(id, [(title(kind), links.landing(kind, id)) for kind in kinds]) for id in ids]
 
 
 def _help() -> list[str]:
