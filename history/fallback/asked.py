@@ -130,8 +130,13 @@ class Asked:
             return None
         call = _Call(self._service, subject, self._left, login)
         # A thread of its own: nothing else can leave a call that does not end.
-        threading.Thread(target=call.run, daemon=True).start()
-        call.done.wait(self._left + GRACE_SECONDS)
+        try:
+            threading.Thread(target=call.run, daemon=True).start()
+        except RuntimeError as error:  # the process may have no more threads
+            call.why = str(error)
+            _give_back(login)
+        else:
+            call.done.wait(self._left + GRACE_SECONDS)
         self._left -= time.monotonic() - began
         return _outcome(call)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 
@@ -17,6 +17,7 @@ from ingest.consumer.breaker import Tolerance
 from ingest.consumer.foresight import Foresight
 from ingest.consumer.positions import ClaimedPartition, Positions
 from ingest.consumer.worker import Worker
+from ingest.source.brokers import Look
 from ingest.source.client import Unreachable
 from ingest.source.decode import Decode, Expired, Rejected, decode
 from ingest.source.kafka import Source
@@ -125,19 +126,21 @@ class Background:
             return None
         self._due = time.monotonic() + BEAT_SECONDS
         claimed = positions.claimed
-        highs = {partition: source.high_watermark(partition) for partition in claimed}
+        look = source.look(claimed)
+        asked = ends_of_claimed(look, positions) if look else {}
+        highs = {partition: _newest(source, partition, asked) for partition in claimed}
         metrics.lag(
             {p: high - claimed[p].expected for p, high in highs.items() if high is not None}
         )
         metrics.halted(positions.halted())
-        recreated = self._topic_recreated(source, positions)
         ends = {claimed[partition].claim: high for partition, high in highs.items()}
-        self._beats.give(ends, source.reached_at)
+        answered = {claimed[partition].claim for partition in claimed if partition in asked}
+        self._beats.give(ends, answered, look.asked_at if look else None)
         self._foresight.turn(source, positions)
         self._halt_again(positions)
         if self._probe_halted(positions, window):
             return "a halted partition is read again"
-        if recreated:
+        if look is not None and _topic_recreated(look, positions):
             return "a topic was deleted and created again"
         return None
 
@@ -186,10 +189,25 @@ class Background:
                 )
         return resumed
 
-    @staticmethod
-    def _topic_recreated(source: Source, positions: Positions) -> bool:
-        ids = source.ask_topic_ids({topic for topic, _ in positions.claimed})
-        return any(
-            ids.get(topic, claimed.claim.source.broker_id) != claimed.claim.source.broker_id
-            for (topic, _), claimed in positions.claimed.items()
-        )
+
+def ends_of_claimed(look: Look, positions: Positions) -> dict[KafkaPartition, int]:
+    """The ends that the brokers answered, without those of another topic of the same name: that one
+    was deleted, or created, since the question."""
+    ids = {p: each.claim.source.broker_id for p, each in positions.claimed.items()}
+    return {p: end for p, end in look.ends.items() if p in ids and look.ids.get(p[0]) == ids[p]}
+
+
+def _newest(
+    source: Source, partition: KafkaPartition, asked: Mapping[KafkaPartition, int]
+) -> int | None:
+    """The end offset of a partition: as the brokers answered, or as of the last fetch. While a
+    partition is not fetched, only the first one moves; the embedded broker answers too little."""
+    known = (source.high_watermark(partition), asked.get(partition))
+    return max((end for end in known if end is not None), default=None)
+
+
+def _topic_recreated(look: Look, positions: Positions) -> bool:
+    return any(
+        look.ids.get(topic, claimed.claim.source.broker_id) != claimed.claim.source.broker_id
+        for (topic, _), claimed in positions.claimed.items()
+    )

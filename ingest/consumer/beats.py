@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from concurrent.futures import Future
 from functools import partial
 
@@ -32,12 +32,22 @@ class Beats:
         self._worker = Worker("beats")
         self._last: Future[None] | None = None
 
-    def give(self, ends: Mapping[Claim, int | None], seen_at: float | None) -> None:
+    def give(
+        self,
+        ends: Mapping[Claim, int | None],
+        answered: Container[Claim],
+        seen_at: float | None,
+    ) -> None:
         """Write a beat, as ledger.heartbeat() does; none while the last one is not written. Never
         waits."""
         if self._last is None or self._last.done():
-            given_at = time.monotonic()
-            beat = partial(ledger.heartbeat, ends=ends, seen_at=seen_at, given_at=given_at)
+            beat = partial(
+                ledger.heartbeat,
+                ends=ends,
+                seen_at=seen_at,
+                given_at=time.monotonic(),
+                answered=answered,
+            )
             self._last = self._worker.submit(partial(self._do, beat))
 
     def foresee(self, found: Mapping[Claim, ledger.Foreseen], reading_rate: float | None) -> None:

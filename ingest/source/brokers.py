@@ -1,10 +1,12 @@
-"""Asks the brokers for topic ids and for the first and end offsets of partitions; never waits."""
+"""Asks the brokers for topic ids and for the first and end offsets of partitions."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, wait
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import confluent_kafka as ck
@@ -74,6 +76,17 @@ class Question:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the brokers answered to one question. asked_at: the time.monotonic() before it. ids: of
+    the topics that exist, empty if the broker has no ids. ends: of the partitions whose leader
+    answered."""
+
+    asked_at: float
+    ids: Mapping[str, str]
+    ends: Mapping[KafkaPartition, int]
+
+
 class Brokers:
     """The brokers, outside of any consumer group. given: librdkafka settings. Raises
     WrongSettingError."""
@@ -87,9 +100,8 @@ class Brokers:
         except ck.KafkaException as error:
             raise WrongSettingError(error.args[0].str()) from None
         self._ids: Futures = {}
+        self._ends: Futures = {}
         self._asked_at = 0.0
-        # The time.monotonic() after which the brokers answered; None: they did not recently.
-        self.reached_at: float | None = None
 
     def ask(self, partitions: Iterable[KafkaPartition]) -> Question:
         """Ask for the ids and offsets of partitions."""
@@ -100,18 +112,21 @@ class Brokers:
         consumer may wait for messages."""
         return Lows(self._admin, partitions)
 
-    def ask_topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """The answer to the previous call, if it has arrived: the id of each topic that exists.
-        Asks again."""
-        if not _answered(self._ids):
-            return {}
+    def look(self, partitions: Iterable[KafkaPartition]) -> Look | None:
+        """The answer to the previous call; None if it is still on its way, or nobody answered.
+        Asks again unless it is on its way."""
+        if not (_answered(self._ids) and _answered(self._ends)):
+            return None
         try:
-            known = _topic_ids(self._ids)
+            ids = _topic_ids(self._ids)
         except Unreachable:
-            known = {}
-        self.reached_at = self._asked_at if known else None
-        self._ids, self._asked_at = _ask_ids(self._admin, topics), time.monotonic()
-        return known
+            ids = {}
+        found = Look(self._asked_at, ids, _known_offsets(self._ends))
+        wanted = [*partitions]
+        self._asked_at = time.monotonic()
+        self._ids = _ask_ids(self._admin, {topic for topic, _ in wanted})
+        self._ends = _ask_offsets(self._admin, wanted, LATEST)
+        return found if found.ids else None
 
     def forget_stuck_group(self, group: str) -> None:
         """Have the embedded broker delete a group. Other brokers never get this request."""
@@ -177,6 +192,15 @@ def _topic_ids(asked: Futures) -> dict[str, str]:
             raise Unreachable(error) from error
         ids[topic] = "" if text in NO_TOPIC_ID else text
     return ids
+
+
+def _known_offsets(asked: Futures) -> dict[KafkaPartition, int]:
+    """Those that were answered."""
+    found = {}
+    for partition, future in asked.items():
+        with suppress(Unreachable):
+            found[partition] = _offset(future)
+    return found
 
 
 def _offset(asked: Future[Any]) -> int:

@@ -9,7 +9,7 @@ from threading import Thread
 
 import confluent_kafka as ck
 
-from ingest.source.brokers import Bounds, Brokers, Lows, Question
+from ingest.source.brokers import Bounds, Brokers, Look, Lows, Question
 from ingest.source.client import (
     COMMON,
     TIMEOUT_SECONDS,
@@ -157,18 +157,13 @@ class Source:
         """Ask the brokers for the first offset of a partition. Never waits."""
         return self._brokers.ask_lows([partition])
 
-    def ask_topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """The answer to the previous call, if it has arrived: the id of each topic that exists,
-        empty if the broker has no ids. Asks again; never waits."""
-        return self._brokers.ask_topic_ids(topics)
-
-    @property
-    def reached_at(self) -> float | None:
-        """The time.monotonic() after which the brokers answered; None: they did not recently."""
-        return self._brokers.reached_at
+    def look(self, partitions: Iterable[KafkaPartition]) -> Look | None:
+        """What the brokers have of these partitions: Brokers.look(). Never waits."""
+        return self._brokers.look(partitions)
 
     def high_watermark(self, partition: KafkaPartition) -> int | None:
-        """The end offset as of the last fetch, 0 for an empty partition; None: not known yet."""
+        """The end offset as of the last fetch, which may be long ago; 0 for an empty partition;
+        None: not known yet."""
         _, high = self._consumer.get_watermark_offsets(ck.TopicPartition(*partition), cached=True)
         return int(high) if high >= 0 else None
 

@@ -186,16 +186,16 @@ def advance(connection: Connection, moves: Sequence[Advance]) -> None:
 
 _HEARTBEAT = """
 WITH mine AS (
-    SELECT l.topic, l.topic_id, l.partition, v.high
-    FROM unnest(%s::text[], %s::text[], %s::int[], %s::bigint[], %s::bigint[])
-        AS v(topic, topic_id, partition, epoch, high)
+    SELECT l.topic, l.topic_id, l.partition, v.high, v.answered
+    FROM unnest(%s::text[], %s::text[], %s::int[], %s::bigint[], %s::bigint[], %s::bool[])
+        AS v(topic, topic_id, partition, epoch, high, answered)
     JOIN ingest_ledger l USING (topic, topic_id, partition, epoch)
     FOR UPDATE OF l SKIP LOCKED
 )
 UPDATE ingest_ledger l SET
     checked_at = greatest(l.checked_at, now() - make_interval(secs => %s::float8)),
     high_watermark = greatest(l.high_watermark, mine.high),
-    end_known_at = CASE WHEN mine.high IS NULL THEN l.end_known_at
+    end_known_at = CASE WHEN mine.high IS NULL OR NOT mine.answered THEN l.end_known_at
         ELSE greatest(l.end_known_at, now() - make_interval(secs => %s::float8)) END
 FROM mine
 WHERE l.topic = mine.topic AND l.topic_id = mine.topic_id AND l.partition = mine.partition
@@ -262,11 +262,13 @@ def heartbeat(
     ends: Mapping[Claim, int | None],
     seen_at: float | None,
     given_at: float | None = None,
+    answered: Container[Claim] | None = None,
 ) -> None:
     """Record that a consumer holds these partitions, and each one's end offset (None: not known),
     so that the lag of an idle partition is known and known to be fresh.
 
-    seen_at: the time.monotonic() at which the brokers answered for certain; None: they do not.
+    seen_at: the time.monotonic() at which these were the ends for certain; None: it is not known.
+    answered: the partitions of which it is; None: all. The other ends may be older.
     given_at: that of the beat; None: now. A late one never looks newer than a claim made since.
     A row that a write has locked is passed over, so a beat waits for no write and no write for it:
     one statement holds no lock for a client that freezes.
@@ -276,7 +278,9 @@ def heartbeat(
     now = time.monotonic()
     age = 0.0 if given_at is None else max(0.0, now - given_at)
     age_of_end = None if seen_at is None else max(0.0, now - seen_at)
-    rows = [(*_place(claim), end) for claim, end in ends.items()]
+    rows = [
+        (*_place(claim), end, answered is None or claim in answered) for claim, end in ends.items()
+    ]
     columns = [list(column) for column in zip(*rows, strict=True)]
     connection.execute(_HEARTBEAT, [*columns, age, age_of_end])
 

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -333,6 +334,22 @@ def test_one_login_leaves_places_to_the_others(
             go_on.set()
         assert [each.result() for each in calls] == [1] * len(calls)
     assert ask("greedy") == 1
+
+
+def test_a_process_without_threads_left_asks_again_later(
+    mine: OldService, support: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No place is lost, and the breaker does not wait for a call that never began."""
+
+    class NoMore(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    mine.add("A1", 0, {}, minute(0))
+    with monkeypatch.context() as limited:
+        limited.setattr(asked, "threading", SimpleNamespace(Thread=NoMore, Event=threading.Event))
+        assert get(support, API)["fallback"]["state"] == "failed"
+    assert numbers(get(support, API)) == [1, 0]
 
 
 @pytest.fixture(autouse=True)

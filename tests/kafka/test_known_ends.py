@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from datetime import datetime
 
+import psycopg
 import pytest
 
 from annals.embedded.daemon import Daemon
-from tests.consuming import Consumers, Database, Feed, until
+from history.entities import ROOT
+from tests.consuming import Consumers, Database, Feed, send, until
+from tests.messages import CHILD, value
 from tests.processes import consumers, database, feed, server
 
 pytestmark = pytest.mark.kafka
@@ -41,3 +44,36 @@ def test_the_end_of_an_empty_partition_is_known_as_long_as_the_brokers_answer(
     time.sleep(7)
     assert max(known(database)) == last
     running.terminate()
+
+
+def test_what_is_not_fetched_is_not_known_to_be_the_end(
+    consumers: Consumers, database: Database, feed: Feed, broker: Daemon
+) -> None:
+    """While a batch waits for a lock, reading is paused. What is sent to another topic meanwhile
+    counts as unread."""
+    feed.send(50)
+    running = consumers.start(ANNALS_BATCH_ROWS="2")
+    until(lambda: len(known(database)) == PARTITIONS, running.said, seconds=30)
+    with psycopg.connect(database.url) as blocking:
+        blocking.execute(f"LOCK TABLE {ROOT.table}")
+        send(broker.client(), *((ROOT.topics[0], value(id="A1", version=n)) for n in range(20)))
+        until(lambda: "waits" in blocked(database), running.said, seconds=20)
+        time.sleep(2)  # longer than the consumer reads on
+        send(broker.client(), (CHILD, value(id="B1", version=0, productInstanceId="A1")))
+        until(lambda: lag(database, CHILD) == 1, running.said, seconds=20)
+    until(lambda: lag(database, CHILD) == 0, running.said, seconds=20)
+    running.terminate()
+
+
+def blocked(database: Database) -> str:
+    """Says whether a session waits for a lock."""
+    [row] = database.query("SELECT count(*) FROM pg_locks WHERE NOT granted")
+    return "waits" if row["count"] else ""
+
+
+def lag(database: Database, topic: str) -> int:
+    rows = database.query(
+        "SELECT sum(high_watermark - next_offset)::int AS lag FROM ingest_ledger WHERE topic = %s",
+        topic,
+    )
+    return int(rows[0]["lag"])
