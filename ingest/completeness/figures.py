@@ -9,6 +9,7 @@ from typing import Any
 
 from django.db.models import Count, F, IntegerField, OuterRef, Subquery, Value
 from django.db.models.functions import Coalesce
+from django.utils.translation import gettext as _
 
 from history.entities import BY_TOPIC
 from ingest.models import Ledger, Quarantined, RetiredTopic
@@ -134,34 +135,34 @@ def never_read(found: Sequence[Entry]) -> list[str]:
 
 
 def faults(found: Sequence[Entry]) -> list[str]:
-    """One sentence for each place where the sums do not add up or messages were lost since
-    the last acknowledgement."""
+    """One sentence, in the reader's language, for each place where the sums do not add up or
+    messages were lost since the last acknowledgement."""
     sentences = []
     for entry in found:
         where = f"{entry.topic}[{entry.partition}]"
         settled = entry.stored + entry.repeated + entry.expired + entry.quarantined
         if entry.read != settled:
-            sentences.append(
-                f"{where}: {entry.read} read, but stored, repeated, expired and quarantined"
-                f" are {settled}"
+            text = _(
+                "{where}: {read} read, but stored, repeated, expired and quarantined are {settled}"
             )
+            sentences.append(text.format(where=where, read=entry.read, settled=settled))
         span = entry.next_offset - entry.first_offset
         passed = entry.read + entry.skipped + entry.lost
         if span != passed:
+            text = _(
+                "{where}: offsets {first} to {last} are {span}, but {passed} are accounted for"
+            )
+            first, last = entry.first_offset, entry.next_offset - 1
             sentences.append(
-                f"{where}: offsets {entry.first_offset} to {entry.next_offset - 1} are {span},"
-                f" but {passed} are accounted for"
+                text.format(where=where, first=first, last=last, span=span, passed=passed)
             )
         if entry.newly_lost:
-            sentences.append(
-                f"{where}: {entry.newly_lost} messages were deleted by the broker before they"
-                " were read"
-            )
+            text = _("{where}: {n} messages were deleted by the broker before they were read")
+            sentences.append(text.format(where=where, n=entry.newly_lost))
         if entry.in_quarantine not in (None, entry.quarantined):
-            sentences.append(
-                f"{where}: the ledger counts {entry.quarantined} quarantined,"
-                f" the quarantine holds {entry.in_quarantine}"
-            )
+            text = _("{where}: the ledger counts {n} quarantined, the quarantine holds {held}")
+            held = entry.in_quarantine
+            sentences.append(text.format(where=where, n=entry.quarantined, held=held))
     return sentences
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from django.db import transaction
+from django.utils import translation
 from psycopg import sql
 from psycopg.rows import dict_row
 
@@ -138,7 +139,8 @@ def faults() -> list[str]:
         for table, count in stored.items()
         if (found := query(f"SELECT count(*) FROM {table}")[0]["count"]) != count
     ]
-    return figures.faults(entries) + wrong
+    with translation.override("en"):
+        return figures.faults(entries) + wrong
 
 
 OURS = ("ingest_ledger", "ingest_gap", "ingest_unstored", "ingest_quarantine", "search_key")

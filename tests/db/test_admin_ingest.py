@@ -48,7 +48,7 @@ def test_operators_read_the_ledger(kept: Quarantined, client: Client) -> None:
 
 def test_faults_of_the_ledger_are_shown(kept: Quarantined, client: Client) -> None:
     Ledger.objects.update(stored=11_999)
-    assert "12345 read, but" in text(login(client, "ops").get("/admin/completeness/"))
+    assert "прочитано 12345, а" in text(login(client, "ops").get("/admin/completeness/"))
 
 
 def test_nobody_sees_either_without_a_permission(kept: Quarantined, client: Client) -> None:

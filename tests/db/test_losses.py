@@ -183,6 +183,20 @@ def test_after_the_moment_it_says_that_data_is_being_lost(behind: None, client: 
     assert "lost in 0 s" not in page
 
 
+def test_what_was_lost_is_said_in_the_readers_language(db: None, client: Client) -> None:
+    row(TOPICS[0], lost=3, next_offset=103)
+    client.force_login(User.objects.get(username="ops"))
+    page = text(client.get("/admin/completeness/"))
+    assert f"{TOPICS[0]}[0]: брокер удалил сообщения до чтения: 3" in page
+    english = client.get("/api/v1/completeness", headers={"Accept-Language": "en"}).json()
+    sentence = f"{TOPICS[0]}[0]: 3 messages were deleted by the broker before they were read"
+    assert english["data"]["faults"] == [sentence]
+    said = StringIO()
+    with pytest.raises(SystemExit):
+        call_command("ledger", "--offline", stdout=said)
+    assert f"FAULT {sentence}" in said.getvalue()
+
+
 def test_the_page_says_how_long_reading_may_stop(db: None, client: Client) -> None:
     row(TOPICS[0])
     client.force_login(User.objects.get(username="ops"))

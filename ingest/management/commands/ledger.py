@@ -10,6 +10,7 @@ from math import isfinite
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.utils import translation
 from rich.console import Console
 from rich.table import Table
 
@@ -92,7 +93,8 @@ class Command(BaseCommand):
             entries, outlooks = self._asked(entries)
         known = {(entry.topic, entry.partition) for entry in entries}
         never_read = {place: each for place, each in outlooks.items() if place not in known}
-        faults = figures.faults(entries)
+        with translation.override("en"):
+            faults = figures.faults(entries)
         deleted = losses.deleted(outlooks, figures.retired())
         found = losses.losses(entries, never_read)
         if options["json"]:
