@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from django.conf import settings
 from psycopg.rows import namedtuple_row
 
 from ingest.source.message import Message
+from ingest.source.names import declared, named
 from ingest.store import headers_json
 from ingest.store.ledger import Connection
 from ingest.store.rejects import FIRST_PAUSE_SECONDS
@@ -100,15 +102,18 @@ def count_in_ledger(connection: Connection, place: Place, offsets: Iterable[int]
 
 
 def postpone(connection: Connection, locked: LockedMessage, reason: str, detail: str) -> str:
-    """Record why the message is still bad, and when to retry. Returns the new status."""
+    """Record why the message is still bad, which version it is, and when to retry. Returns the new
+    status. A consumer of an earlier release did not record the version."""
     attempts, text = locked.attempts + 1, headers_json.storable_text(detail)
     status = "failed" if attempts >= MAX_ATTEMPTS else "retrying"
     pause = min(FIRST_PAUSE_SECONDS * 2**attempts, LONGEST_PAUSE_SECONDS)
+    names = named(locked.message, declared(settings.ANNALS.envelopes_file))
     connection.execute(
         "UPDATE ingest_quarantine SET status = %s, attempts = %s, reason = %s, detail = %s,"
+        " entity = %s, entity_id = %s, version = %s,"
         " next_attempt = CASE WHEN %s = 'failed' THEN NULL"
         " ELSE now() + make_interval(secs => %s) END WHERE id = %s",
-        (status, attempts, reason, text, status, pause, locked.id),
+        (status, attempts, reason, text, *names, status, pause, locked.id),
     )
     return status
 

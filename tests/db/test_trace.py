@@ -245,6 +245,16 @@ def test_old_messages_are_named_by_the_migration(seen: Ingested) -> None:
     assert version(1).state is State.QUARANTINED
 
 
+def test_what_an_older_consumer_put_into_quarantine_is_named_by_the_next_retry(
+    seen: Ingested,
+) -> None:
+    with connect("test") as plain:
+        plain.execute("UPDATE ingest_quarantine SET entity = '', entity_id = '', version = NULL")
+    assert version(1).state is State.UNKNOWN
+    call_command("quarantine", "retry", "--now", stdout=StringIO())
+    assert version(1).state is State.QUARANTINED
+
+
 def test_what_retention_removed(ingested: Ingested) -> None:
     created = (NOW - timedelta(days=200)).isoformat()
     ingested.write(of(7, data={"createdAt": created}))
