@@ -322,7 +322,8 @@ COMPONENTS: dict[str, Schema] = {
                 "description": "Of a version that was never seen: how many messages of its topics "
                 "are not read yet (null: not known), were lost, or came after their retention.",
             },
-        }
+        },
+        FALLBACK,
     ),
     "Store": object_of(
         {

@@ -85,9 +85,10 @@ def error(why: Absence | None, name: str, version: int | None = None) -> NotFoun
     """The exception for a version that is not there. name: what was asked for. version: its number
     where the store has others of the entity."""
     if why is not None and why.was_kept:
-        return OlderThanRetentionError(
-            _("{name}: older than what is kept").format(name=name), version, why
-        )
+        text = _("{name}: older than what is kept")
+        if why is Absence.UNKNOWN:
+            text = _("{name}: not in the store; retention may have removed it")
+        return OlderThanRetentionError(text.format(name=name), version, why)
     return NoVersionError(_("the store has no {name}").format(name=name), version, why)
 
 

@@ -13,6 +13,13 @@ from django.urls import URLPattern
 from history.api import examples
 from history.api.components import COMPONENTS
 from history.api.urls import urlpatterns
+from tests.db.screens import support
+from tests.db.store import Store, minute
+from tests.db.test_fallback import old, own_breaker
+from tests.old_service import OldService
+
+__all__ = ["old", "own_breaker", "support"]
+V1 = "/api/v1"
 
 
 @pytest.fixture
@@ -48,6 +55,32 @@ def test_every_answer_and_error_has_an_example_that_fits_its_schema(document: An
                 jsonschema_rs.validator_for(schema).validate(example["value"])
                 seen += 1
     assert seen > 80
+
+
+@pytest.mark.parametrize("status", [200, 503])
+def test_an_answer_with_the_old_service_has_what_is_described(
+    document: Any, store: Store, old: OldService, support: Client, status: int
+) -> None:
+    for number in (1, 3):
+        store.add("A1", number, {"rate": number, "createdAt": minute(0).isoformat()}, number)
+    old.add("A1", 0, {"rate": 0}, minute(0))
+    old.status = status
+    one = "history/{entity}/{id}"
+    calls = {
+        one: f"{V1}/history/product-instance/A1",
+        f"{one}/versions/{{version}}": f"{V1}/history/product-instance/A1/versions/3",
+        f"{one}/blame": f"{V1}/history/product-instance/A1/blame",
+        "applications/{productInstanceId}/history": f"{V1}/applications/A1/history",
+        "trace": f"{V1}/trace?entity=product-instance&id=A1&version=2",
+    }
+    for path, address in calls.items():
+        data = support.get(address).json()["data"]
+        assert "fallback" in data, path
+        answers = document["paths"][f"{V1}/{path}"]["get"]["responses"]
+        schema = answers["200"]["content"]["application/json"]["schema"]
+        [*_, component] = schema["properties"]["data"]["$ref"].split("/")
+        described = document["components"]["schemas"][component]["properties"]
+        assert data.keys() <= described.keys(), path
 
 
 def test_every_error_code_of_the_code_is_in_the_document(document: Any) -> None:

@@ -428,6 +428,18 @@ def test_a_version_that_the_store_gets_while_a_page_is_read(
     assert pending == []
 
 
+def test_what_may_be_there_is_not_called_older_than_what_is_kept(
+    half: OldService, support: Client
+) -> None:
+    half.status = 503
+    answer = support.get(f"{API}/versions/2", headers={"Accept-Language": "en"})
+    assert answer.status_code == 404
+    assert answer.json()["error"]["message"] == (
+        "version 2 of product-instance A1: not in the store; retention may have removed it; "
+        "the old service does not answer, it may have more"
+    )
+
+
 def test_pages_that_began_without_the_old_service_stay_without(
     half: OldService, support: Client
 ) -> None:
