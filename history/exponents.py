@@ -19,6 +19,7 @@ _SMALL_BYTES = 9 * (MOST_DIGITS // MOST_BEFORE_POINT)
 # with exponents of one digit at most doubles.
 _EXPONENTS = (re.compile(rb"e([+-]?)0*(\d{2,})"), re.compile(rb"E([+-]?)0*(\d{2,})"))
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_MAYBE_LONG = re.compile(rb"[eE][+-]?[0-9]{4}")
 # Begins where a number begins: tried at each digit, a long number takes its square.
 _LONG_EXPONENT = re.compile(rb"(?<![0-9.+-])[0-9.+-]++[eE][+-]?[0-9]{4,}")
 
@@ -56,7 +57,7 @@ def _digits(text: bytes | memoryview) -> int:
 def can_be_stored(text: bytes) -> bool:
     """Whether PostgreSQL stores the numbers of a well-formed JSON text, as far as they have an
     exponent, and returns them: it does so for every document of the store."""
-    if _LONG_EXPONENT.search(text) is None:
+    if _MAYBE_LONG.search(text) is None:  # several times faster, as it asks for less
         return not too_many_digits(text)
     numbers = _LONG_EXPONENT.findall(_STRINGS.sub(b'""', text))
     return all(map(_fits, numbers)) and not too_many_digits(text)

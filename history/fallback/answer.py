@@ -11,7 +11,6 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from history.deepjson import loads_shallow
 from history.entities import BY_NAME, ROOT, Entity
 from history.exponents import can_be_stored, shortened
 from history.record import (
@@ -23,6 +22,9 @@ from history.record import (
 )
 
 TOKEN_LENGTH: Final = 8_000
+# Of one snapshot. Brokers take no larger messages (docker/compose.yaml), so the store has none, and
+# the values of a larger one take gigabytes of who shows it.
+MOST_SNAPSHOT_BYTES: Final = 8 * 1024 * 1024
 
 
 class WrongAnswerError(Exception):
@@ -171,12 +173,12 @@ def _snapshot(text: bytes, change: ChangeType) -> bytes:
     text = text or b"null"
     if text == b"null" and change is ChangeType.DELETE:
         return text
-    try:
-        value = loads_shallow(text)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
+    # It is well-formed, or `part` had refused the answer. To build its value would take gigabytes
+    # and many seconds of a hostile one, and these values are needed of a few versions only.
+    if not text.startswith(b"{"):
         raise WrongAnswerError("a version has no snapshot in entity")
+    if len(text) > MOST_SNAPSHOT_BYTES:
+        raise WrongAnswerError(f"a snapshot has more than {MOST_SNAPSHOT_BYTES:,} bytes")
     if not can_be_stored(text):  # a number of eleven bytes can need a gigabyte to be shown
         raise WrongAnswerError("a snapshot has a number that no store can have")
     return shortened(text)

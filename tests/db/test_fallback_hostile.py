@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
@@ -18,7 +19,8 @@ from django.test import Client
 
 from history import fallback, shares
 from history.entities import ROOT
-from history.fallback import Subject, asked, breaker, client
+from history.fallback import Subject, WrongAnswerError, asked, breaker, client
+from history.fallback.answer import MOST_SNAPSHOT_BYTES, part
 from tests.db.screens import support
 from tests.db.store import Store, minute
 from tests.db.test_fallback import API, get, numbers, old, own_breaker, use
@@ -177,6 +179,25 @@ def test_a_huge_answer_is_cut_off(
     mine.hostile = says(page(GOOD.row()) + " " * 100_000)
     assert get(support, API)["fallback"]["state"] == "failed"
     assert "more than 100,000 bytes" in caplog.text
+
+
+def test_values_are_not_built_to_look_at_an_answer() -> None:
+    """30 MB of short numbers took 23 s of a core and a gigabyte, long after the time limit."""
+    body = page(GOOD.row().replace('"rate"', f'"n": [{"1.5, " * 200_000}0], "rate"')).encode()
+    tracemalloc.start()
+    try:
+        assert len(part(body, Subject(ROOT, "A1")).versions) == 1
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * len(body)
+
+
+def test_a_snapshot_that_no_broker_takes() -> None:
+    rows = [GOOD.row().replace(VALUE, "x" * (MOST_SNAPSHOT_BYTES - more)) for more in (20, 0)]
+    assert len(part(page(rows[0]).encode(), Subject(ROOT, "A1")).versions) == 1
+    with pytest.raises(WrongAnswerError, match="more than 8,388,608 bytes"):
+        part(page(rows[1]).encode(), Subject(ROOT, "A1"))
 
 
 def test_many_pages_together_are_cut_off(
