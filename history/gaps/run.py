@@ -41,7 +41,7 @@ SELECT count(*) FROM (
     SELECT DISTINCT q.entity, q.entity_id, q.version FROM ingest_quarantine q
     JOIN version_gap g ON g.closed_at IS NULL AND g.entity = q.entity
         AND g.document = q.entity_id AND q.version BETWEEN g.first AND g.last
-    WHERE q.entity_id <> '' AND q.status <> 'resolved'
+    WHERE q.entity_id <> '' AND q.status NOT IN ('resolved', 'discarded')
 ) AS missing
 """
 

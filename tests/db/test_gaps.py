@@ -216,6 +216,9 @@ def test_a_version_in_quarantine_is_missing_and_explained(committed: Store) -> N
     assert GapRun.objects.get().quarantined == 1
     [listed] = read.page(read.Selection(), 10)
     assert [each.reason for each in listed.came.values()] == ["bad_updated_at"]
+    Quarantined.objects.update(status="discarded")
+    find()
+    assert (open_gaps(), GapRun.objects.get().quarantined) == ([("A1", 1, 2)], 0)
 
 
 def test_pages(committed: Store) -> None:
