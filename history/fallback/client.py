@@ -114,7 +114,7 @@ def fetch(service: Service, subject: Subject, seconds: float) -> list[OldVersion
                 seen.add(page.next_token)
                 parameters["pageToken"] = page.next_token
     except http_call.TooLargeError:
-        raise OldServiceError(f"it answers more than {MOST_BYTES:,} bytes") from None
+        raise WrongAnswerError(f"it answers more than {MOST_BYTES:,} bytes") from None
     except (requests.RequestException, OSError, ValueError) as error:
         raise OldServiceError(f"it does not answer ({type(error).__name__})") from None
 

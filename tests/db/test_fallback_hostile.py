@@ -306,8 +306,13 @@ def test_the_breaker_cuts_it_off_and_tries_again(
     assert not own_breaker.open
 
 
-def test_a_wrong_answer_cuts_nobody_off(mine: OldService, support: Client) -> None:
-    mine.hostile = WRONG["another document"]
+@pytest.mark.parametrize("name", ["another document", "endless"])
+def test_a_wrong_answer_cuts_nobody_off(
+    mine: OldService, support: Client, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It is about one document, and who asks for that again and again harms nobody else."""
+    monkeypatch.setattr(client, "MOST_BYTES", 100_000)
+    mine.hostile = WRONG[name]
     for _ in range(5):
         get(support, API)
     assert len(mine.asked) == 5
