@@ -55,6 +55,7 @@ def _refuse_missing(settings: env.Settings) -> None:
 
 def _uncaught(kind: type[BaseException], error: BaseException, stack: TracebackType | None) -> None:
     """Print an error that ends the process; of a database error nothing that quotes a row."""
+    from history import schema
     from history.error_text import describe, is_forbidden, is_of_database, trace, unreachable
 
     if is_forbidden(error):
@@ -68,6 +69,8 @@ def _uncaught(kind: type[BaseException], error: BaseException, stack: TracebackT
             f"annals: {why}. Check DATABASE_URL and whether PostgreSQL runs.",
             file=sys.stderr,
         )
+    elif (why := schema.behind(error)) is not None:
+        print(f"annals: {why}", file=sys.stderr)
     elif is_of_database(error):
         print(trace(error), file=sys.stderr)
     else:

@@ -46,13 +46,13 @@ def is_of_database(error: BaseException) -> bool:
 
 def is_forbidden(error: BaseException) -> bool:
     """Whether PostgreSQL refused it because of the login's privileges."""
-    return any(isinstance(e, psycopg.errors.InsufficientPrivilege) for e in _causes(error))
+    return any(isinstance(e, psycopg.errors.InsufficientPrivilege) for e in causes(error))
 
 
 def unreachable(error: BaseException) -> str | None:
     """Why there was no connection to the database: one line that says so, if that is the error. The
     pool says only that it waited, so one more connection is tried."""
-    cause = list(_causes(error))[-1]
+    cause = list(causes(error))[-1]
     if isinstance(cause, PoolTimeout):
         try:
             psycopg.connect(**connection.get_connection_params()).close()
@@ -68,7 +68,7 @@ def _first_line(error: BaseException) -> str:
     return str(error).split("\n", 1)[0]
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def causes(error: BaseException | None) -> Iterator[BaseException]:
     """The error and those that it was raised from, newest first."""
     while error is not None:
         yield error

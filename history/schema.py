@@ -7,7 +7,12 @@ from collections.abc import Collection, Iterable
 from functools import cache
 from typing import Final, LiteralString
 
+import psycopg
+from django.db import connection
 from django.db.migrations.loader import MigrationLoader
+from psycopg import errors
+
+from history.error_text import causes
 
 Name = tuple[str, str]
 """App and name of a migration."""
@@ -16,6 +21,7 @@ APPLIED: Final[LiteralString] = "SELECT app, name FROM django_migrations"
 # The name says it, because an older release sees nothing else of a migration that it does not have.
 NEEDS_STOP: Final = "_needs_stop"
 # Made before there was such a name.
+_OTHER_TABLES: Final = (errors.UndefinedTable, errors.UndefinedColumn)
 OLD_STOPS: Final[frozenset[Name]] = frozenset({("history", "0010_search_key_without_application")})
 
 
@@ -50,6 +56,21 @@ def complaint(applied: Collection[Name]) -> str | None:
             f"({names(newer)}). Start the newer release."
         )
     return None
+
+
+def behind(error: BaseException) -> str | None:
+    """What to do if an error is one of tables that are not those of this release; None if it is
+    none. Asks the database."""
+    if not any(isinstance(each, _OTHER_TABLES) for each in causes(error)):
+        return None
+    try:
+        with psycopg.connect(**connection.get_connection_params()) as own:
+            applied = own.execute(APPLIED).fetchall()
+    except psycopg.errors.UndefinedTable:
+        applied = []
+    except psycopg.Error:
+        return None
+    return complaint([(str(app), str(name)) for app, name in applied])
 
 
 def names(migrations: Collection[Name], most: int = 3) -> str:

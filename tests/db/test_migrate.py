@@ -11,11 +11,12 @@ from io import StringIO
 import psycopg
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import DatabaseError, connection
 from django.test import Client
 
 from annals.management.commands import migrate
 from annals.management.migrating import limited
+from annals.start import _uncaught
 from history import schema
 from ingest.management.commands.consume import refuse_other_tables
 from ingest.store.connect import connect
@@ -170,6 +171,20 @@ def test_a_consumer_refuses_tables_of_another_release(ingested: Ingested) -> Non
     with pytest.raises(CommandError, match="Start the newer release"):
         refuse_other_tables()
     ingested.write(value(id="a"))
+
+
+def test_a_command_on_tables_of_another_release_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(DatabaseError) as caught, connection.cursor() as cursor:
+        cursor.execute("SELECT * FROM a_later_table")
+    _uncaught(type(caught.value), caught.value, None)
+    assert "UndefinedTable" in capsys.readouterr().err  # no migration is missing: a fault
+    forget(WITH_A_LOCK)
+    _uncaught(type(caught.value), caught.value, None)
+    said = capsys.readouterr().err
+    assert said.startswith("annals: The database lacks migrations of this release (access.0006")
+    assert len(said.splitlines()) == 1
 
 
 def test_a_web_on_tables_that_are_not_migrated_says_so_until_they_are() -> None:

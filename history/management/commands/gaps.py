@@ -103,7 +103,9 @@ class Command(BaseCommand):
             self.stdout.write(one_line(line))
             for held in each.came.values():
                 self.stdout.write("  " + " ".join(trace.said(trace.quarantined_fate(held))))
-        if not found:
+        if not found and latest() is None:
+            self.stdout.write("Nobody has looked yet: run manage.py gaps.")
+        elif not found:
             self.stdout.write("There is no such gap.")
         elif len(found) == options["limit"]:
             self.stdout.write(f"The next page: --before {found[-1].gap.id}")
