@@ -5,6 +5,7 @@ synchronous. Options on gunicorn's command line override these. Without `--bind`
 loopback address: a proxy has to be in front of it (docs/operations.md).
 """
 
+import ctypes
 import os
 import shutil
 import tempfile
@@ -25,6 +26,12 @@ control_socket_disable = True
 _settings = checked_settings()
 logconfig_dict = logs.configuration(_settings.log_level, _settings.log_format)
 accesslog = None  # annals.observe.requests writes a line for each request, without the query string
+
+# glibc gives each of many threads a heap of its own, up to eight for each core. What one of them
+# freed is no use to the others, and a process grows for hours. Two serve Python's threads, of which
+# one computes at a time. -8: M_ARENA_MAX of malloc.h. Another C library does not know it.
+if hasattr(ctypes.CDLL(None), "mallopt"):
+    ctypes.CDLL(None).mallopt(-8, 2)
 
 # Must be set before prometheus_client is imported. Workers keep their metrics in files here; the
 # worker that answers /metrics adds them up.

@@ -54,7 +54,8 @@ def _await_read(soak: Soak) -> None:
 def _count(soak: Soak) -> None:
     traffic, recorder, stand = soak.traffic, soak.recorder, soak.stand
     totals = json.loads(soak.manage("ledger", "--json", login=logins.CONSUMER))["totals"]
-    delivered = traffic.delivered() + traffic.bad + traffic.early + 2 * traffic.repeats
+    special = traffic.bad + traffic.early + 2 * traffic.repeats + traffic.filled
+    delivered = traffic.delivered() + special
     _same(soak, "messages in the topics", recorder.messages, delivered)
     for name, wanted in {
         "read": recorder.messages,

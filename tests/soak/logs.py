@@ -49,7 +49,8 @@ EXPECTED = (
               r"claiming all|joining again|no forecast of losses", "broker", "the broker is away"),
     _expected("consumer", r"ERROR: stopped: ", None, "the summary at its end"),
     _expected("simulate", r"Connect|Disconnected|Coordinator load|GETPID|brokers? (is|are) down|"
-              r"Timed out|request", "broker", "the broker is away"),
+              r"Timed out|request|new leader-?\d* not found in cache", "broker",
+              "the broker is away"),
     _expected("simulate", r"Coordinator load in progress", None, "the broker has just started"),
     _expected("postgres", r"FATAL: (terminating connection due to administrator command|"
               r"the database system is (starting up|shutting down))", "database",

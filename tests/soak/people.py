@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from urllib.parse import quote
 
 from annals.demo.client import Client
@@ -19,6 +21,8 @@ NAMES = {entity.table: entity.name for entity in ENTITIES}
 READERS = ("support", "auditor", "underwriter", "privacy")
 # A person logs in again after this number of pages.
 SHIFT = 60
+# The recorder may read a version before the consumers do: until then the answer is 404.
+READ_WITHIN_S = 60
 _STATUS = re.compile(r": (\d{3}) ")
 
 
@@ -55,25 +59,42 @@ class People(threading.Thread):
         recent = self._recent()
         known = [key for key in recent if key.table == ROOT.table]
         what = self._random.choice(("screen", "page", "timeline", "search"))
-        try:
-            if login == "ops" or (login == "admin" and what == "screen"):
-                client.screen(self._random.choice((QUARANTINE, "/admin/")))
-            elif login == "privacy" and what == "screen":
-                client.screen(JOURNAL)
-            elif not known:
-                return
-            elif what == "timeline":
-                key = self._random.choice(recent)
-                client.get(f"history/{NAMES[key.table]}/{quote(key.id, safe='')}", pageSize=20)
-            elif what == "search":
-                client.get("completeness")
-            else:
-                key = self._random.choice(known)
-                client.screen(f"/admin/history/{NAMES[key.table]}/{quote(key.id, safe='')}/")
-            self.answers[f"{what} 200"] += 1
-        except Exception as error:
-            text = str(error)
-            match = _STATUS.search(text)
-            status = match[1] if match else type(error).__name__
+        ask: Callable[[], object]
+        if login == "ops" or (login == "admin" and what == "screen"):
+            ask = partial(client.screen, self._random.choice((QUARANTINE, "/admin/")))
+        elif login == "privacy" and what == "screen":
+            ask = partial(client.screen, JOURNAL)
+        elif not known:
+            return
+        elif what == "timeline":
+            key = self._random.choice(recent)
+            address = f"history/{NAMES[key.table]}/{quote(key.id, safe='')}"
+            ask = partial(client.get, address, pageSize=20)
+        elif what == "search":
+            ask = partial(client.get, "completeness")
+        else:
+            key = self._random.choice(known)
+            address = f"/admin/history/{NAMES[key.table]}/{quote(key.id, safe='')}/"
+            ask = partial(client.screen, address)
+        began = time.monotonic()
+        while (failed := _failure(ask)) is not None:
+            status, text = failed
+            if status == "404" and time.monotonic() < began + READ_WITHIN_S:
+                self.answers[f"{what} not read yet"] += 1
+                time.sleep(1)
+                continue
             self.answers[f"{what} {status}"] += 1
             self.failures.append((datetime.now(UTC), status, f"{login} {what}: {text[:300]}"))
+            return
+        self.answers[f"{what} 200"] += 1
+
+
+def _failure(ask: Callable[[], object]) -> tuple[str, str] | None:
+    """The status of a bad answer, or the name of the error, and what it says."""
+    try:
+        ask()
+    except Exception as error:
+        text = str(error)
+        match = _STATUS.search(text)
+        return match[1] if match else type(error).__name__, text
+    return None

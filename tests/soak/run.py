@@ -18,6 +18,8 @@ from tests.soak.stand import Stand
 from tests.soak.traffic import BAD_TOPIC, BURST, Traffic
 
 DAYS = 24
+# More documents than two consumers remember; a short run sends fewer.
+FILLED, FILLED_PER_SECOND = 130_000, 36
 SHORTEST_DAY_S = 20
 PEOPLE = 2
 # When the servers are restarted, as a share of the run.
@@ -69,6 +71,7 @@ class Soak:
         self.traffic = Traffic(stand)
         self.recorder = Recorder(stand.broker.bootstrap_servers(), stand.postgres.url())
         self.recorder.start()
+        self.traffic.fill(min(FILLED, round(self.seconds * FILLED_PER_SECOND)))
         self.people = [People(stand.address, self.recorder.recent, seed) for seed in range(PEOPLE)]
         for each in self.people:
             each.start()

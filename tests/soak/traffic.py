@@ -11,7 +11,7 @@ import confluent_kafka as ck
 
 from annals.embedded import logins
 from history.entities import ROOT
-from tests.soak.recorder import BAD_KEY
+from tests.soak.recorder import BAD_KEY, EARLY_KEY
 from tests.soak.stand import AHEAD, Stand
 
 RATE, BURST = 200, 2_000
@@ -23,7 +23,7 @@ class Traffic:
 
     def __init__(self, stand: Stand) -> None:
         self.stand = stand
-        self.bad = self.early = self.repeats = self.runs = 0
+        self.bad = self.early = self.repeats = self.runs = self.filled = 0
         self._outputs: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
         self._producer = ck.Producer(
             {
@@ -41,6 +41,15 @@ class Traffic:
     def burst(self) -> None:
         """2,000 messages at once, of applications that lived since yesterday."""
         self._simulate("--messages", str(BURST), "--days", "1")
+
+    def fill(self, count: int) -> None:
+        """So many documents, each once: the consumers remember the last ones that they have seen,
+        and their memory is measured when they remember as many as they may."""
+        now = self.stand.clock.now()
+        for number in range(count):
+            id_ = f"soak-filled-{number}"
+            self._send(id_.encode(), _value(_fields(id_, now)))
+        self.filled += count
 
     def wait(self) -> None:
         """Until the simulators have ended."""
@@ -72,7 +81,7 @@ class Traffic:
             self._send(BAD_KEY + f"-{number}-{name}".encode(), value)
             self.bad += 1
         later = now + timedelta(days=AHEAD + 1)
-        self._send(b"soak-early", _value(_fields(f"soak-early-{number}", later)))
+        self._send(EARLY_KEY.encode(), _value(_fields(f"{EARLY_KEY}-{number}", later)))
         self.early += 1
         for _ in range(2):
             self._send(b"soak-twice", _value(_fields(f"soak-twice-{number}", now)))
@@ -91,7 +100,12 @@ class Traffic:
         self._outputs.append((child, output))
 
     def _send(self, key: bytes, value: bytes) -> None:
-        self._producer.produce(BAD_TOPIC, value, key, on_delivery=self._delivered)
+        while True:
+            try:
+                self._producer.produce(BAD_TOPIC, value, key, on_delivery=self._delivered)
+                break
+            except BufferError:
+                self._producer.poll(0.1)
         self._producer.poll(0)
 
     def _delivered(self, error: object, _: object) -> None:
