@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
-from datetime import timedelta
+from datetime import datetime, timedelta
 from io import StringIO
 
 import psycopg
@@ -29,7 +29,7 @@ from ingest.store.connect import connect
 from ingest.store.transaction import Writer
 from tests.db.as_role import acting_as, logged_in, member, refused, url_of
 from tests.db.ingested import Ingested, quarantined
-from tests.messages import NOW, SOURCE, WINDOW, value
+from tests.messages import NOW, SOURCE, WINDOW, fields, value
 from tests.old_service import OldService
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -322,7 +322,11 @@ def test_the_webs_login_compares_with_the_old_service(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingested.write(value(id="a"))
+    sent = fields(id="a")
+    moment = datetime.fromisoformat(sent["updatedAt"])
+    more = {"type": sent["type"], "author": sent["author"], "client": sent["clientId"]}
     with OldService() as service:
+        service.add("a", sent["version"], sent["data"], moment, **more)
         given = {"fallback_url": service.url, "fallback_until": clock.now().date()}
         monkeypatch.setattr(settings, "ANNALS", replace(settings.ANNALS, **given))
         with logged_in(WEB, monkeypatch):
