@@ -18,6 +18,8 @@ from typing import Any, NamedTuple, TypeVar
 import psycopg
 from psycopg import errors, sql
 
+from history.day_storage import WHOLE_ROWS
+
 # psqlextra's comment on a partition that a program created: one without it is never dropped.
 MARK = "psqlextra_auto_partitioned"
 # The comment on a partition that was restored from the archive: it stays until it is released.
@@ -233,8 +235,13 @@ def create_detached(connection: Connection, place: DayTable, day: date, mark: st
     connection.execute(
         sql.SQL(
             "CREATE TABLE {child} (LIKE {parent} INCLUDING ALL EXCLUDING IDENTITY,"
-            " CONSTRAINT in_day CHECK ({key} >= {start} AND {key} < {end}))"
-        ).format(child=place.child, parent=place.parent, key=place.key, **_literals(day))
+            " CONSTRAINT in_day CHECK ({key} >= {start} AND {key} < {end})) WITH ({whole})"
+        ).format(
+            child=place.child,
+            parent=place.parent,
+            key=place.key,
+            **{"whole": WHOLE_ROWS, **_literals(day)},
+        )
     )
     mark_as(connection, place, mark)
 

@@ -16,7 +16,7 @@ PAGE = 8192
 
 # Measured with the simulator's messages on PostgreSQL 18: bytes on disk for each byte of a message,
 # with TOAST and its compression; bytes of index for each row, with random keys.
-DATA_PER_MESSAGE_BYTE = 1.02
+DATA_PER_MESSAGE_BYTE = 1.17
 INDEX_PER_ROW = {True: 80.0, False: 155.0}  # the root kind has one index, the others two
 # Bytes that the first change of a page after a checkpoint writes to the WAL, without the hole.
 PAGE_IMAGE = 4096

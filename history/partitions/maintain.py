@@ -8,7 +8,9 @@ from datetime import date
 from functools import partial
 
 import psycopg
+from django.db import connections
 
+from history.day_storage import keep_rows_whole
 from history.days import partition_name
 from history.error_text import describe
 from history.partitions.exclusive import reconnect, run_lock
@@ -21,6 +23,7 @@ from history.partitions.tables import VERSIONS, Partitioned
 class Outcome:
     """What a run did, by the names of partitions.
 
+    kept_whole: those that were made otherwise and keep the rows that come as days do (day_storage).
     held: not dropped because they are held. unsealed: finished days, each a table and a day, that
     may still get rows, with the reason. busy: their locks were not available; the next run tries
     again. broken: failed for any other reason, with the error. search_keys_removed: those last seen
@@ -29,6 +32,7 @@ class Outcome:
 
     created: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
+    kept_whole: list[str] = field(default_factory=list)
     sealed: list[str] = field(default_factory=list)
     unsealed: list[tuple[str, date, str]] = field(default_factory=list)
     held: list[str] = field(default_factory=list)
@@ -67,6 +71,13 @@ class Outcome:
         else:
             self.dropped.append(part.full_name)
             self.freed += part.found.bytes if part.found else 0
+
+    def note_whole(self, name: str, error: Exception | None) -> None:
+        """Record whether a partition keeps new rows whole now."""
+        if error is not None:
+            self.failed(name, error)
+        else:
+            self.kept_whole.append(name)
 
     def note_seal(self, name: str, error: Exception | None) -> None:
         """Record whether a day was sealed."""
@@ -108,4 +119,7 @@ def maintain(
         begin(plans)
         for table in plans:
             table.apply(using, note, archiver, partial(reconnect, using))
+        names = [table.name for table in tables]
+        for name, error in keep_rows_whole(connections[using].connection, names, policy.today):
+            outcome.note_whole(name, error)
     return outcome

@@ -91,6 +91,8 @@ def test_a_row_in_flight_is_kept(store: Store) -> None:
         assert ids(writer) == [*ROWS, "in flight"]
         assert ids(writer, NAME) == [*ROWS, "in flight"]
         assert days.locate(plain, TABLE, OLD).comment == days.RESTORED
+        kept = "SELECT reloptions FROM pg_class WHERE oid = %s::regclass"
+        assert plain.execute(kept, [NAME]).fetchone() == (["toast_tuple_target=8160"],)
 
 
 def test_writers_and_readers_go_on_while_it_fills(store: Store) -> None:
