@@ -90,7 +90,7 @@ def run(site: Site, *, fast: bool) -> Iterator[Figure]:
     share its server with other attacks."""
     for giant in GIANTS:
         _store(site.url, giant.id, giant.documents(giant.fast if fast else giant.versions))
-    with site.serve() as web:
+    with site.serve_alone() as web:
         browser = _browser(web)
         for giant in GIANTS:
             for address in giant.questions[: 1 if fast else None]:

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -177,6 +177,11 @@ class Site:
             return
         with self._serving(settings) as web:
             yield web
+
+    def serve_alone(self) -> AbstractContextManager[Web]:
+        """A web server with the usual settings also in the block of `one_server`, whose limits are
+        low."""
+        return self._serving({})
 
     @contextmanager
     def one_server(self) -> Iterator[None]:
