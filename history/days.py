@@ -232,17 +232,12 @@ def create_detached(connection: Connection, place: DayTable, day: date, mark: st
 
     Because of the CHECK, ATTACH does not have to read the rows of a table that was filled before.
     """
-    connection.execute(
-        sql.SQL(
-            "CREATE TABLE {child} (LIKE {parent} INCLUDING ALL EXCLUDING IDENTITY,"
-            " CONSTRAINT in_day CHECK ({key} >= {start} AND {key} < {end})) WITH ({whole})"
-        ).format(
-            child=place.child,
-            parent=place.parent,
-            key=place.key,
-            **{"whole": WHOLE_ROWS, **_literals(day)},
-        )
+    command = sql.SQL(
+        "CREATE TABLE {child} (LIKE {parent} INCLUDING ALL EXCLUDING IDENTITY,"
+        " CONSTRAINT in_day CHECK ({key} >= {start} AND {key} < {end})) WITH ({whole})"
     )
+    names = {"child": place.child, "parent": place.parent, "key": place.key, "whole": WHOLE_ROWS}
+    connection.execute(command.format(**names, **_literals(day)))
     mark_as(connection, place, mark)
 
 

@@ -177,8 +177,8 @@ def _quarantine(model: Model, before: Observed, after: Observed) -> Iterator[str
 def _days(model: Model, before: Observed, after: Observed, step: Step) -> Iterator[str]:
     """No day before retention is created, except by restore."""
     for place, day in after.days.items():
-        # A write may have created the day before a restore that ran meanwhile added its rows.
-        written = step.name == "write" and step.meanwhile == "restore" and place not in before.days
+        # A write may have created the day before a restore at the same time added its rows.
+        written = {step.name, step.meanwhile} == {"write", "restore"} and place not in before.days
         if place in after.archived and day.attached and (written or not day.restored):
             model.came_back.add(place)
         new = place not in before.days and not day.restored

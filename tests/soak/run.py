@@ -19,7 +19,7 @@ from tests.soak.traffic import BAD_TOPIC, BURST, Traffic
 
 DAYS = 24
 # More documents than two consumers remember; a short run sends fewer.
-FILLED, FILLED_PER_SECOND = 130_000, 36
+FILLED, FILLED_PER_SECOND = 240_000, 67
 SHORTEST_DAY_S = 20
 PEOPLE = 2
 # When the servers are restarted, as a share of the run.
