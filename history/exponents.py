@@ -18,7 +18,8 @@ _SMALL_BYTES = 9 * (MOST_DIGITS // MOST_BEFORE_POINT)
 # Two patterns, because the search for a literal first byte is several times faster. A document
 # with exponents of one digit at most doubles.
 _EXPONENTS = (re.compile(rb"e([+-]?)0*(\d{2,})"), re.compile(rb"E([+-]?)0*(\d{2,})"))
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING = rb'"(?:[^"\\]|\\.)*"'
+_STRINGS = re.compile(_STRING, re.DOTALL)
 _MAYBE_LONG = re.compile(rb"[eE][+-]?[0-9]{4}")
 # Begins where a number begins: tried at each digit, a long number takes its square.
 _LONG_EXPONENT = re.compile(rb"(?<![0-9.+-])[0-9.+-]++[eE][+-]?[0-9]{4,}")
@@ -30,7 +31,7 @@ LEAST_ZEROS = 64
 _ZEROS = b"0" * LEAST_ZEROS
 # A number as a whole: an expression that also finds its zeros tries each place in it as their
 # beginning, and a number may have 131,072 digits.
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[0-9.eE+-]+', re.DOTALL)
+_TOKEN = re.compile(_STRING + rb"|[0-9.eE+-]+", re.DOTALL)
 
 
 def too_many_digits(text: bytes | memoryview) -> int:

@@ -21,8 +21,9 @@ APPLIED: Final[LiteralString] = "SELECT app, name FROM django_migrations"
 # The name says it, because an older release sees nothing else of a migration that it does not have.
 NEEDS_STOP: Final = "_needs_stop"
 # Made before there was such a name.
-_OTHER_TABLES: Final = (errors.UndefinedTable, errors.UndefinedColumn)
 OLD_STOPS: Final[frozenset[Name]] = frozenset({("history", "0010_search_key_without_application")})
+# PostgreSQL's errors where the tables are not those of this release.
+_OTHER_TABLES: Final = (errors.UndefinedTable, errors.UndefinedColumn)
 
 
 @cache

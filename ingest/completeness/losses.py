@@ -96,8 +96,12 @@ def losses(
     ordered = sorted(backlogs.items(), key=lambda item: item[1].seconds)
     return {
         place: Loss(
-            *(each.seconds, took[place], each.kept, each.unread),
-            *(each.endangered, place in halted),
+            seconds=each.seconds,
+            catch_up=took[place],
+            kept=each.kept,
+            unread=each.unread,
+            endangered=each.endangered,
+            halted=place in halted,
         )
         for place, each in ordered
     }

@@ -7,10 +7,9 @@ import subprocess
 from datetime import datetime, timedelta
 from typing import IO, Any
 
-import confluent_kafka as ck
-
 from annals.embedded import logins
 from history.entities import ROOT
+from ingest.source.producer import Producer
 from tests.soak.recorder import BAD_KEY, EARLY_KEY
 from tests.soak.stand import AHEAD, Stand
 
@@ -25,14 +24,9 @@ class Traffic:
         self.stand = stand
         self.bad = self.early = self.repeats = self.runs = self.filled = 0
         self._outputs: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
-        self._producer = ck.Producer(
-            {
-                "bootstrap.servers": stand.broker.bootstrap_servers(),
-                "enable.idempotence": True,
-                "log_level": 0,
-            }
+        self._producer = Producer(
+            {"bootstrap.servers": stand.broker.bootstrap_servers(), "log_level": 0}
         )
-        self._failed: list[str] = []
 
     def pace(self, seconds: float) -> None:
         """200 messages a second, dated from now on, for so many seconds."""
@@ -89,8 +83,8 @@ class Traffic:
 
     def close(self) -> None:
         left = self._producer.flush(120)
-        if left or self._failed:
-            raise RuntimeError(f"{left} messages left, {self._failed[:3]}")
+        if left or self._producer.failed:
+            raise RuntimeError(f"{left} messages left, {self._producer.first_error}")
 
     def _simulate(self, *words: str) -> None:
         number = len(self._outputs) + 1
@@ -100,17 +94,7 @@ class Traffic:
         self._outputs.append((child, output))
 
     def _send(self, key: bytes, value: bytes) -> None:
-        while True:
-            try:
-                self._producer.produce(BAD_TOPIC, value, key, on_delivery=self._delivered)
-                break
-            except BufferError:
-                self._producer.poll(0.1)
-        self._producer.poll(0)
-
-    def _delivered(self, error: object, _: object) -> None:
-        if error is not None:
-            self._failed.append(str(error))
+        self._producer.send(BAD_TOPIC, key, value)
 
 
 def _fields(id_: str, now: datetime) -> dict[str, Any]:
