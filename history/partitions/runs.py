@@ -33,3 +33,8 @@ def note(outcome: Outcome, started_at: datetime, seconds: float) -> None:
 def latest() -> MaintainRun | None:
     """The latest run that was completed; None if there was none yet."""
     return MaintainRun.objects.order_by("-started_at").first()
+
+
+def latest_whole() -> MaintainRun | None:
+    """The latest completed run in which nothing failed; None if there was none yet."""
+    return MaintainRun.objects.filter(busy=0, broken=0).order_by("-started_at").first()

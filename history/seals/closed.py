@@ -37,8 +37,8 @@ def unsealed(connection: Connection, kept: DayRows) -> Iterator[tuple[date, str]
     a run of maintain had to seal, since the oldest one with a seal or with rows. And those without
     a seal that have late rows.
 
-    Where maintain has not run yet, or was killed, its next run seals the days that have ended: that
-    it does not run is the fault that AnnalsMaintainFails reports.
+    Where maintain has not run yet, was killed, or could not do everything, its next run seals the
+    days that have ended: that it does not run, or fails, is what AnnalsMaintainFails reports.
     """
     if kept.closed is None:
         return
@@ -53,8 +53,8 @@ def unsealed(connection: Connection, kept: DayRows) -> Iterator[tuple[date, str]
 
 
 def _passed(sealed: Collection[date], closed: Closed) -> date:
-    """The day up to which, exclusive, maintain has sealed. It seals in the order of the days."""
-    run = runs.latest()
+    """The day up to which, exclusive, maintain has sealed all days."""
+    run = runs.latest_whole()
     if run is None:
         return max(sealed, default=date.min)
     return run.started_at.astimezone(UTC).date() - timedelta(days=closed.seal_after)

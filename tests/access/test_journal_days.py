@@ -315,6 +315,24 @@ def test_a_day_that_no_run_could_seal_yet_is_in_order(
     assert set(days_sealed) <= set(DaySeal.objects.values_list("day", flat=True))
 
 
+@pytest.mark.parametrize("failed", ["busy", "broken"])
+def test_a_day_that_a_run_could_not_seal_is_in_order(failed: str, days_sealed: list[date]) -> None:
+    """That run has reported it, and the next one seals the day."""
+    DaySeal.objects.filter(table=TABLE, day=days_sealed[-1]).delete()
+    verified(days_sealed[-1], "it has no seal, and a day before it has one or rows")
+    run_before, failing = MaintainRun.objects.get(), MaintainRun.objects.get()
+    failing.pk = None
+    setattr(failing, failed, 1)
+    failing.save()
+    MaintainRun.objects.filter(pk=run_before.pk).update(
+        started_at=failing.started_at - timedelta(days=1)
+    )
+    assert run("verify", "--entity", "journal")[0] == 0
+    assert run("maintain")[0] == 0
+    assert run("verify", "--entity", "journal")[0] == 0
+    assert DaySeal.objects.filter(table=TABLE, day=days_sealed[-1]).exists()
+
+
 def test_days_that_were_never_created_are_sealed(
     days_sealed: list[date], committed: psycopg.Connection[Any]
 ) -> None:
