@@ -5,9 +5,14 @@ from django.urls import include, path
 from django.views import defaults
 
 from annals.access.oidc.description import LoginDocs, LoginDone
+from annals.access.passwords import LoginForm
 from history.api import errors
 from history.api.schema import Schema
 from ingest.completeness.api import Completeness
+
+# Here, and not when Django starts: a command needs no screens.
+admin.autodiscover()
+admin.site.login_form = LoginForm
 
 urlpatterns = [
     path("admin/", admin.site.urls),

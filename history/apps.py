@@ -4,6 +4,8 @@ from django.apps import AppConfig
 from django.db.models.signals import m2m_changed, post_delete, post_migrate, post_save
 from django.utils.translation import gettext_lazy as _
 
+from history.late import late
+
 
 class HistoryConfig(AppConfig):
     name = "history"
@@ -12,16 +14,13 @@ class HistoryConfig(AppConfig):
     def ready(self) -> None:
         from django.contrib.auth.models import Group, User
 
-        from history import labels
-        from history.api import permitted
-        from history.masking import reader
         from history.models import FieldLabel
 
-        post_migrate.connect(labels.load_shipped, sender=self)
-        post_save.connect(labels.forget, sender=FieldLabel)
-        post_delete.connect(labels.forget, sender=FieldLabel)
-        for grants in (User.groups, User.user_permissions, Group.permissions):
-            for forget in (permitted.forget, reader.forget):
-                m2m_changed.connect(forget, sender=grants.through)
-        for forget in (permitted.forget, reader.forget):
-            post_save.connect(forget, sender=User)
+        post_migrate.connect(late("history.labels.load_shipped"), sender=self, weak=False)
+        for changed in (post_save, post_delete):
+            changed.connect(late("history.labels.forget"), sender=FieldLabel, weak=False)
+        for path in ("history.api.permitted.forget", "history.masking.reader.forget"):
+            forget = late(path)
+            for grants in (User.groups, User.user_permissions, Group.permissions):
+                m2m_changed.connect(forget, sender=grants.through, weak=False)
+            post_save.connect(forget, sender=User, weak=False)

@@ -3,6 +3,9 @@
 import sys
 
 from django.apps import AppConfig
+from django.conf import settings
+
+from history.late import late
 
 
 class AccessConfig(AppConfig):
@@ -10,20 +13,26 @@ class AccessConfig(AppConfig):
     label = "access"
 
     def ready(self) -> None:
-        from django.contrib import admin
+        from django.contrib.auth.models import User
+        from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
+        from django.db.models.signals import pre_delete
 
-        from annals.access import attempts, deletion, quota, sessions
-        from annals.access.journal import operators
-        from annals.access.passwords import LoginForm
+        from history.signals import begins, opens
+
+        user_login_failed.connect(late("annals.access.attempts.on_failed"), weak=False)
+        user_logged_in.connect(late("annals.access.attempts.on_success"), weak=False)
+        user_logged_out.connect(late("annals.access.sessions.on_logout"), weak=False)
+        pre_delete.connect(late("annals.access.deletion.before_deletion"), sender=User, weak=False)
+        begins.connect(late("annals.access.journal.operators.on_export"), weak=False)
+        opens.connect(late("annals.access.quota.on_open"), weak=False)
+        if settings.ANNALS.need_to_know is not None:
+            self._check_rule()
+
+    @staticmethod
+    def _check_rule() -> None:
         from history.need_to_know import rule
 
-        attempts.watch()
-        deletion.watch()
-        operators.watch()
-        quota.watch()
-        sessions.watch()
         try:
             rule.given()
         except rule.RuleError as error:
             sys.exit(f"annals: {rule.SETTING} is wrong: {error}. See docs/access.md.")
-        admin.site.login_form = LoginForm

@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.conf import settings
-from django.contrib.auth.signals import user_logged_in, user_login_failed
 from django.db import connection, transaction
 from django.http import HttpRequest
 from django.utils import timezone
@@ -102,13 +101,8 @@ def succeeded(request: HttpRequest | None, name: str) -> None:
                 )
 
 
-def watch() -> None:
-    """Leave a line at each failed login and at each successful one."""
-    user_login_failed.connect(_on_failed, dispatch_uid="access.attempts")
-    user_logged_in.connect(_on_success, dispatch_uid="access.attempts")
-
-
-def _on_failed(credentials: dict[str, Any], request: HttpRequest | None = None, **_: Any) -> None:
+def on_failed(credentials: dict[str, Any], request: HttpRequest | None = None, **_: Any) -> None:
+    """A receiver of user_login_failed: leaves a line at each failed login."""
     name = credentials.get("username")
     if isinstance(name, str):
         why = "wait" if getattr(request, "annals_wait", 0) else "wrong"
@@ -116,7 +110,8 @@ def _on_failed(credentials: dict[str, Any], request: HttpRequest | None = None, 
         log.warning("login failed for %r from %s: %s", name[:150], address_of(request), why)
 
 
-def _on_success(request: HttpRequest | None, user: Any, **_: Any) -> None:
+def on_success(request: HttpRequest | None, user: Any, **_: Any) -> None:
+    """A receiver of user_logged_in: leaves a line at each successful login."""
     log.info("login of %r from %s", user.get_username(), address_of(request))
     if request is not None and getattr(request, BREAK_GLASS, False):
         request.session[BREAK_GLASS] = True  # the journal says so at each look

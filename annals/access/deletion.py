@@ -7,18 +7,14 @@ from typing import Any
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.db.models import ProtectedError
-from django.db.models.signals import pre_delete
 
 from annals.access.models import JournalEntry
 
 
-def watch() -> None:
-    """Refuse to delete a login with entries in the access journal or in the admin's log. The
-    database refuses it to the web; this is for commands, which run as the owner."""
-    pre_delete.connect(_before_deletion, sender=User, dispatch_uid="access.deletion")
-
-
-def _before_deletion(instance: User, **_: Any) -> None:
+def before_deletion(instance: User, **_: Any) -> None:
+    """A receiver of pre_delete: refuses to delete a login with entries in the access journal or in
+    the admin's log. The database refuses it to the web; this is for commands, which run as the
+    owner. Raises ProtectedError."""
     name = instance.get_username()
     if (
         LogEntry.objects.filter(user=instance).exists()

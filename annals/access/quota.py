@@ -13,11 +13,11 @@ from django.contrib.auth.models import User
 from django.db import Error, OperationalError, connection, transaction
 
 from annals import metrics
-from annals.access.oidc.bearer import Service
+from annals.access.service import Service
 from history import looks
 from history.error_text import describe
 from history.masking.reader import Caller
-from history.need_to_know import QuotaError, opens
+from history.need_to_know import QuotaError
 
 log = logging.getLogger(__name__)
 
@@ -55,11 +55,6 @@ _ADD: Final = """
 """
 
 
-def watch() -> None:
-    """Count every application that a reader opens."""
-    opens.connect(_on_open, dispatch_uid="access.quota")
-
-
 def limit_of(user: Caller) -> int:
     """Different applications an hour; 0: no limit. One query where ANNALS_QUOTA_ROLES is set."""
     if isinstance(user, Service):
@@ -75,7 +70,9 @@ def limit_of(user: Caller) -> int:
     return given
 
 
-def _on_open(user: Caller, applications: Collection[str], **_: Any) -> None:
+def on_open(user: Caller, applications: Collection[str], **_: Any) -> None:
+    """A receiver of history.signals.opens: counts every application that a reader opens. Raises
+    QuotaError, or OperationalError where they cannot be counted."""
     limit = limit_of(user)
     if not limit:
         return

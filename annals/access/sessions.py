@@ -12,7 +12,6 @@ from urllib.parse import urlencode
 from django.conf import settings
 from django.contrib import auth
 from django.contrib.auth.models import AnonymousUser
-from django.contrib.auth.signals import user_logged_out
 from django.contrib.sessions.models import Session
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import NoReverseMatch, reverse
@@ -82,12 +81,9 @@ class SessionLimits:
         return HttpResponseRedirect(f"{address}?{back}")
 
 
-def watch() -> None:
-    """Remember for the page after a logout which provider the login was of."""
-    user_logged_out.connect(_on_logout, dispatch_uid="access.sessions")
-
-
-def _on_logout(request: HttpRequest, **_: Any) -> None:
+def on_logout(request: HttpRequest, **_: Any) -> None:
+    """A receiver of user_logged_out: remembers for the page after the logout which provider the
+    login was of."""
     setattr(request, LEFT_BEHIND, request.session.get(PROVIDER))
 
 

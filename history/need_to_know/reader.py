@@ -16,7 +16,6 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from django.core.exceptions import PermissionDenied
-from django.dispatch import Signal
 from django.utils.translation import gettext as _
 
 from history import looks, masking
@@ -24,6 +23,7 @@ from history.exactjson import Json
 from history.masking.reader import Caller
 from history.need_to_know import rule as rules
 from history.need_to_know.rule import Application, Rule
+from history.signals import opens
 
 REASON: Final = "need-to-know"
 FAILED: Final = "need-to-know: the rule failed"
@@ -39,10 +39,6 @@ class Unknown(Enum):
 
 # Gives the newest snapshot of each of these applications, not masked.
 Documents: TypeAlias = Callable[[Collection[str]], "Mapping[str, Json | Unknown]"]
-
-# Sent with user and applications (a set of ids) when a reader opens these for the first time in a
-# request. A receiver that raises prevents it.
-opens: Final = Signal()
 
 
 class NeedToKnowError(PermissionDenied):

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.test import Client
 
-from history.need_to_know import opens
+from history.signals import opens
 from tests.db.store import Store
 
 API = "/api/v1/history/product-instance/A1"

@@ -17,7 +17,7 @@ from annals.access.journal import parameters
 from annals.access.journal.actions import BREAK_GLASS
 from annals.access.journal.words import Action, Actor, Outcome
 from annals.access.models import identity_of
-from annals.access.oidc.bearer import Service
+from annals.access.service import Service
 from history import need_to_know
 from history.entities import ROOT, Entity
 from history.looks import Look

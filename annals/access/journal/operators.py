@@ -15,7 +15,7 @@ from annals.access.journal.words import Action, Actor, Outcome
 from annals.access.journal.write import JournalError, write
 from history.entities import Entity
 from history.export.days import Day
-from history.export.signals import ExportRefusedError, begins
+from history.signals import ExportRefusedError
 
 LOCAL: Final = "local"
 
@@ -55,12 +55,7 @@ def record(action: Action, query: str, reason: str = "", **subject: str) -> None
         log.warning("the access journal cannot be written: %s", error)
 
 
-def watch() -> None:
-    """Record every export."""
-    begins.connect(_on_export, dispatch_uid="access.journal")
-
-
-def _on_export(entity: Entity, days: Sequence[Day], options: dict[str, Any], **_: Any) -> None:
+def on_export(entity: Entity, days: Sequence[Day], options: dict[str, Any], **_: Any) -> None:
     span = f"{days[0].day} to {days[-1].day}" if days else "no days"
     target = options["output"] or "standard output"
     text = f"export {entity.name} {span} as {options['format']} to {target}"

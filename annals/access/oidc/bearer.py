@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import Final
 
 from django.conf import settings
@@ -20,7 +19,7 @@ from annals.access.oidc import tokens
 from annals.access.oidc.calls import ProviderDownError
 from annals.access.oidc.discovery import discoveries
 from annals.access.oidc.providers import Provider
-from annals.access.roles import READ, SENSITIVE
+from annals.access.service import Service
 from annals.access.sessions import is_on_screens
 from history.api.allowance import Allowances
 from history.api.errors import UnavailableError
@@ -32,31 +31,6 @@ _ERROR: Final = "annals_bearer_error"
 # Of one address and process. Then no token from there is looked at, until a second has passed.
 REFUSED_A_MINUTE: Final = 60
 REFUSED: Final = Allowances()
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """A program that calls with a Bearer token, as the rest of Annals sees a user. It may read,
-    and nothing else. sensitive: sensitive fields too."""
-
-    issuer: str
-    client: str
-    sensitive: bool = False
-    is_authenticated: bool = True
-    is_active: bool = True
-    is_anonymous: bool = False
-
-    @property
-    def pk(self) -> str:
-        return f"{self.issuer}#{self.client}"
-
-    def get_username(self) -> str:
-        """The client id."""
-        return self.client
-
-    def has_perm(self, permission: str, _: object = None) -> bool:
-        """Whether the scopes give this permission: they give those of reading."""
-        return permission in READ or (self.sensitive and permission == SENSITIVE)
 
 
 class BearerToken(BaseAuthentication):

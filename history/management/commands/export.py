@@ -28,10 +28,10 @@ from history.exactjson import dumps
 from history.export.days import Day, Known, choose
 from history.export.formats import FORMATS
 from history.export.run import FAILURES, Export, to_directory, to_stream
-from history.export.signals import ExportRefusedError, begins
 from history.management.progress import Progress
 from history.models import ArchivedDay
 from history.partitions import catalog
+from history.signals import ExportRefusedError, begins
 from history.window import Window
 
 log = logging.getLogger(__name__)

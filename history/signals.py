@@ -1,10 +1,16 @@
-"""Says that an export begins, to those who record it."""
+"""What happens to documents, for those who record, count or prevent it."""
+
+from typing import Final
 
 from django.dispatch import Signal
 
 # Sent before the first row is read, with `entity`, `days` (history.export.days.Day) and `options`
 # of the command. A receiver that raises ExportRefusedError stops the export.
-begins = Signal()
+begins: Final = Signal()
+
+# Sent with user and applications (a set of ids) when a reader opens these for the first time in a
+# request. A receiver that raises prevents it.
+opens: Final = Signal()
 
 
 class ExportRefusedError(RuntimeError):

@@ -1,0 +1,18 @@
+"""Functions that are imported at their first call: most processes never make it, and a command that
+ends at once should not wait for the modules of logins, pages and tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.utils.module_loading import import_string
+
+
+def late(path: str) -> Callable[..., Any]:
+    """The function of this dotted path. For receivers of signals, connected with weak=False."""
+
+    def call(*given: Any, **named: Any) -> Any:
+        return import_string(path)(*given, **named)
+
+    return call
