@@ -1,5 +1,6 @@
 """The ledger as a page: the outcomes of all messages of each topic partition."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
@@ -63,7 +64,9 @@ def page(request: HttpRequest) -> HttpResponse:
                 (_words(each.seconds) for each in forecasts.values() if each.seconds < inf), ""
             ),
             "never_read": figures.never_read(entries) if entries else [],
-            "halted": [entry for entry in entries if entry.halted_at is not None],
+            "halted": [
+                (entry, _why(entry.halted_why)) for entry in entries if entry.halted_at is not None
+            ],
         },
     )
 
@@ -89,3 +92,15 @@ def _figures(entry: Entry) -> list[str]:
 
 def _figure(number: int) -> str:
     return f"{number:,}".replace(",", "\N{NO-BREAK SPACE}")
+
+
+def _why(halted: str) -> str:
+    """Why reading has stopped (ingest.consumer.breaker), in the language of the page."""
+    if found := re.fullmatch(r"(\d+) bad messages in a row", halted):
+        return _("%(bad)s bad messages in a row") % {"bad": found[1]}
+    if found := re.fullmatch(r"(\d+) of the last (\d+) messages are bad", halted):
+        return _("%(bad)s of the last %(all)s messages are bad") % {
+            "bad": found[1],
+            "all": found[2],
+        }
+    return halted

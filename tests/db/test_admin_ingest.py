@@ -10,6 +10,7 @@ from django.test import Client
 
 from history import clock
 from history.reasons import REASONS
+from ingest.consumer.breaker import Breaker, Tolerance
 from ingest.models import Ledger, Quarantined
 from ingest.source.decode import Reason
 from tests.db.screens import text
@@ -44,6 +45,23 @@ def test_operators_read_the_ledger(kept: Quarantined, client: Client) -> None:
     said = text(ops.get("/admin/completeness/"))
     assert "12 345 12 000 344 0 1 0 0 55" in said
     assert "too many bad messages" in said
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        (Tolerance(2, 1, 100), "плохих сообщений подряд: 2"),
+        (Tolerance(100, 0.5, 4), "плохих сообщений среди последних 4: 2"),
+    ],
+)
+def test_why_reading_stopped_is_said_in_the_language_of_the_page(
+    why: Tolerance, said: str, kept: Quarantined, client: Client
+) -> None:
+    breaker = Breaker(why)
+    for bad in (False, False, True, True):
+        breaker.note(bad)
+    Ledger.objects.update(halted_why=breaker.tripped())
+    assert said in text(login(client, "ops").get("/admin/completeness/"))
 
 
 def test_faults_of_the_ledger_are_shown(kept: Quarantined, client: Client) -> None:

@@ -193,6 +193,8 @@ def test_a_loop_that_hangs(consumers: Consumers, database: Database, feed: Feed)
         assert later[TURN] == first[TURN]
         assert later[IN_FLIGHT] == 0
         assert beaten(database) == before
+    running.process.send_signal(signal.SIGUSR1)  # as the runbook says
+    until(lambda: "Thread 0x" in running.said(), running.said)
     until_metric(port, TURN, first[TURN], running)
     goes_on(database, feed, running, port)
 

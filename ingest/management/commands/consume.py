@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import json
 import logging
@@ -53,7 +54,10 @@ GARBAGE_COLLECTION_OBJECTS = 50_000
 
 
 class Command(BaseCommand):
-    help = "Read the topics and store every version. Stops cleanly on SIGTERM and Ctrl-C."
+    help = (
+        "Read the topics and store every version. Stops cleanly on SIGTERM and Ctrl-C; on SIGUSR1 "
+        "prints the stacks of its threads (functions and lines, no contents) and continues."
+    )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -73,6 +77,7 @@ class Command(BaseCommand):
             help="the address for --metrics-port (default: %(default)s, all)")  # fmt: skip
 
     def handle(self, **options: Any) -> None:
+        faulthandler.register(signal.SIGUSR1)  # prints the stacks, also while Python's lock is held
         if options["metrics_port"] is not None:
             _serve_metrics(options["metrics_address"], options["metrics_port"])
         if not settings.ANNALS.demo:
