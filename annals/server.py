@@ -5,7 +5,6 @@ synchronous. Options on gunicorn's command line override these. Without `--bind`
 loopback address: a proxy has to be in front of it (docs/operations.md).
 """
 
-import ctypes
 import os
 import shutil
 import tempfile
@@ -15,6 +14,7 @@ from typing import Any
 from annals import env
 from annals.observe import logs
 from annals.start import checked_settings, refuse_open_demo
+from history import heaps
 
 bind = "127.0.0.1:8000"
 worker_class = "annals.serving.worker.Worker"
@@ -27,11 +27,7 @@ _settings = checked_settings()
 logconfig_dict = logs.configuration(_settings.log_level, _settings.log_format)
 accesslog = None  # annals.observe.requests writes a line for each request, without the query string
 
-# glibc gives each of many threads a heap of its own, up to eight for each core. What one of them
-# freed is no use to the others, and a process grows for hours. Two serve Python's threads, of which
-# one computes at a time. -8: M_ARENA_MAX of malloc.h. Another C library does not know it.
-if hasattr(ctypes.CDLL(None), "mallopt"):
-    ctypes.CDLL(None).mallopt(-8, 2)
+heaps.limit()
 
 # Must be set before prometheus_client is imported. Workers keep their metrics in files here; the
 # worker that answers /metrics adds them up.

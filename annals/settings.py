@@ -119,6 +119,7 @@ def _database(url: str) -> dict[str, Any]:
 
 DATABASES = {"default": _database(ANNALS.database_url or "postgresql:///annals")}
 POSTGRES_EXTRA_AUTO_EXTENSION_SET_UP = False
+POSTGRES_EXTRA_DB_BACKEND_BASE = "history.database"
 
 # Settings of librdkafka, for the consumer and for the producer of the simulator.
 KAFKA = {

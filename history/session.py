@@ -4,8 +4,11 @@ sessions (ALTER ROLE .. SET), so one injected statement could otherwise lock Ann
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import psycopg
 
 # Of all parameters that a login may set, those with which Annals does not work, answers wrongly or
 # loses its session.
@@ -25,11 +28,40 @@ SESSION: Final[Mapping[str, str]] = {
     "default_table_access_method": "heap",
 }
 
+# Parameters that not every supported server knows, and since which one: it refuses a session that
+# sets one that it does not know. The number is that of SHOW server_version_num.
+SINCE: Final[Mapping[str, int]] = {"transaction_timeout": 170_000}
+
+# By host and port: servers of this process.
+_releases: dict[tuple[object, object], int] = {}
+
 
 def options(given: Mapping[str, str]) -> str:
     """Settings as the parameter `options` of libpq: they count from the first moment of a session
     on, before any default of its login."""
     return " ".join(f"-c {name}={_escaped(value)}" for name, value in given.items())
+
+
+def fitted(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a connection, without those of `options` that its server does not know.
+
+    The first time a session without any of SINCE is opened: it tells the release of the server
+    before it runs a statement, which a default of the login could end. Raises
+    psycopg.OperationalError.
+    """
+    server = parameters.get("host"), parameters.get("port")
+    if server not in _releases:
+        with psycopg.connect(**_without(SINCE, parameters)) as connection:
+            _releases[server] = connection.info.server_version
+    release = _releases[server]
+    return _without([name for name, since in SINCE.items() if release < since], parameters)
+
+
+def _without(names: Iterable[str], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    text = parameters.get("options") or ""
+    for name in names:
+        text = re.sub(rf"-c {name}=\S*\s*", "", text)
+    return {**parameters, "options": text}
 
 
 def _escaped(value: str) -> str:

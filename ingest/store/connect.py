@@ -59,7 +59,7 @@ def connect(purpose: str = "annals-consume") -> Connection:
         options=f"{conninfo_to_dict(url).get('options', '')} {session.options(own)}".strip(),
         **KEEPALIVES,
     )
-    return psycopg.connect(conninfo, autocommit=True)
+    return psycopg.connect(**session.fitted(conninfo_to_dict(conninfo)), autocommit=True)
 
 
 def terminate_frozen(connection: Connection) -> int:

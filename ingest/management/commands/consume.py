@@ -21,7 +21,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from prometheus_client import start_http_server
 
-from history import privileges, schema
+from history import heaps, privileges, schema
 from history.entities import BY_TOPIC
 from history.error_text import describe
 from ingest.consumer.background import Probe
@@ -77,6 +77,7 @@ class Command(BaseCommand):
             help="the address for --metrics-port (default: %(default)s, all)")  # fmt: skip
 
     def handle(self, **options: Any) -> None:
+        heaps.limit()
         faulthandler.register(signal.SIGUSR1)  # prints the stacks, also while Python's lock is held
         if options["metrics_port"] is not None:
             _serve_metrics(options["metrics_address"], options["metrics_port"])

@@ -1,0 +1,50 @@
+"""The oldest PostgreSQL that is supported: commands and the consumer's connection work on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from tests.consuming import ROOT
+from tests.matrix import debian
+
+PROGRAM = """
+import django; django.setup()
+from ingest.store.connect import connect
+with connect("test") as plain:
+    print(plain.execute("SHOW timezone").fetchone()[0], plain.info.server_version)
+"""
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with debian() as (_, found):
+        if not found:
+            pytest.skip("Debian's PostgreSQL is not installed")
+        yield found
+
+
+def run(url: str, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=ROOT, capture_output=True, text=True, timeout=120,
+        env=os.environ | {"DATABASE_URL": url, "ANNALS_DEMO": "true",
+            "DJANGO_SETTINGS_MODULE": "annals.settings"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_older_server(url: str) -> None:
+    with psycopg.connect(url) as plain:
+        assert plain.info.server_version < 170_000, "no older server is here"
+    run(url, "manage.py", "migrate")
+    assert run(url, "-c", PROGRAM).startswith("UTC 15")
+    [found] = json.loads(run(url, "manage.py", "partitions", "list", "--json"))[:1]
+    assert found["table"]
