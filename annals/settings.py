@@ -51,7 +51,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "annals.observe.requests.RequestLog",
-    "csp.middleware.CSPMiddleware",
+    "annals.access.responses.Policy",
     "annals.observe.migrated.Migrated",
     "annals.access.journal.middleware.Journal",
     "annals.serving.deadlines.Deadlines",
@@ -75,6 +75,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "history.admin.site.access.reader",
             ],
         },
     }
@@ -103,7 +104,6 @@ def _database(url: str) -> dict[str, Any]:
     return {
         "ENGINE": "psqlextra.backend",
         **{django: parts.pop(libpq, "") for libpq, django in names.items()},
-        "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
             "application_name": "annals",
             # Only history.timeline prepares statements, explicitly: over a hundred partitions,
@@ -118,6 +118,7 @@ def _database(url: str) -> dict[str, Any]:
 
 
 DATABASES = {"default": _database(ANNALS.database_url or "postgresql:///annals")}
+POSTGRES_EXTRA_DB_BACKEND_BASE = "annals.postgres"
 POSTGRES_EXTRA_AUTO_EXTENSION_SET_UP = False
 POSTGRES_EXTRA_DB_BACKEND_BASE = "history.database"
 

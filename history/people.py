@@ -6,15 +6,19 @@ import csv
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import StringIO
-from typing import Literal
+from typing import Final, Literal
 
 from django.db import transaction
 
+from history import prepared
 from history.models import Person
 from history.record import AUTHOR_LENGTH
 
 COLUMNS = ("login", "full_name", "kind")
 NAME_LENGTH = 200
+
+
+_KNOWN: Final = "SELECT login, full_name, kind FROM history_person WHERE login = ANY(%s)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ def authors(logins: Iterable[str | None]) -> dict[str, Author]:
     wanted = {login for login in logins if login is not None}
     found = {login: Author(login, login, "unknown") for login in wanted}
     if wanted:
-        known = Person.objects.filter(login__in=wanted).values_list(*COLUMNS)
+        known = prepared.fetch(_KNOWN, [list(wanted)])
         found.update((login, Author(login, name, kind)) for login, name, kind in known)
     return found
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from django.conf import settings
-from django.contrib.auth.models import AbstractBaseUser, User
+from django.contrib.auth.models import AbstractBaseUser
 from rest_framework.authentication import BasicAuthentication, SessionAuthentication
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from history.api.allowance import Allowances, Left
-from history.api.permitted import may
+from history.logins import login
+from history.permitted import may
 
 READ_HISTORY = "history.view_history"
 READ_COMPLETENESS = "ingest.view_completeness"
@@ -77,8 +78,9 @@ class DemoBasic(BasicAuthentication):
         known = self._verified.get(proof)
         if known is None or known.until < time.monotonic():
             return None
-        same = User.objects.filter(pk=known.user_id, password=known.password, is_active=True)
-        return same.first()
+        user = login(known.user_id)
+        same = user is not None and user.is_active and user.password == known.password
+        return user if same else None
 
     def _verify(
         self, proof: bytes, userid: str, password: str, request: Request | None

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from history.admin.parts import amounts
-from history.admin.parts.change_rows import row, steps
+from history.admin.parts.change_rows import ChangeRow, row, steps
 from history.admin.parts.field_names import Fields
 from history.admin.parts.text_diff import mark_differences
-from history.admin.parts.values import ABSENT, MAX_ITEMS, Value, readable
+from history.admin.parts.values import ABSENT, MAX_ITEMS, Item, Value, readable
 from history.diff import changes
 from history.exactjson import loads
 from history.labels import Catalogue
@@ -225,3 +225,39 @@ def test_a_document_that_ends_is_one_row() -> None:
 )
 def test_paths_read_as_names(path: str, names: list[str]) -> None:
     assert steps(path, {"scalars": [1, 2]}, FIELDS) == names
+
+
+HOSTILE = "<b title='x'>\"&"
+ESCAPED = "&lt;b title=&#x27;x&#x27;&gt;&quot;&amp;"
+HTML = [
+    Value("null", HOSTILE, HOSTILE),
+    Value("text", HOSTILE, HOSTILE),
+    Value("moment", HOSTILE, HOSTILE, moment=HOSTILE),
+    Value("masked", HOSTILE, HOSTILE),
+    Value("long", HOSTILE, folded=True),
+    Value("long", HOSTILE, marked=(HOSTILE, HOSTILE, HOSTILE)),
+    Value("text", HOSTILE, marked=(HOSTILE, HOSTILE, HOSTILE)),
+    Value("object", HOSTILE, items=(Item(HOSTILE, Value("number", HOSTILE, HOSTILE)),), hidden=3),
+]
+
+
+@pytest.mark.parametrize("value", HTML, ids=lambda value: value.form)
+def test_a_value_is_escaped_wherever_it_stands(value: Value) -> None:
+    assert ESCAPED in value.html
+    assert HOSTILE not in value.html
+    assert "<b" not in value.html
+
+
+def test_a_row_of_a_change_is_escaped() -> None:
+    made = ChangeRow(
+        path=HOSTILE, trail=(HOSTILE,), label=HOSTILE, kind="changed",
+        old=ABSENT, new=HTML[1], note=HOSTILE, filter_url=f"/?{HOSTILE}",
+    )  # fmt: skip
+    assert made.html.count(ESCAPED) == 7
+    assert "<b" not in made.html
+
+
+def test_html_is_in_the_language_of_its_reader() -> None:
+    assert 'title="такого поля нет"' in ABSENT.html
+    with translation.override("en"):
+        assert 'title="no such field"' in ABSENT.html

@@ -6,7 +6,8 @@ import contextlib
 import threading
 import time
 from collections.abc import Collection
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any, Final
 
 import psycopg
@@ -110,6 +111,7 @@ def _statement(own: psycopg.Connection[Any], entries: Collection[Entry]) -> str:
 
 
 _NAMES: Final = tuple(each.name for each in fields(Entry))
+_given: Final = attrgetter(*_NAMES)
 _LENGTHS: Final = {
     each.name: each.max_length for each in JournalEntry._meta.fields if each.name in _NAMES
 }
@@ -119,5 +121,5 @@ def _values(entry: Entry) -> list[str | int]:
     """The values as people can read them on one line: cut, control characters escaped."""
     return [
         value if isinstance(value, int) else str(one_line(value)[: _LENGTHS[name]])
-        for name, value in zip(_NAMES, astuple(entry), strict=True)
+        for name, value in zip(_NAMES, _given(entry), strict=True)
     ]

@@ -18,6 +18,7 @@ from annals.access.oidc import tokens
 from annals.access.oidc.calls import ProviderDownError, ProviderRefusesError
 from annals.access.oidc.claims import user_of
 from annals.access.oidc.discovery import Discovery, discoveries
+from history.logins import login
 
 SETTINGS: Final[Mapping[str, object]] = {
     "OIDC_USE_NONCE": True,
@@ -55,6 +56,10 @@ class ProviderBackend(OIDCAuthenticationBackend):  # type: ignore[misc] # untype
         self._callback = f"oidc-callback-{name}"
         user: User | None = super().authenticate(request, **kwargs)
         return user
+
+    def get_user(self, user_id: Any) -> User | None:
+        """The user of a session that began at a provider."""
+        return login(user_id)
 
     def get_token(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Trade the code for tokens."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -12,6 +13,7 @@ from history import masking
 from history.admin.parts.field_names import Fields
 from history.admin.parts.row_pages import MOST_ROWS
 from history.admin.parts.text_diff import mark_differences
+from history.admin.parts.value_html import row_html
 from history.admin.parts.values import ABSENT, Value, caption, readable
 from history.diff import Change, Maybe, matches, parse
 from history.diff.path import escape, unescape
@@ -36,6 +38,11 @@ class ChangeRow:
     new: Value
     note: str = ""
     filter_url: str = ""
+
+    @property
+    def html(self) -> SafeString:
+        """As a row of a table."""
+        return row_html(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,12 @@ def timeline_of_path(
 ) -> str:
     """The timeline with only the versions that changed this path; empty for the whole document,
     and for a path that is too long for an address."""
-    address = timeline(entity, id, {**(query or {}), "path": path}) if path else ""
+    return with_path(timeline(entity, id), path, query)
+
+
+def with_path(timeline: str, path: str, query: Mapping[str, str | int] | None = None) -> str:
+    """The same, with the address of the timeline given."""
+    address = _with(timeline, {**(query or {}), "path": path}) if path else ""
     return address if len(address) <= LONGEST else ""
 
 

@@ -7,12 +7,14 @@ from itertools import islice
 from typing import Literal
 
 import msgspec
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from history import masking
 from history.admin.parts import amounts
 from history.admin.parts.field_names import Fields
+from history.admin.parts.value_html import value_html
 from history.diff.path import escape
 from history.exactjson import Json, dumps
 
@@ -48,6 +50,11 @@ class Value:
     hidden: int = 0
     folded: bool = False
     marked: tuple[str, str, str] | None = None
+
+    @property
+    def html(self) -> SafeString:
+        """As HTML."""
+        return value_html(self)
 
     @property
     def head(self) -> str:

@@ -1,7 +1,7 @@
 """Who may open the history screens."""
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, ParamSpec
 
 from django.contrib import admin
@@ -11,6 +11,7 @@ from django.shortcuts import render
 
 from history import fallback, masking, need_to_know, shares
 from history.need_to_know import NeedToKnowError, QuotaError, RuleFailedError
+from history.permitted import may
 
 PERMISSION = "history.view_history"
 RETRY_SECONDS = 5
@@ -20,13 +21,19 @@ May = Callable[[Any], bool]
 
 def holds(permission: str) -> May:
     """Whether a user has a permission. A superuser has every one."""
-    return lambda user: bool(user.has_perm(permission))
+    return lambda user: may(user, permission)
 
 
 def was_given(permission: str) -> May:
     """Whether a user has a permission from a role, or from an administrator: to be a superuser is
     not enough."""
     return lambda user: masking.holds(user, permission)
+
+
+def reader(request: HttpRequest) -> dict[str, Any]:
+    """For every template. may_read: whether the login may open the history; asked where a page
+    needs it."""
+    return {"may_read": partial(may, getattr(request, "user", None), PERMISSION)}
 
 
 def may_view_history(view: Callable[P, HttpResponse]) -> Callable[P, HttpResponse]:
@@ -37,7 +44,7 @@ def may_view_history(view: Callable[P, HttpResponse]) -> Callable[P, HttpRespons
     @wraps(view)
     def checked(*args: P.args, **kwargs: P.kwargs) -> HttpResponse:
         request = args[0]
-        if not isinstance(request, HttpRequest) or not request.user.has_perm(PERMISSION):
+        if not isinstance(request, HttpRequest) or not may(request.user, PERMISSION):
             raise PermissionDenied
         try:
             own = shares.of_login(request.user.pk)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from django.contrib import admin
@@ -10,7 +10,7 @@ from django.core.exceptions import BadRequest, PermissionDenied
 from django.http import HttpRequest, HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path
-from django.utils.functional import Promise
+from django.utils.functional import Promise, SimpleLazyObject
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 from django.views.i18n import set_language
@@ -174,6 +174,11 @@ class AnnalsSite(admin.AdminSite):
                 return view(request)
 
         self.screens.append(Screen(address, name, title, may, checked))
+
+    def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> Any:
+        """Django's list of models, made when a page shows it: it asks for all permissions of the
+        login, and most pages have no list."""
+        return SimpleLazyObject(partial(super().get_app_list, request, app_label))
 
     def links_of(self, request: HttpRequest, entity: Entity, id: str) -> list[tuple[Promise, str]]:
         """Title and address of the links that the timeline of an entity shows to this login."""
