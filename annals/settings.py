@@ -118,7 +118,6 @@ def _database(url: str) -> dict[str, Any]:
 
 
 DATABASES = {"default": _database(ANNALS.database_url or "postgresql:///annals")}
-POSTGRES_EXTRA_DB_BACKEND_BASE = "annals.postgres"
 POSTGRES_EXTRA_AUTO_EXTENSION_SET_UP = False
 POSTGRES_EXTRA_DB_BACKEND_BASE = "history.database"
 

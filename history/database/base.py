@@ -1,4 +1,5 @@
-"""Django's backend for PostgreSQL, with the parameters of a session that this server knows."""
+"""Django's backend for PostgreSQL, with the parameters of a session that this server knows, and
+with another check of what the pool gives."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Any
 from django.db.backends.postgresql import base
 
 from history import session
+from history.database.pool import works
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
@@ -14,3 +16,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
         """As Django. Asks the server once which release it is; raises psycopg.OperationalError
         where it does not answer."""
         return session.fitted(super().get_connection_params())
+
+    def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
+        """As Django. What the pool gives works, as with CONN_HEALTH_CHECKS, but mostly without a
+        question: that was a round trip of every request."""
+        while True:
+            connection = super().get_new_connection(conn_params)
+            if self.pool is None or works(self.pool, connection):
+                return connection
+            self.pool.putconn(connection)  # which forgets it

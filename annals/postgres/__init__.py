@@ -1,1 +1,0 @@
-"""Django's backend for PostgreSQL, with another check of what its pool gives."""
