@@ -11,6 +11,7 @@ prepare(["runserver"])
 _django = get_wsgi_application()
 
 from functools import partial  # noqa: E402 - all of them need Django's settings
+from importlib import import_module  # noqa: E402
 
 from django.conf import settings  # noqa: E402
 from django.db import connections  # noqa: E402
@@ -37,4 +38,6 @@ if not settings.ANNALS.demo:
     privileges.warn_in_background(
         partial(connect, "annals-check"), privileges.Given("web", WEB, LIMITS[WEB].settings)
     )
+# Else the first request of each process would import all pages, and others wait for it.
+import_module(settings.ROOT_URLCONF)
 application = keeping_raw_path(_django)
