@@ -66,7 +66,7 @@ TURN = REGISTER.gauge(
 IN_FLIGHT_SECONDS = REGISTER.gauge(
     "annals_batch_in_flight_seconds",
     "seconds",
-    "Age of the batch that is being written; 0 while none is.",
+    "Age of the oldest batch that is being written; 0 while none is.",
 )
 DATABASE_UP = REGISTER.gauge(
     "annals_database_up", "0 or 1", "0 while a write is repeated after an error, else 1."

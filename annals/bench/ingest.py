@@ -20,6 +20,7 @@ from rich.table import Table
 from annals.bench.catch_up import catching_up
 from annals.bench.harness import Harness, bare_copy, finish, harness
 from annals.bench.load import TOPIC, Prepared, prepared, produce, simulated
+from annals.bench.writers import writers
 from annals.embedded.apache import Apache
 from history.record import Record
 from history.search_index.keys import Fingerprint, NewKeys
@@ -62,6 +63,8 @@ def _main_runs(figures: Figures, messages: int, rounds: int, say: Callable[[str]
         say("one consumer against one connection, in turn ...")
         figures["one"] = ratio(bench, batches, messages, rounds, consumers=1)
         figures["two"] = ratio(bench, batches, messages, rounds, consumers=2)
+        say("one consumer with one and with two writers, in turn ...")
+        figures["writers"] = writers(bench, batches, messages, rounds)
         say("search index ...")
         figures["search_index"] = search_index(bench, records, figures["one"]["consumer_rows_s"])
         del batches, records
@@ -315,7 +318,7 @@ def show(figures: Figures) -> None:
         for name, value in figures["one"].items():
             table.add_row(name.replace("_", " "), str(value), str(figures["two"][name]))
         console.print(table)
-    for part in ("search_index", "envelopes", "repeats", "fresh", "giants", "catch_up"):
+    for part in ("writers", "search_index", "envelopes", "repeats", "fresh", "giants", "catch_up"):
         if part in figures:
             lines = Table("", "", title=part.replace("_", " "), show_header=False)
             for name, value in figures[part].items():

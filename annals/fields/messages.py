@@ -37,16 +37,32 @@ class Messages(Store, frozen=True, kw_only=True):
             "are not where the message contract has them; see docs/kafka.md."
         ),
     ] = None
+    writers: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=8,
+            description="Batches that a consumer writes at the same time, each over a connection "
+            "of its own.",
+        ),
+    ] = 2
     batch_rows: Annotated[
-        int, Meta(ge=1, le=100_000, description="Maximum messages in one transaction.")
+        int,
+        Meta(
+            ge=1,
+            le=100_000,
+            description="Maximum messages in the transactions that a consumer has at a time: each "
+            "of its ANNALS_WRITERS gets its share.",
+        ),
     ] = 10_000
     batch_bytes: Annotated[
         int,
         Meta(
             ge=65_536,
             le=268_435_456,
-            description="Maximum bytes of messages in one transaction; a larger message gets a "
-            "transaction of its own. Two batches are in memory at a time.",
+            description="Maximum bytes of messages in the transactions that a consumer has at a "
+            "time; a message above the share of its writer gets a transaction of its own. Twice as "
+            "many are in memory.",
         ),
     ] = 16_777_216
     max_bad_in_a_row: Annotated[

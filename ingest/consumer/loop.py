@@ -1,18 +1,16 @@
-"""The consumer's loop: one thread polls and decodes, another writes to the database.
+"""The consumer's loop: one thread polls and decodes, others write to the database.
 
-There is no linger time. While the database writes one batch the next one fills, and it is launched
-as soon as the first is written: batches of one message when traffic is low, full ones when it is
-high. What to do is decided in state_machine.py; here it is done.
+There is no linger time. While the database writes one batch the next one of its lane fills, and it
+is launched as soon as the first is written: batches of one message when traffic is low, full ones
+when it is high. What to do is decided in state_machine.py; here it is done.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from threading import Event
 
 from history.window import Window
@@ -21,24 +19,24 @@ from ingest.consumer.background import Background, Probe
 from ingest.consumer.beats import Beats
 from ingest.consumer.breaker import Tolerance
 from ingest.consumer.foresight import Foresight
+from ingest.consumer.lanes import Lane
 from ingest.consumer.positions import ClaimedPartition
 from ingest.consumer.state_machine import StateMachine, Verdict
 from ingest.consumer.totals import Meter, Totals
-from ingest.consumer.worker import Worker, done_within
+from ingest.consumer.writers import Writers
 from ingest.source.client import Unreachable
 from ingest.source.decode import Decode, decode
 from ingest.source.kafka import Source
 from ingest.source.message import KafkaPartition, Message
 from ingest.store.batch import Limits
-from ingest.store.ledger import Connection, Fenced
+from ingest.store.ledger import Fenced
 from ingest.store.retrying import Abandoned, RetryingWriter
-from ingest.store.transaction import Written
 
 logger = logging.getLogger(__name__)
 
 # Messages in one poll: few enough that holding them twice needs little memory.
 POLL_MESSAGES = 500
-# After this many of them the loop checks whether the batch in flight is written.
+# After this many of them the loop checks whether a batch in flight is written.
 CHECK_EVERY_MESSAGES = 20
 POLL_WHILE_WRITING_SECONDS = 0.002
 POLL_WHILE_IDLE_SECONDS = 0.2
@@ -72,19 +70,18 @@ class Consumer:
         open_source: Callable[
             [Callable[[list[KafkaPartition]], None], Callable[[], None], Callable[[], None]], Source
         ],
-        writer: RetryingWriter,
+        writers: Sequence[RetryingWriter],
         probe: Probe,
         beats: Beats,
         foresight: Foresight,
     ) -> None:
         self._policy = policy
-        self._writer = writer
-        self._database = Worker("database")
-        self._written: Future[Written] | None = None
-        self._launched_at = 0.0
+        self._writers = Writers(writers)
         self._looked_at = time.monotonic()  # for topics
-        self._background = Background(probe, beats, foresight, self._record)
-        self._machine = StateMachine(policy.limits, policy.tolerance, policy.decode)
+        self._background = Background(probe, beats, foresight, self._writers.note)
+        self._machine = StateMachine(
+            policy.limits, policy.tolerance, policy.decode, lanes=len(writers)
+        )
         self._positions = self._machine.positions
         self._window = policy.window()
         self._stop = Event()
@@ -98,7 +95,8 @@ class Consumer:
 
     def run(self) -> Totals:
         """Consume until stopped. During outages of broker or database it waits."""
-        metrics.IN_FLIGHT_SECONDS.set_function(self._in_flight_seconds)
+        metrics.IN_FLIGHT_SECONDS.set_function(self._writers.oldest_seconds)
+        metrics.DATABASE_UP.set_function(self._writers.up)
         try:
             while not self._stop.is_set() and not self._idle_long_enough():
                 self._turn()
@@ -107,23 +105,23 @@ class Consumer:
             ]
             self._hand_over()
         finally:
-            self._writer.abandon()
+            self._writers.abandon()
             self._source.close()
             self._background.close(END_SECONDS)
-            self._end_database()
+            self._writers.end(END_SECONDS)
         return self._meter.totals
 
     def _turn(self) -> None:
-        """One turn: finish the batch in flight if it is written, launch the next, read messages."""
+        """One turn: finish the batches that are written, launch the next, read messages."""
         self._land()
         self._window = self._policy.window()
         self._upkeep()
-        if self._machine.launch_due:
-            self._launch()
+        self._launch_all()
         if self._machine.claim_due(time.monotonic()):
             self._claim()
         self._background.hold(self._source, self._positions)
-        timeout = POLL_WHILE_IDLE_SECONDS if self._written is None else POLL_WHILE_WRITING_SECONDS
+        writing = self._writers.writing
+        timeout = POLL_WHILE_WRITING_SECONDS if writing else POLL_WHILE_IDLE_SECONDS
         messages = self._source.poll(POLL_MESSAGES, timeout)
         self._lows = {}
         if messages:
@@ -174,6 +172,7 @@ class Consumer:
 
     def _act(self, verdict: Verdict | None, message: Message) -> bool:
         """Do what a verdict wants, until the message is taken. False: it is left."""
+        machine = self._machine
         where = f"{message.topic}[{message.partition}]"
         while verdict is not None:
             low = None
@@ -188,9 +187,9 @@ class Consumer:
                 low = self._low_watermark((message.topic, message.partition), message.offset)
                 if low is None:
                     return False
-            elif not self._make_room():
+            elif not self._make_room(machine.lane((message.topic, message.partition))):
                 return False
-            verdict = self._machine.take(message, self._window, low)
+            verdict = machine.take(message, self._window, low)
         return True
 
     def _low_watermark(self, partition: KafkaPartition, offset: int) -> int | None:
@@ -227,63 +226,69 @@ class Consumer:
         self._source.pause([(topic, number)])
         self._background.halt(claimed, why)
 
-    def _launch(self) -> None:
-        """Give the filled batch to the database's thread."""
-        flight = self._machine.launch(time.monotonic())
+    def _launch_all(self) -> None:
+        for lane in self._machine.lanes:
+            if lane.due:
+                self._launch(lane)
+
+    def _launch(self, lane: Lane) -> None:
+        """Give the filled batch of a lane to its writer."""
+        flight = self._machine.launch(lane, time.monotonic())
         high = {source: self._source.high_watermark(source.kafka) for source in flight.claims}
-        self._writer.proceed()
-        self._launched_at = time.monotonic()
-        self._written = self._database.submit(
-            partial(self._writer.write, flight.batch, flight.claims, high)
-        )
+        self._writers.write(lane.number, flight, high)
 
     def _land(self) -> None:
-        """Finish the batch in flight if it is written; the next one is launched first."""
-        future = self._written
-        if future is None or not future.done():
-            return
-        self._written = None
+        """Finish the batches in flight that are written."""
+        for number in self._writers.done():
+            self._land_one(self._machine.lanes[number])
+
+    def _land_one(self, lane: Lane) -> None:
+        """Finish the batch of a lane; its next one is launched first."""
         try:
-            written = future.result()
+            written = self._writers.result(lane.number)
         except Fenced:
-            self._machine.fenced(time.monotonic())
+            self._machine.fenced(lane, time.monotonic())
             self._stop_reading("another consumer moved the ledger")
             return
         except Abandoned:
-            self._machine.abandoned(time.monotonic())
+            self._machine.abandoned(lane, time.monotonic())
             return
-        flight = self._machine.landed()
-        if self._machine.launch_due:
-            self._launch()
+        flight = self._machine.landed(lane)
+        if lane.due:
+            self._launch(lane)
         self._meter.batch_written(flight.batch, written)
         for claimed in self._machine.judge(written.rejects):
             self._halt(claimed)
         self._source.commit(self._machine.ends(flight))
         flight.batch.clear()
 
-    def _make_room(self) -> bool:
-        """Wait until the filling batch can go. False: the claims changed, or the end has come.
+    def _make_room(self, lane: Lane) -> bool:
+        """Wait until the filling batch of a lane can go. False: the claims changed, or the end has
+        come.
 
         After a while reading is paused and polling goes on: the consumer stays in the group.
         """
-        if self._machine.launch_due:
-            self._launch()
+        if lane.due:
+            self._launch(lane)
             return True
-        self._machine.arrange()
+        lane.filling.arrange()
         generation = self._positions.generation
-        if self._written is not None and not done_within(self._written, PAUSE_AFTER_SECONDS):
-            self._wait_paused(self._written)
-        self._land()
+        until = time.monotonic() + PAUSE_AFTER_SECONDS
+        while lane.flight is not None and self._writers.wait_for_one(until - time.monotonic()):
+            self._land()
+        if lane.flight is not None:
+            self._wait_paused(lane)
         return self._positions.generation == generation and not self._stop.is_set()
 
-    def _wait_paused(self, written: Future[Written]) -> None:
+    def _wait_paused(self, lane: Lane) -> None:
         self._source.pause(self._machine.pause())
         metrics.PAUSED.set(1)
-        while self._machine.paused and not done_within(written, 0) and not self._stop.is_set():
+        while self._machine.paused and lane.flight is not None and not self._stop.is_set():
             self._upkeep()
             for message in self._source.poll(1, POLL_WHILE_IDLE_SECONDS):
                 # Paused partitions deliver nothing. If one does, the ledger knows where to go on.
                 self._act(self._machine.take(message, self._window), message)
+            self._land()
         self._source.resume(self._machine.resume())
         metrics.PAUSED.set(0)
 
@@ -304,8 +309,7 @@ class Consumer:
             source: (low, end if source.kafka in suspects else None)
             for source, (low, end) in bounds.items()
         }
-        self._writer.proceed()
-        claims = self._database.submit(partial(self._writer.claim, wanted, frozenset(cut)))
+        claims = self._writers.claim(wanted, frozenset(cut))
         if not self._wait(claims.done, generation):
             return
         self._machine.grant(claims.result(), time.monotonic())
@@ -322,7 +326,7 @@ class Consumer:
             self._source.poll(1, POLL_WHILE_WRITING_SECONDS)
             if self._positions.generation != generation:
                 # A claim that is on its way must not fence the next owner later.
-                self._writer.abandon()
+                self._writers.abandon()
         return self._positions.generation == generation and not self._stop.is_set()
 
     def _on_assigned(self, partitions: list[KafkaPartition]) -> None:
@@ -335,7 +339,7 @@ class Consumer:
 
     def _on_lost(self) -> None:
         """Not ours any more: the database would refuse what was read."""
-        self._writer.abandon()
+        self._writers.abandon()
         self._machine.revoke()
 
     def _hand_over(self) -> None:
@@ -343,13 +347,11 @@ class Consumer:
         again."""
         until = time.monotonic() + HAND_OVER_SECONDS
         for _ in range(2):
-            if self._written is not None:
-                if not done_within(self._written, max(0.0, until - time.monotonic())):
-                    self._writer.abandon()
-                    break
-                self._land()
-            if self._machine.launch_due:
-                self._launch()
+            if not self._writers.wait_for_all(until - time.monotonic()):
+                self._writers.abandon()
+                break
+            self._land()
+            self._launch_all()
 
     def _claim_again(self, why: str) -> None:
         """Forget what is not written and claim again: the ledger knows where to go on."""
@@ -358,24 +360,8 @@ class Consumer:
 
     def _stop_reading(self, why: str) -> None:
         logger.warning("claiming all partitions again: %s", why)
-        self._writer.abandon()
+        self._writers.abandon()
         self._source.start({})
-
-    def _record(self, job: Callable[[Connection], object]) -> Future[None]:
-        return self._database.submit(partial(self._writer.note, job))
-
-    def _in_flight_seconds(self) -> float:
-        """Called by the thread of the metrics."""
-        written = self._written
-        return 0.0 if written is None or written.done() else time.monotonic() - self._launched_at
-
-    def _end_database(self) -> None:
-        """End the database's thread. Work that does not end in time is cut off."""
-        pending = self._written is not None and not self._written.done()
-        if pending or not self._database.close(END_SECONDS):
-            self._writer.cut()
-        if self._database.close(END_SECONDS):
-            self._writer.close()
 
     def _idle_long_enough(self) -> bool:
         limit, now = self._policy.until_idle, time.monotonic()

@@ -16,7 +16,8 @@ from ingest.store.claim import Claim
 class ClaimedPartition:
     """A partition that we may write. expected: its next offset. last: the message before it, which
     must come first, and no other before the expected one: otherwise the log is not the one that was
-    read. None once the expected one came. found: it came. halted: why its reading has stopped."""
+    read. None once the expected one came. found: it came. halted: why its reading has stopped.
+    lane: the number of the lane whose batches have its messages."""
 
     claim: Claim
     expected: int
@@ -24,6 +25,7 @@ class ClaimedPartition:
     last: LastMessage | None = None
     found: bool = False
     halted: str | None = None
+    lane: int = 0
 
 
 @dataclass(slots=True)

@@ -1,23 +1,22 @@
 """What the consumer decides. Pure: no thread, no clock, no Kafka, no database; loop.py acts on it.
 
-A consumer fills one batch while another is in flight. Times are seconds of one clock.
+A consumer has lanes, and fills one batch of each while another is in flight. Times are seconds of
+one clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from enum import Enum, auto
 
-from history.search_index.keys import Fingerprint
 from history.window import Window
 from ingest.consumer.breaker import Tolerance
-from ingest.consumer.key_cache import BoundedCache
+from ingest.consumer.lanes import Flight, Lane, deal
 from ingest.consumer.positions import ClaimedPartition, Positions
 from ingest.source.decode import Decode, decode
 from ingest.source.last_message import LastMessage
-from ingest.source.message import KafkaPartition, Message, TopicPartition
-from ingest.store.batch import Batch, Gap, Limits, Reject
+from ingest.source.message import KafkaPartition, Message
+from ingest.store.batch import Gap, Limits, Reject
 from ingest.store.claim import Claim
 
 # Another consumer moved the ledger: the rebalance that explains it is given this long to arrive.
@@ -39,32 +38,24 @@ class Verdict(Enum):
     """Not taken: it was read before, or reading is paused. Claim everything again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flight:
-    """A batch that is being written, and the claims under which it was read."""
-
-    batch: Batch
-    claims: Mapping[TopicPartition, Claim]
-    generation: int
-
-
 class StateMachine:
-    """The partitions of one consumer, the batch that fills, and the batch in flight.
+    """The partitions of one consumer and its lanes: of each, the batch that fills and the batch in
+    flight.
 
-    Of each claimed partition every offset goes to exactly one batch, in order. A change of what is
-    claimed drops the filling batch; the batch in flight is fenced by its claims.
+    A claimed partition is in one lane. Every offset of it goes to exactly one batch, in order. A
+    change of what is claimed drops the filling batches; those in flight are fenced by their claims.
+    Partitions change their lane only while nothing is in flight.
     """
 
-    def __init__(self, limits: Limits, tolerance: Tolerance, decode: Decode = decode) -> None:
+    def __init__(
+        self, limits: Limits, tolerance: Tolerance, decode: Decode = decode, lanes: int = 1
+    ) -> None:
         self._limits = limits
         self._tolerance = tolerance
-        self._decode = decode
-        self._fingerprints: BoundedCache[Fingerprint] = BoundedCache()
         self._active_at: float | None = None
         self.positions = Positions()
-        self.flight: Flight | None = None
+        self.lanes = [Lane(number, decode) for number in range(lanes)]
         self.paused: list[KafkaPartition] = []
-        self._drop()
 
     def assign(self, partitions: list[KafkaPartition], now: float) -> None:
         """The group assigned these partitions."""
@@ -84,18 +75,24 @@ class StateMachine:
     def claim_due(self, now: float) -> bool:
         """Whether to claim what is assigned. Never while a batch is in flight: the ledger may
         move."""
-        return self.flight is None and self.positions.claim_due(now)
+        return not self.in_flight and self.positions.claim_due(now)
 
     def grant(self, claims: Iterable[Claim], now: float) -> None:
         """The ledger granted these claims: read from their offsets, without those halted."""
         self.positions.grant(claims, self._tolerance)
-        # A batch may have been abandoned, and its business keys with it.
-        self._fingerprints = BoundedCache()
-        self._drop()
+        claimed = self.positions.claimed
+        dealt = deal(claimed, len(self.lanes))
+        for partition, number in dealt.items():
+            claimed[partition].lane = number
+        for lane in self.lanes:
+            # A batch may have been abandoned, and its business keys with it.
+            lane.begin(self._limits, max(1, len(set(dealt.values()))))
+        self.paused = []
         self._active_at = now
 
     def take(self, message: Message, window: Window, low: int | None = None) -> Verdict | None:
-        """Add a message to the filling batch. low: the first offset at the broker, if known.
+        """Add a message to the filling batch of its lane. low: the first offset at the broker, if
+        known.
 
         None: go on with the next message. This one was added, or its partition is not claimed or
         halted. A message that was not taken must be offered before later ones of its partition.
@@ -113,14 +110,15 @@ class StateMachine:
             return Verdict.UNEXPECTED
         if self.paused:
             return Verdict.UNEXPECTED
-        if not self._filling.takes(message):
+        filling = self.lanes[claimed.lane].filling
+        if not filling.takes(message):
             return Verdict.FULL
         gaps: tuple[Gap, ...] = ()
         if offset > expected:
             if low is None:
                 return Verdict.GAP
             gaps = _gaps(expected, low, offset)
-        reject = self._filling.add(message, claimed.claim.source, expected, window, gaps)
+        reject = filling.add(message, claimed.claim.source, expected, window, gaps)
         claimed.expected = offset + 1
         halts = self._judge(claimed, offset, bad=reject is not None)
         return Verdict.HALTED if halts else None
@@ -149,7 +147,8 @@ class StateMachine:
             claimed.last = None
         if claimed.expected < end:
             gaps = _gaps(claimed.expected, low, end)
-            self._filling.skip(claimed.claim.source, claimed.expected, end, gaps)
+            filling = self.lanes[claimed.lane].filling
+            filling.skip(claimed.claim.source, claimed.expected, end, gaps)
             claimed.expected = end
         return None
 
@@ -174,31 +173,25 @@ class StateMachine:
         self.positions.cut.add(claimed.claim.source)
         return Verdict.CUT
 
-    def arrange(self) -> None:
-        """Sort the filling batch, while there is time for that."""
-        self._filling.arrange()
+    def lane(self, partition: KafkaPartition) -> Lane:
+        """The lane of a claimed partition."""
+        return self.lanes[self.positions.claimed[partition].lane]
 
     @property
-    def launch_due(self) -> bool:
-        """Whether the filling batch can go."""
-        return self.flight is None and bool(self._filling.progress)
+    def in_flight(self) -> bool:
+        """Whether a batch of any lane is being written."""
+        return any(lane.flight is not None for lane in self.lanes)
 
-    def launch(self, now: float) -> Flight:
-        """Put the filling batch in flight, and begin another. Only if launch_due."""
-        batch = self._filling
-        batch.arrange()
-        self._fingerprints.update(batch.fingerprints)
-        claimed = self.positions.claimed
-        claims = {source: claimed[source.kafka].claim for source in batch.progress}
-        self.flight = Flight(batch, claims, self.positions.generation)
+    def launch(self, lane: Lane, now: float) -> Flight:
+        """Put the filling batch of a lane in flight, and begin another. Only if it is due."""
+        claims = {partition: each.claim for partition, each in self.positions.claimed.items()}
         self._active_at = now
-        self._begin_batch()
-        return self.flight
+        return lane.launch(claims, self.positions.generation)
 
-    def landed(self) -> Flight:
-        """The batch in flight is written. Launch the next before anything else: the database
+    def landed(self, lane: Lane) -> Flight:
+        """The batch of a lane is written. Launch its next before anything else: the database
         waits."""
-        flight, self.flight = self.flight, None
+        flight, lane.flight = lane.flight, None
         assert flight is not None  # noqa: S101 - the caller's contract
         return flight
 
@@ -221,14 +214,14 @@ class StateMachine:
             if (mine := claimed.get(source.kafka)) and mine.claim == flight.claims[source]
         }
 
-    def fenced(self, now: float) -> None:
-        """The ledger refused the batch in flight: another consumer has claimed a partition."""
-        self.flight = None
+    def fenced(self, lane: Lane, now: float) -> None:
+        """The ledger refused the batch of a lane: another consumer has claimed a partition."""
+        lane.flight = None
         self.release(now + CLAIM_AFTER_FENCED_SECONDS)
 
-    def abandoned(self, now: float) -> None:
-        """The batch in flight was given up."""
-        flight = self.landed()
+    def abandoned(self, lane: Lane, now: float) -> None:
+        """The batch of a lane was given up."""
+        flight = self.landed(lane)
         if flight.generation == self.positions.generation:
             self.release(now)
 
@@ -245,17 +238,16 @@ class StateMachine:
 
     def idle_since(self) -> float | None:
         """Since when nothing came, with all claimed and all written; None if that is not so."""
-        if self.flight is not None or self._filling.progress or not self.positions.settled:
+        filling = any(lane.filling.progress for lane in self.lanes)
+        if self.in_flight or filling or not self.positions.settled:
             return None
         return self._active_at
 
     def _drop(self) -> None:
-        """Forget the messages of the filling batch, and that reading was paused."""
-        self._begin_batch()
+        """Forget the messages of the filling batches, and that reading was paused."""
+        for lane in self.lanes:
+            lane.drop()
         self.paused = []
-
-    def _begin_batch(self) -> None:
-        self._filling = Batch(self._limits, self._decode, self._fingerprints)
 
     def _judge(self, claimed: ClaimedPartition, offset: int, bad: bool) -> bool:
         """Whether this message halts its partition."""

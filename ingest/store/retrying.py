@@ -32,11 +32,13 @@ class Abandoned(Exception):
 
 
 class RetryingWriter:
-    """The consumer's work in the database: one connection, one thread."""
+    """A consumer's work in the database: one connection, one thread. failing: work is repeated
+    after an error."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._abandoned = Event()
+        self.failing = False
 
     def abandon(self) -> None:
         """Stop work that waits for the database. A statement that runs is not interrupted."""
@@ -122,16 +124,16 @@ class RetryingWriter:
                 result = once(retry)
             except psycopg.Error as error:
                 _report(error)
-                metrics.DATABASE_UP.set(0)
+                self.failing = True
                 metrics.RETRIES.inc()
                 self._writer.close()
                 if isinstance(error, psycopg.errors.LockNotAvailable):
                     self.note(_end_frozen)
             else:
-                metrics.DATABASE_UP.set(1)
+                self.failing = False
                 return result
             if self._abandoned.wait(pause):
-                metrics.DATABASE_UP.set(1)
+                self.failing = False
                 raise Abandoned
             pause, retry = min(pause * 2, LONGEST_PAUSE_SECONDS), True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from io import StringIO
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from django.core.management import call_command
+from psycopg.errors import DeadlockDetected
 
 from history import days
 from history.entities import BY_NAME, ROOT
@@ -22,6 +24,7 @@ from ingest.store.batch import Batch, Limits
 from ingest.store.connect import connect
 from ingest.store.retrying import RetryingWriter
 from ingest.store.transaction import Writer
+from tests.consuming import until
 from tests.db.ingested import (
     CHILD_SOURCE,
     SOURCES,
@@ -372,6 +375,28 @@ def test_two_writers_with_the_same_rows_at_once(ingested: Ingested) -> None:
     assert sum(each.get("stored", 0) for each in total) == 600
     assert sum(each.get("repeated", 0) for each in total) == 600
     assert quarantined() == []
+    assert faults() == []
+
+
+def test_two_writers_that_wait_for_each_other(ingested: Ingested) -> None:
+    """Two lanes with the same versions in opposite orders: PostgreSQL cancels one of them, and the
+    batch is written again."""
+    ingested.write(value(id="first"))  # its day exists now
+    batch = ingested.batch(value(id="a"), value(id="z"))
+    insert = (
+        "INSERT INTO product_instance_aud (id, version, updated_at, data, client_id, type)"
+        " VALUES (%s, 7, %s, '{}', '', 1)"
+    )
+    waiting = "SELECT 1 FROM pg_locks WHERE NOT granted"
+    with ThreadPoolExecutor(1) as pool, connect() as other:
+        with suppress(DeadlockDetected), other.transaction(force_rollback=True):
+            other.execute(insert, ("z", NOW))
+            writer = RetryingWriter(ingested.writer)
+            written = pool.submit(writer.write, batch, ingested.claims, {})
+            until(lambda: query(waiting), "the writer does not wait")
+            other.execute(insert, ("a", NOW))
+        assert sum(written.result(30).stored.values()) == 2
+    assert ids() == ["a", "first", "z"]
     assert faults() == []
 
 

@@ -117,7 +117,8 @@ def is_copying(database: Database) -> bool:
     def waits_for_client() -> bool:
         found[:] = database.query(
             "SELECT state, query FROM pg_stat_activity WHERE datname = %s"
-            " AND application_name = 'annals-consume' AND wait_event = 'ClientRead'",
+            " AND application_name = 'annals-consume' AND wait_event = 'ClientRead'"
+            " AND state <> 'idle'",
             database.name,
         )
         return bool(found)

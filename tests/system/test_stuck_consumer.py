@@ -128,8 +128,8 @@ def test_a_write_that_waits_for_a_lock(
 
 
 def backend(database: Database, purpose: str) -> psutil.Process:
-    """The process of PostgreSQL that serves a connection."""
-    [row] = database.query(
+    """A process of PostgreSQL that serves such a connection."""
+    row, *_ = database.query(
         "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND datname = %s",
         *(purpose, database.name),
     )
@@ -137,8 +137,8 @@ def backend(database: Database, purpose: str) -> psutil.Process:
 
 
 def test_a_write_that_gets_no_answer(consumers: Consumers, database: Database, feed: Feed) -> None:
-    """The server's process for the write hangs, as on a disk that does not answer: no error comes,
-    and only the age of the batch tells."""
+    """One of the server's processes for writes hangs, as on a disk that does not answer: no error
+    comes, and only the age of the batch tells, also while the other one works."""
     running, port = started(consumers, feed, **SMALL)
     until(lambda: database.read() == 10, running.said)
     serving = backend(database, "annals-consume")

@@ -1,4 +1,5 @@
-"""The consumer's decisions, explored at random: two consumers share three partitions and a ledger.
+"""The consumer's decisions, explored at random: two consumers, each with one or two lanes, share
+three partitions and a ledger.
 
 The model plays Kafka, the group, the ledger and the database. It compares what each batch holds
 with the log, offset by offset.
@@ -21,7 +22,9 @@ from hypothesis.stateful import (
     rule,
 )
 
+from history.entities import ENTITIES
 from ingest.consumer.breaker import Tolerance
+from ingest.consumer.lanes import Lane, deal
 from ingest.consumer.positions import Positions
 from ingest.consumer.state_machine import CLAIM_AFTER_FENCED_SECONDS, StateMachine, Verdict
 from ingest.source.last_message import LastMessage
@@ -32,6 +35,7 @@ from tests.messages import CHILD, TOPIC, WINDOW, message, value
 
 TOLERANCE = Tolerance(consecutive=3, ratio=0.7, window=8)
 LIMITS = Limits(rows=5, bytes=300_000)
+LANES = 2
 PARTITIONS: list[KafkaPartition] = [(TOPIC, 0), (TOPIC, 1), (CHILD, 0)]
 BODIES = {
     "good": value(productInstanceId="a"),
@@ -64,7 +68,7 @@ class Member:
     a leader epoch; reset: those that the client reads from the start, because their log was cut;
     paused: those that are not delivered; bad: how many bad messages were taken in a row."""
 
-    machine: StateMachine = field(default_factory=lambda: StateMachine(LIMITS, TOLERANCE))
+    machine: StateMachine
     at: dict[KafkaPartition, int] = field(default_factory=dict)
     fetched: set[KafkaPartition] = field(default_factory=set)
     reset: set[KafkaPartition] = field(default_factory=set)
@@ -79,8 +83,22 @@ class Member:
 NUMBERS = st.integers(0, 1)
 
 
+def machine_of(lanes: int) -> StateMachine:
+    """One whose lanes have the limits LIMITS each."""
+    limits = Limits(LIMITS.rows * lanes, LIMITS.bytes * lanes)
+    return StateMachine(limits, TOLERANCE, lanes=lanes)
+
+
 def in_flight(member: Member) -> bool:
-    return member.machine.flight is not None
+    return member.machine.in_flight
+
+
+def flying(member: Member) -> list[Lane]:
+    return [lane for lane in member.machine.lanes if lane.flight is not None]
+
+
+def due(member: Member) -> list[Lane]:
+    return [lane for lane in member.machine.lanes if lane.due]
 
 
 def can_pause(member: Member) -> bool:
@@ -96,7 +114,7 @@ def is_paused(member: Member) -> bool:
 
 
 def can_launch(member: Member) -> bool:
-    return member.machine.launch_due
+    return bool(due(member))
 
 
 def where(condition: Callable[[Member], bool]) -> Any:
@@ -107,8 +125,8 @@ def where(condition: Callable[[Member], bool]) -> Any:
 class Consumers(RuleBasedStateMachine):
     """Rules are what may happen next. A rule asserts what must hold about what it did."""
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(lanes=st.tuples(st.integers(1, LANES), st.integers(1, LANES)))
+    def begin(self, lanes: tuple[int, int]) -> None:
         self.now = 0.0
         self.log: dict[KafkaPartition, list[str]] = {each: [] for each in PARTITIONS}
         # The leader that wrote each offset; what any leader has ever written; what is stored.
@@ -120,7 +138,7 @@ class Consumers(RuleBasedStateMachine):
         self.compacted: set[KafkaPartition] = set()
         self.low = dict.fromkeys(PARTITIONS, 0)
         self.ledger = {each: Entry() for each in PARTITIONS}
-        self.members = [Member(), Member()]
+        self.members = [Member(machine_of(each)) for each in lanes]
         self.disturb((0, 1, 0), "lost", claimed=True)
         for partition in PARTITIONS:
             self.produce(partition, ["good", "bad", "good"])
@@ -233,7 +251,7 @@ class Consumers(RuleBasedStateMachine):
     def claim_one(self, member: Member) -> None:
         if not member.machine.claim_due(self.now):
             return
-        assert member.machine.flight is None
+        assert not member.machine.in_flight
         positions = member.machine.positions
         claims = [self.claimed(positions, partition) for partition in positions.assigned or []]
         member.machine.grant(claims, self.now)
@@ -330,11 +348,12 @@ class Consumers(RuleBasedStateMachine):
         verdict = machine.take(taken, WINDOW)
         member.fetched.add(partition)
         if verdict is Verdict.FULL:
-            if not machine.launch_due:
-                assert machine.flight is not None
+            lane = machine.lane(partition)
+            if not lane.due:
+                assert lane.flight is not None
                 self.leave(member, partition)
                 return False
-            self.launch_one(member)
+            self.launch_one(member, lane)
             verdict = machine.take(taken, WINDOW)
         if verdict is Verdict.GAP:
             assert offset > before or (last is not None and not found and offset == before)
@@ -385,7 +404,7 @@ class Consumers(RuleBasedStateMachine):
         """A client that delivers what it must not: nothing of it is taken."""
         machine = self.members[number].machine
         claimed = machine.positions.claimed.get(partition)
-        messages = machine._filling.messages
+        messages = filling(machine)
         offset = max(0, claimed.expected - back) if claimed else back
         stray = message(BODIES["good"], offset, *partition)
         if claimed is not None and claimed.last is not None:
@@ -394,9 +413,9 @@ class Consumers(RuleBasedStateMachine):
             assert machine.take(stray, WINDOW, 0) is None
         elif offset < claimed.expected or machine.paused:
             assert machine.take(stray, WINDOW, 0) is Verdict.UNEXPECTED
-            assert machine._filling.messages == messages
+            assert filling(machine) == messages
             self.start_again(self.members[number])
-        assert machine._filling.messages <= messages
+        assert filling(machine) <= messages
 
     @where(can_pause)
     @rule(number=NUMBERS)
@@ -415,43 +434,49 @@ class Consumers(RuleBasedStateMachine):
     # The database
 
     @where(can_launch)
-    @rule(number=NUMBERS)
-    def launch(self, number: int) -> None:
-        self.launch_one(self.one(can_launch, number))
+    @rule(number=NUMBERS, which=NUMBERS)
+    def launch(self, number: int, which: int) -> None:
+        member = self.one(can_launch, number)
+        self.launch_one(member, pick(due(member), which))
 
     @where(in_flight)
-    @rule(number=NUMBERS, how=st.sampled_from(["answered", "answered", "unanswered", "abandoned"]))
-    def write(self, number: int, how: str) -> None:
-        """The database writes the batch in flight, or refuses it. Without an answer the consumer
-        does not know that it was written."""
+    @rule(
+        number=NUMBERS,
+        which=NUMBERS,
+        how=st.sampled_from(["answered", "answered", "unanswered", "abandoned"]),
+    )
+    def write(self, number: int, which: int, how: str) -> None:
+        """The database writes a batch in flight, or refuses it. Without an answer the consumer does
+        not know that it was written."""
         member = self.one(in_flight, number)
+        lane = pick(flying(member), which)
         if how != "abandoned":
-            self.write_one(member, how == "answered")
+            self.write_one(member, lane, how == "answered")
             return
-        member.machine.abandoned(self.now)
+        member.machine.abandoned(lane, self.now)
         if not member.machine.positions.claimed:
             member.stop_reading()
 
-    def write_one(self, member: Member, answered: bool = True) -> None:
+    def write_one(self, member: Member, lane: Lane, answered: bool = True) -> None:
         machine = member.machine
-        flight = machine.flight
+        flight = lane.flight
         assert flight is not None
         if not self.current(flight.claims.values(), flight.batch):
-            assert machine.flight is flight
-            machine.fenced(self.now)
+            assert lane.flight is flight
+            machine.fenced(lane, self.now)
             member.stop_reading()
-            assert machine.flight is None
+            assert lane.flight is None
             assert machine.positions.claimed == {}
             assert not machine.claim_due(self.now + CLAIM_AFTER_FENCED_SECONDS / 2)
             return
         for at, progress in flight.batch.progress.items():
             self.commit(at.kafka, flight.batch, progress.start, progress.next)
         if not answered:
-            machine.abandoned(self.now)
+            machine.abandoned(lane, self.now)
             if not machine.positions.claimed:
                 member.stop_reading()
             return
-        assert machine.landed() is flight
+        assert machine.landed(lane) is flight
         member.written += flight.batch.messages
         ends = machine.ends(flight)
         for at, progress in flight.batch.progress.items():
@@ -481,8 +506,17 @@ class Consumers(RuleBasedStateMachine):
     def a_batch_holds_only_what_is_claimed(self) -> None:
         for member in self.members:
             claims = {each.claim.source for each in member.machine.positions.claimed.values()}
-            assert set(member.machine._filling.progress) <= claims
-            assert member.machine._filling.messages <= LIMITS.rows
+            for lane in member.machine.lanes:
+                assert set(lane.filling.progress) <= claims
+                assert lane.filling.messages <= LIMITS.rows * len(member.machine.lanes)
+
+    @invariant()
+    def two_batches_in_flight_have_no_partition_in_common(self) -> None:
+        """So no writer of a consumer waits for a ledger row of another, or moves it."""
+        for member in self.members:
+            flights = [lane.flight.batch.progress for lane in flying(member) if lane.flight]
+            held = [source for progress in flights for source in progress]
+            assert len(held) == len(set(held))
 
     @invariant()
     def no_offset_is_skipped_on_the_way(self) -> None:
@@ -495,13 +529,14 @@ class Consumers(RuleBasedStateMachine):
                 if held != (source(partition, entry), entry.epoch):
                     continue  # fenced, and does not know it yet
                 at = entry.next
-                flight = machine.flight
+                lane = machine.lane(partition)
+                flight = lane.flight
                 if flight is not None and claimed.claim.source in flight.batch.progress:
                     progress = flight.batch.progress[claimed.claim.source]
                     assert progress.start == at
                     at = progress.next
-                if claimed.claim.source in machine._filling.progress:
-                    progress = machine._filling.progress[claimed.claim.source]
+                if claimed.claim.source in lane.filling.progress:
+                    progress = lane.filling.progress[claimed.claim.source]
                     assert progress.start == at
                     at = progress.next
                 assert claimed.expected == at
@@ -562,18 +597,18 @@ class Consumers(RuleBasedStateMachine):
 
     def hand_over(self, member: Member) -> None:
         for _ in range(2):
-            if in_flight(member):
-                self.write_one(member)
-            if can_launch(member):
-                self.launch_one(member)
+            for lane in flying(member):
+                self.write_one(member, lane)
+            for lane in due(member):
+                self.launch_one(member, lane)
 
-    def launch_one(self, member: Member) -> None:
+    def launch_one(self, member: Member, lane: Lane) -> None:
         machine = member.machine
         claimed = machine.positions.claimed
-        flight = machine.launch(self.now)
+        flight = machine.launch(lane, self.now)
         assert flight.batch.progress
         assert flight.claims == {each: claimed[each.kafka].claim for each in flight.batch.progress}
-        assert not machine.launch_due
+        assert not lane.due
 
     def current(self, claims: Iterable[Claim], batch: Batch) -> bool:
         """Whether the ledger lets this batch in."""
@@ -630,6 +665,15 @@ class Consumers(RuleBasedStateMachine):
         )
 
 
+def filling(machine: StateMachine) -> int:
+    """The messages in the batches that fill."""
+    return sum(lane.filling.messages for lane in machine.lanes)
+
+
+def pick(lanes: list[Lane], number: int) -> Lane:
+    return lanes[number % len(lanes)]
+
+
 def source(partition: KafkaPartition, entry: Entry | None = None) -> TopicPartition:
     topic, number = partition
     found = TopicPartition(topic, "id", number)
@@ -645,8 +689,60 @@ def test_business_keys_of_an_abandoned_batch_are_stored_with_the_next() -> None:
         machine.assign([at.kafka], 0)
         machine.grant([Claim(at, epoch, 0, 0, False)], 0)
         assert machine.take(message(value(data={"number": "N-1"})), WINDOW) is None
-        assert machine.launch(0).batch.keys
-        machine.abandoned(0)
+        [lane] = machine.lanes
+        assert machine.launch(lane, 0).batch.keys
+        machine.abandoned(lane, 0)
+
+
+def test_a_lane_does_not_rely_on_the_business_keys_of_another() -> None:
+    """The batch of the other one may fail when this one's is written."""
+    machine = StateMachine(LIMITS, TOLERANCE, lanes=2)
+    machine.assign([(TOPIC, 0), (TOPIC, 1)], 0)
+    claims = [Claim(TopicPartition(TOPIC, "id", n), 1, 0, 0, False) for n in range(2)]
+    machine.grant(claims, 0)
+    for number in range(2):
+        body = message(value(data={"number": "N-1"}), 0, TOPIC, number)
+        assert machine.take(body, WINDOW) is None
+        assert machine.launch(machine.lane((TOPIC, number)), 0).batch.keys
+
+
+def test_a_lane_whose_batch_hangs_does_not_stop_the_other() -> None:
+    machine = StateMachine(Limits(2, 300_000), TOLERANCE, lanes=2)
+    machine.assign([(TOPIC, 0), (TOPIC, 1)], 0)
+    claims = [Claim(TopicPartition(TOPIC, "id", n), 1, 0, 0, False) for n in range(2)]
+    machine.grant(claims, 0)
+    hangs, works = (machine.lane((TOPIC, number)) for number in range(2))
+    assert machine.take(message(value(), 0, TOPIC, 0), WINDOW) is None
+    machine.launch(hangs, 0)
+    assert machine.take(message(value(), 1, TOPIC, 0), WINDOW) is None
+    assert machine.take(message(value(), 2, TOPIC, 0), WINDOW) is Verdict.FULL
+    for offset in range(3):
+        assert machine.take(message(value(), offset, TOPIC, 1), WINDOW) is None
+        machine.launch(works, 0)
+        machine.landed(works)
+    assert not hangs.due
+
+
+def test_one_partition_alone_has_the_whole_limits() -> None:
+    machine = StateMachine(LIMITS, TOLERANCE, lanes=2)
+    machine.assign([(TOPIC, 0)], 0)
+    machine.grant([Claim(TopicPartition(TOPIC, "id", 0), 1, 0, 0, False)], 0)
+    for offset in range(LIMITS.rows):
+        assert machine.take(message(value(), offset), WINDOW) is None
+    assert machine.take(message(value(), LIMITS.rows), WINDOW) is Verdict.FULL
+
+
+def test_each_lane_gets_its_share_of_each_kind_and_twins_stay_together() -> None:
+    twins = [topic for entity in ENTITIES for topic in entity.topics]
+    for partitions in (1, 3, 6):
+        dealt = deal([(topic, n) for topic in twins for n in range(partitions)], LANES)
+        lanes = Counter(dealt.values())
+        assert max(lanes.values()) - min(lanes.values()) <= len(ENTITIES[0].topics)
+        for entity in ENTITIES:
+            for number in range(partitions):
+                assert len({dealt[topic, number] for topic in entity.topics}) == 1
+            kind = Counter(dealt[entity.topics[0], number] for number in range(partitions))
+            assert max(kind.values()) - min(kind[n] for n in range(LANES)) <= 1
 
 
 TestConsumers = Consumers.TestCase

@@ -1,0 +1,83 @@
+"""Lanes: the claimed partitions are dealt to them, and each has batches of its own, so that two
+batches are written at the same time. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from history.entities import BY_TOPIC
+from history.search_index.keys import Fingerprint
+from ingest.consumer.key_cache import BoundedCache
+from ingest.source.decode import Decode
+from ingest.source.message import KafkaPartition, TopicPartition
+from ingest.store.batch import Batch, Limits
+from ingest.store.claim import Claim
+
+# Entities of which the lanes together remember the business keys.
+REMEMBERED = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A batch that is being written, and the claims under which it was read."""
+
+    batch: Batch
+    claims: Mapping[TopicPartition, Claim]
+    generation: int
+
+
+class Lane:
+    """One batch that fills, and the one before it that is in flight.
+
+    Its cache of business keys is its own: the batch of another lane, which stores a key, may still
+    fail when this lane's batch is written.
+    """
+
+    def __init__(self, number: int, decode: Decode) -> None:
+        self.number = number
+        self._decode = decode
+        self.flight: Flight | None = None
+        self.begin(Limits(1, 1))
+
+    def begin(self, limits: Limits, lanes: int = 1) -> None:
+        """Begin an empty batch, with no business key known. limits: of the batches of all lanes in
+        use together, from now on."""
+        self._limits = Limits(max(1, limits.rows // lanes), max(1, limits.bytes // lanes))
+        self._fingerprints: BoundedCache[Fingerprint] = BoundedCache(REMEMBERED // lanes)
+        self.drop()
+
+    def drop(self) -> None:
+        """Begin an empty batch instead of the one that fills."""
+        self.filling = Batch(self._limits, self._decode, self._fingerprints)
+
+    @property
+    def due(self) -> bool:
+        """Whether the filling batch can go."""
+        return self.flight is None and bool(self.filling.progress)
+
+    def launch(self, claims: Mapping[KafkaPartition, Claim], generation: int) -> Flight:
+        """Put the filling batch in flight, and begin another. Only if it is due."""
+        batch = self.filling
+        batch.arrange()
+        self._fingerprints.update(batch.fingerprints)
+        held = {source: claims[source.kafka] for source in batch.progress}
+        self.flight = Flight(batch, held, generation)
+        self.drop()
+        return self.flight
+
+
+def deal(partitions: Iterable[KafkaPartition], lanes: int) -> dict[KafkaPartition, int]:
+    """The number of the lane of each partition.
+
+    Partitions of one number of a topic and its migration twin are in the same lane: they have
+    versions of the same documents, and two writers of one version wait for each other. All others
+    are dealt in turn, each kind of entity on its own, so that each lane gets its share of a kind.
+    """
+    partitions = list(partitions)
+    places = {
+        (topic, number): (BY_TOPIC[topic].name if topic in BY_TOPIC else topic, number)
+        for topic, number in partitions
+    }
+    turns = {place: turn for turn, place in enumerate(sorted(set(places.values())))}
+    return {partition: turns[places[partition]] % lanes for partition in partitions}
