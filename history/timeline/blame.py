@@ -15,6 +15,7 @@ from history.timeline.chain import chain
 from history.timeline.neighbours import Pair
 from history.timeline.origin import Origin, origins
 from history.timeline.query import unknown
+from history.timeline.unchanged import Unchanged
 from history.timeline.versions import Version, parse
 
 
@@ -42,9 +43,11 @@ class Blamed:
 def blame(entity: Entity, id: str) -> Blamed:
     """The newest version of an entity and who last changed each leaf of it.
 
-    Reads older versions until every leaf is blamed. Raises NoVersionError.
+    Reads older versions until every leaf is blamed, without those that left the rest as it is.
+    Raises NoVersionError.
     """
-    pairs = chain(entity, id)
+    unchanged = Unchanged(entity, id)
+    pairs = chain(entity, id, skip=unchanged.skip)
     first = pair = next(pairs, None)
     if first is None or pair is None:
         raise unknown(entity.name, id)
@@ -52,9 +55,12 @@ def blame(entity: Entity, id: str) -> Blamed:
     blamed: dict[str, Pair] = {}
     identity = compose.identity(entity)
     walk: Blame[Pair] = Blame(data, identity, blamed.__setitem__)
-    while pair.before is not None and not walk.done:
+    unchanged.places = walk.remaining
+    while pair.before is not None:
         deadline.check()
         walk.step(parse(pair.before.data), pair)
+        if walk.done:
+            break
         pair = next(pairs, Pair(entity, pair.before, None))
     walk.finish(pair)
     set_by = origins(blamed.values())

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import takewhile
+from typing import TypeAlias
 
 from history.entities import Entity
 from history.timeline import neighbours, old, paging, rows, union
-from history.timeline.neighbours import Pair
+from history.timeline.neighbours import Keys, Pair
 from history.timeline.rows import Key
 
+# Given all keys and the last one that was read: the key at which to go on; None for the next one.
+Skip: TypeAlias = Callable[[Keys, Key], Key | None]
 
-def chain(entity: Entity, id: str, start: Key | None = None) -> Iterator[Pair]:
+
+def chain(
+    entity: Entity, id: str, start: Key | None = None, skip: Skip | None = None
+) -> Iterator[Pair]:
     """The versions from the highest number (or from `start`) down; each is the one that the pair
     before it was compared with. A twin that no version is compared with is not among them.
 
     `start` itself comes first; if the store no longer has it, the next lower key does. One query
-    for all keys and one for every BATCH versions, or READ_BYTES: linear in their number.
+    for all keys and one for every BATCH versions, or READ_BYTES: linear in their number. skip: is
+    asked after each of these; the pair after the versions that it leaves out begins at its key.
     """
     keys = None
     if paging.storable(id):
@@ -43,5 +50,8 @@ def chain(entity: Entity, id: str, start: Key | None = None) -> Iterator[Pair]:
                 return
             upper = row
         key = keys.previous(batch[-1])
+        further = skip(keys, batch[-1]) if skip is not None and key is not None else None
+        if further is not None:
+            key, upper = further, None
     if upper is not None:
         yield Pair(entity, upper, None, keys.trusted)

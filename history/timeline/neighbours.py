@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from history import people
@@ -73,6 +73,18 @@ class Keys:
                 return False
             newest = max(newest, key.updated_at)
         return True
+
+    @cached_property
+    def ordered(self) -> bool:
+        """Whether the order of times is that of numbers, each of which was given once."""
+        return all(
+            low.version < high.version and low.updated_at <= high.updated_at
+            for low, high in pairwise(self._keys)
+        )
+
+    def above(self, key: Key) -> Key:
+        """The key directly above this one, which must not be the highest."""
+        return self._keys[bisect_right(self._keys, key)]
 
     def current(self, moment: datetime) -> Key | None:
         """The highest key that was there at the moment; None before the first one."""

@@ -1,0 +1,116 @@
+"""Finds the versions that changed nothing of some parts of a snapshot, without reading them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from psycopg.types.numeric import Int4
+
+from history import deadline, looks, masking, prepared
+from history.diff.blame import Steps
+from history.entities import Entity
+from history.exactjson import Json, dumps, loads
+from history.timeline import old, rows
+from history.timeline.neighbours import Keys
+from history.timeline.rows import Key
+
+# As PostgreSQL holds it, not as it is shown: it is compared with others there.
+_STORED = """
+    SELECT data::text FROM {table} WHERE id = %s AND updated_at = %s AND version = %s LIMIT 1
+"""
+# Backwards in time, partition by partition, as far as the first one that differs. An object
+# contains another one if it has the same values at its keys; a list contains more than equal ones,
+# so lists are compared as a whole, with every digit of their numbers.
+_DIFFERENT = """
+    SELECT version, updated_at FROM {table}
+    WHERE id = %s AND updated_at <= %s AND (updated_at, version) < (%s, %s)
+      AND NOT (data @> %s::jsonb AND (%s OR NOT EXISTS (
+          SELECT FROM unnest(%s::text[], %s::text[]) AS list(path, value)
+          WHERE (data #> path::text[])::text IS DISTINCT FROM value::jsonb::text)))
+    ORDER BY updated_at DESC, version DESC LIMIT 1
+"""
+
+
+class Unchanged:
+    """The versions of one entity that may be skipped. places: gives the parts of the version read
+    last that count; set it before the first skip."""
+
+    def __init__(self, entity: Entity, id: str) -> None:
+        self._entity = entity
+        self._id = id
+        self._seen = entity.root  # whether the applications of all versions are noted
+        self.places: Callable[[], Iterable[Steps]] = tuple
+
+    def skip(self, keys: Keys, last: Key) -> Key | None:
+        """The lowest version below `last` down to which nothing of these parts changes; None where
+        that is not known, or the next one does. history.timeline.chain.Skip."""
+        if old.possible() or not keys.ordered:
+            return None
+        try:
+            # The token of a masked part tells more of its values apart than the parts do.
+            exact = masking.mask_of(self._entity) is not None
+            parts = _Parts(self._stored(last), self.places(), exact=exact)
+        except (ValueError, LookupError, TypeError):
+            return None  # Python cannot hold it, or shows it in another form
+        if not self._seen:
+            # These versions are not shown, but that they have the same values is.
+            looks.read(rows.confine(self._entity, [self._id]))
+            self._seen = True
+        different = self._different(last, parts)
+        found = keys.lowest if different is None else keys.above(different)
+        return found if found is not None and found < last else None
+
+    def _stored(self, key: Key) -> Json:
+        statement = rows.sql(_STORED, self._entity)
+        [[text]] = prepared.fetch(statement, [self._id, key.updated_at, Int4(key.version)])
+        return loads(text)
+
+    def _different(self, last: Key, parts: _Parts) -> Key | None:
+        deadline.check()
+        place = [self._id, last.updated_at, last.updated_at, Int4(last.version)]
+        lists = list(parts.lists.values())
+        values = [dumps(parts.within).decode(), not lists, list(parts.lists), lists]
+        found = prepared.fetch(rows.sql(_DIFFERENT, self._entity), [*place, *values])
+        return Key(*found[0]) if found else None
+
+
+class _Parts:
+    """Parts of a document. within: the document with nothing else. lists: lists in it and empty
+    objects, as JSON, by their path as an array of PostgreSQL. exact: every part is there."""
+
+    def __init__(self, document: Json, places: Iterable[Steps], *, exact: bool) -> None:
+        self._exact = exact
+        self.within: dict[str, Json] = {}
+        self.lists: dict[str, str] = {}
+        for steps in places:
+            self._add(document, steps)
+
+    def _add(self, document: Json, steps: Steps) -> None:
+        value: Any = document
+        to_list = next((at for at, step in enumerate(steps) if type(step) is int), len(steps))
+        names = cast(tuple[str, ...], steps[:to_list])
+        for name in names:
+            value = value[name]
+        self._take(names, value)
+
+    def _take(self, names: tuple[str, ...], value: Json) -> None:
+        if self._exact:
+            self.lists[_array(names)] = dumps(value).decode()
+        elif isinstance(value, dict) and value:
+            for name, inner in value.items():
+                self._take((*names, name), inner)
+        elif isinstance(value, list | dict):
+            self.lists[_array(names)] = dumps(value).decode()
+        elif names:
+            here: Any = self.within
+            for name in names[:-1]:
+                here = here.setdefault(name, {})
+            here[names[-1]] = value
+        else:
+            raise ValueError("the document is no object")
+
+
+def _array(names: tuple[str, ...]) -> str:
+    escaped = (name.replace("\\", r"\\").replace('"', r"\"") for name in names)
+    return "{" + ",".join(f'"{name}"' for name in escaped) + "}"
