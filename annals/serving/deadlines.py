@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Final
@@ -20,6 +21,8 @@ from history.api import errors
 from history.deadline import ClientLeftError, Deadline, StoppedError
 from history.language import language_of
 from history.shares import BusyError, metered
+
+log = logging.getLogger(__name__)
 
 TOO_LONG, LEFT = (metrics.STOPPED.labels(each) for each in ("too_long", "client_left"))
 # A client that leaves is no reason to leave a change half done.
@@ -75,13 +78,19 @@ class Deadlines:
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """Before Django logs the error of a view as a fault of Annals."""
         found = deadline.reason() or error
-        return _page(request, found) if isinstance(found, StoppedError | BusyError) else None
+        if isinstance(found, errors.OUTAGES):
+            log.error("screen: the database is unavailable", exc_info=found)
+        elif not isinstance(found, StoppedError | BusyError):
+            return None
+        return _page(request, found)
 
 
-def _page(request: HttpRequest, why: StoppedError | BusyError) -> HttpResponse:
+def _page(request: HttpRequest, why: Exception) -> HttpResponse:
     if f"{request.path_info}/".startswith("/api/"):
         with translation.override(language_of(request)):
             return errors.answer(why, {"request": request})
+    if isinstance(why, errors.OUTAGES):
+        return errors.unavailable()
     name = "busy" if isinstance(why, BusyError) else "too_long"
     page = HttpResponse(render_to_string(f"history/{name}.html", request=None), status=503)
     if isinstance(why, BusyError):

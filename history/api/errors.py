@@ -18,13 +18,15 @@ DRF calls `answer` for an exception in a view. Django calls what `handler` retur
 from __future__ import annotations
 
 import logging
+import sys
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
+from django.template.loader import render_to_string
 from django.utils import translation
 from django.utils.cache import patch_vary_headers
 from django.utils.functional import Promise
@@ -71,6 +73,9 @@ class UnavailableError(exceptions.APIException):
     """Something that an answer needs cannot be reached now. The message says what."""
 
 
+# The database is away, or does not do what it should.
+OUTAGES: Final = (OperationalError, InterfaceError, PoolTimeout)
+
 # The first match counts. Where _MESSAGES has nothing of a code, the exception has the message.
 _KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ...] = (
     (TooLongError, 503, "too_long"),
@@ -89,7 +94,7 @@ _KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ..
     (exceptions.Throttled, 429, "too_many_requests"),
     (QuotaError, 429, "too_many_applications"),
     ((UnavailableError, RuleFailedError), 503, "unavailable"),
-    ((OperationalError, InterfaceError, PoolTimeout), 503, "unavailable"),
+    (OUTAGES, 503, "unavailable"),
     (ArchiveUnavailableError, 503, "archive_unavailable"),
     (JournalUnavailableError, 503, "journal_unavailable"),
 )
@@ -142,14 +147,23 @@ def answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
 def handler(
     status: int, code: str, page: Callable[..., HttpResponse]
 ) -> Callable[..., HttpResponse]:
-    """A Django error handler: the JSON error under /api/, Django's own page elsewhere."""
+    """A Django error handler: the JSON error under /api/, Django's own page elsewhere. 503 where
+    the database is away."""
 
     def handle(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        if f"{request.path_info}/".startswith("/api/"):
-            return _response(request, status, code)
-        return page(request, *args, **kwargs)
+        cause = sys.exception() if status == 500 else None
+        api = f"{request.path_info}/".startswith("/api/")
+        if isinstance(cause, OUTAGES):
+            return answer(cause, {"request": request}) if api else unavailable()
+        return _response(request, status, code) if api else page(request, *args, **kwargs)
 
     return handle
+
+
+def unavailable() -> HttpResponse:
+    """The page that says that the database is away."""
+    page = render_to_string("history/unavailable.html", request=None)
+    return HttpResponse(page, status=503, headers={"Retry-After": str(RETRY_SECONDS)})
 
 
 def _response(

@@ -322,6 +322,25 @@ def test_the_database_gone_is_503(auditor: Client, monkeypatch: pytest.MonkeyPat
     assert response.headers["Retry-After"]
 
 
+@pytest.mark.parametrize("place", ["history.timeline.rows.fetch", "annals.access.sessions._over"])
+def test_a_screen_says_that_the_database_is_gone(
+    place: str, client: Client, seven: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a page, and before it."""
+    from django.db import OperationalError
+
+    def gone(*_: object) -> None:
+        raise OperationalError("terminating connection due to administrator command")
+
+    client.force_login(User.objects.get(username="support"))
+    client.raise_request_exception = False
+    monkeypatch.setattr(place, gone)
+    page = client.get("/admin/history/product-instance/A1/")
+    assert page.status_code == 503
+    assert page.headers["Retry-After"]
+    assert "База данных сейчас недоступна" in page.content.decode()
+
+
 def test_a_request_takes_a_fixed_number_of_queries(
     auditor: Client, seven: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,7 +53,8 @@ EXPECTED = (
               "the broker is away"),
     _expected("simulate", r"Coordinator load in progress", None, "the broker has just started"),
     _expected("postgres", r"FATAL: (terminating connection due to administrator command|"
-              r"the database system is (starting up|shutting down))", "database",
+              r"the database system is (starting up|shutting down)|"
+              r"canceling authentication due to timeout)", "database",
               "the restart itself"),
     _expected("postgres", r"ERROR: duplicate key value", None, "how a repeated message is noticed"),
     _expected("broker", r"controller event queue overloaded", None, "a busy machine"),
