@@ -14,7 +14,7 @@ from typing import Any
 
 import confluent_kafka as ck
 
-from ingest.source.client import client_logger
+from ingest.source.client import TIMEOUT_SECONDS, client_logger
 from ingest.source.message import KafkaPartition
 
 # Batches are sampled at these parts of the log. The start is sampled only if nothing else can be:
@@ -98,7 +98,8 @@ class _Sample:
         topic, number = self._partition
         try:
             # Connects, so that what this takes does not count.
-            self._reader.get_watermark_offsets(ck.TopicPartition(topic, number), timeout=SECONDS)
+            place = ck.TopicPartition(topic, number)
+            self._reader.get_watermark_offsets(place, timeout=TIMEOUT_SECONDS)
             counts: list[_Count] = []
             ended = assigned = False
             began = time.monotonic()
