@@ -145,12 +145,14 @@ def test_the_seal_does_not_depend_on_the_session(filled: None) -> None:
 
 
 def test_a_sealed_day_is_frozen(sealed: DaySeal) -> None:
+    """All its rows are older than its oldest transaction that is not frozen."""
     with raw() as plain:
-        row = plain.execute(
-            "SELECT relallfrozen = relpages AND relpages > 0 FROM pg_class WHERE relname = %s",
-            [NAME],
-        ).fetchone()
-    assert row == (True,)
+        query = sql.SQL(
+            "SELECT count(*) > 0, bool_and(age(day.xmin) > age(relfrozenxid)),"
+            " bool_and(relallvisible = relpages) FROM {} day, pg_class WHERE relname = %s"
+        )
+        row = plain.execute(query.format(sql.Identifier(NAME)), [NAME]).fetchone()
+    assert row == (True, True, True)
 
 
 def test_a_day_that_left_is_compared_with_its_manifest(sealed: DaySeal, tmp_path: Path) -> None:
