@@ -14,7 +14,9 @@ from history.exactjson import Json, loads
 # A comparison needs up to four frames of the interpreter's thousand for each level.
 DEEPEST = 100
 
-_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+_STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_SQUARE = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s"\[\]{},:]+', re.DOTALL)
 
 _NUMBER_STARTS = frozenset(bytes([sign]) for sign in b"-0123456789")
@@ -26,7 +28,7 @@ def loads_shallow(text: bytes) -> Json:
     An object or list inside DEEPEST others becomes a msgspec.Raw with its text. It compares and
     encodes as a whole; `opened` reads it. Raises ValueError as exactjson.loads does.
     """
-    return loads(text) if depth(text) <= DEEPEST else _Cut().value(text)
+    return _Cut().value(text) if is_deeper(text, DEEPEST) else loads(text)
 
 
 def opened(value: object) -> object:
@@ -48,25 +50,23 @@ def equal_numbers(old: bytes, new: bytes) -> bool:
     )
 
 
-def depth(text: bytes) -> int:
-    """The deepest nesting of a well-formed JSON text, or less than DEEPEST without counting."""
-    if len(text) - len(text.translate(None, b"{[")) <= DEEPEST:
-        return 0
-    level = deepest = 0
-    for match in _BRACKETS.finditer(text):
-        token = match[0]
-        if token in (b"[", b"{"):
-            level += 1
-            deepest = max(deepest, level)
-        elif token in (b"]", b"}"):
-            level -= 1
-    return deepest
+def is_deeper(text: bytes, levels: int) -> bool:
+    """Whether more than this many objects and lists of a well-formed JSON text are nested.
+
+    Each pass removes the innermost brackets, all at once, which is faster than a look at each.
+    """
+    if len(text) - len(text.translate(None, b"{[")) <= levels:
+        return False
+    left = _STRINGS.sub(b"", text).translate(_SQUARE, _NO_BRACKETS)
+    for _ in range(levels):
+        left = left.replace(b"[]", b"")
+    return bool(left)
 
 
 def indented(text: bytes) -> str:
     """A well-formed JSON text with two spaces a level; what is nested deeper than DEEPEST stays on
     one line. Every number keeps its digits."""
-    if depth(text) <= DEEPEST:
+    if not is_deeper(text, DEEPEST):
         return msgspec.json.format(text, indent=2).decode()
     parts: list[bytes] = []
     level, start, last = 0, 0, b""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from history import deepjson
-from history.deepjson import DEEPEST, depth, indented, loads_shallow, opened
+from history.deepjson import DEEPEST, indented, is_deeper, loads_shallow, opened
 from history.diff import DEFAULT, compare, differs, find, touches
 from history.diff.blame import Blame
 from history.exactjson import dumps
@@ -31,7 +31,9 @@ def nested(levels: int, inside: str = "1") -> bytes:
 @pytest.mark.parametrize("levels", DEPTHS)
 def test_a_deep_document_is_read_and_written_as_it_is(levels: int) -> None:
     text = nested(levels)
-    assert depth(text) == levels if levels > DEEPEST else depth(text) <= levels
+    assert is_deeper(text, levels - 1)
+    assert not is_deeper(text, levels)
+    assert is_deeper(text, DEEPEST) == (levels > DEEPEST)
     assert dumps(loads_shallow(text)).replace(b" ", b"") == text.replace(b" ", b"")
 
 
@@ -100,7 +102,8 @@ def whole(value: Any) -> Any:
 
 def test_many_objects_are_not_deep() -> None:
     text = dumps([{"a": [{}]}] * 1000)
-    assert depth(text) == 4
+    assert is_deeper(text, 3)
+    assert not is_deeper(text, 4)
     assert not any(isinstance(item, msgspec.Raw) for item in whole(loads_shallow(text)))
 
 
