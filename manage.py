@@ -7,6 +7,9 @@ import sys
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "annals.settings")
+    from annals.quick_help import print_help
+
+    print_help(sys.argv[1:])
     from annals.start import prepare
 
     prepare(sys.argv[1:])

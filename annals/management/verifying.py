@@ -6,10 +6,9 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import date, datetime
+from datetime import datetime
 from typing import Any, Protocol
 
-from django.core.management.base import CommandParser
 from django.db import Error, connection
 from django.db.models import Min, QuerySet, Sum
 
@@ -20,7 +19,6 @@ from history.day_rows import DayRows
 from history.entities import Entity
 from history.error_text import describe
 from history.management.progress import Progress
-from history.management.sizes import in_bytes
 from history.models import ArchivedDay
 from history.seals import verified
 from history.seals.verify import chain_fault, newest_seal, verify
@@ -28,30 +26,6 @@ from history.seals.verify import chain_fault, newest_seal, verify
 
 class Out(Protocol):
     def write(self, msg: str) -> object: ...
-
-
-def add_arguments(parser: CommandParser) -> None:
-    """The arguments of `verify` alone."""
-    parser.add_argument("day", type=date.fromisoformat, nargs="?", help="YYYY-MM-DD, UTC")
-    parser.add_argument(
-        "--archive",
-        action="store_true",
-        help="read the files of the archive and compare them with manifest, database and seal, "
-        "the day with the oldest check first",
-    )
-    parser.add_argument(
-        "--rate",
-        type=in_bytes,
-        default=0,
-        help="with --archive: bytes per second, for example 20M; 0 = as fast as possible "
-        "(default 0)",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        help="with --archive: start no further day after this time; the next run continues "
-        "(default: all days)",
-    )
 
 
 def verify_tables(tables: Sequence[DayRows], options: dict[str, Any], out: Out, err: Out) -> int:

@@ -11,7 +11,7 @@ import pytest
 from django.conf import settings
 
 from annals import env
-from annals.management.commands.partitions import Command
+from annals.management.actions.partitions import Run
 from history import clock, days
 from history.canonical import Connection
 from history.day_rows import DayRows
@@ -250,7 +250,7 @@ def test_no_other_run_begins_between_the_steps_of_a_run(monkeypatch: pytest.Monk
     """It would take the lock, and this run would end before it has sealed and said what it did."""
     read_all_to_end()
     fill(8)
-    sealing = Command._seal_due
+    sealing = Run._seal_due
     got = []
     with raw() as other:
 
@@ -258,7 +258,7 @@ def test_no_other_run_begins_between_the_steps_of_a_run(monkeypatch: pytest.Monk
             got.append(other.execute("SELECT pg_try_advisory_lock(%s)", [RUN_LOCK]).fetchone())
             sealing(*given)
 
-        monkeypatch.setattr(Command, "_seal_due", seal_due)
+        monkeypatch.setattr(Run, "_seal_due", seal_due)
         code, _, said = run("maintain")
     assert (code, said, got) == (0, "", [(False,)])
     assert sealed() == [ago(8).date()]

@@ -12,7 +12,7 @@ from unittest import mock
 import psycopg
 from psycopg import errors, sql
 
-from annals.management.commands import partitions
+from annals.management.actions import partitions
 from history import days
 from history.archive import archiver, manifest, restore, write
 from history.archive.manifest import Manifest

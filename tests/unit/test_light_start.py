@@ -37,3 +37,49 @@ def test_what_a_command_imports(words: list[str]) -> None:
         cwd=ROOT, capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
     assert set(done.stderr.splitlines()) & HEAVY == set()
+
+
+MANAGE = """
+import runpy, sys
+try:
+    runpy.run_path("manage.py", run_name="__main__")
+finally:
+    print("\\n".join(sys.modules), file=sys.stderr)
+"""
+# What Django's start needs, and what the commands need to do something.
+STARTED = HEAVY | {"confluent_kafka", "django.db.models", "history.models", "psycopg"}
+QUICK = ["partitions", "trace", "compare-old", "gaps", "quarantine", "ledger", "bench"]
+
+
+def run(code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("command", QUICK)
+def test_help_does_not_start_django(command: str) -> None:
+    done = run(MANAGE, command, "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"usage: manage.py {command}")
+    assert set(done.stderr.splitlines()) & STARTED == set()
+
+
+@pytest.mark.parametrize("words", [["partitions", "verify", "-h"], ["ledger", "--help"]])
+def test_help_is_what_django_says(words: list[str]) -> None:
+    quick, plain = run(MANAGE, *words), run(SHOW, *words)
+    assert quick.stdout == plain.stdout
+    assert "usage:" in quick.stdout
+
+
+@pytest.mark.parametrize("words", [["grants", "--help"], ["version", "--help"], ["../x", "-h"]])
+def test_other_commands_are_djangos(words: list[str]) -> None:
+    assert run(MANAGE, *words).stdout == run(SHOW, *words).stdout
+
+
+def test_what_only_looks_like_help_is_no_help() -> None:
+    """After `--` it is an argument, and the command runs."""
+    done = run(MANAGE, "quarantine", "show", "--", "-h")
+    assert done.returncode == 2
+    assert "invalid int value: '-h'" in done.stderr

@@ -10,6 +10,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.db import connection, connections
 
+from annals.access import journal
 from annals.access.models import JournalEntry
 from history import clock, days
 from history.day_rows import Closed, Column, Form
@@ -20,7 +21,7 @@ from history.partitions.tables import VERSIONS, Partitioned
 from history.seals import finished
 from history.window import Window
 
-NAME: Final = "journal"
+NAME: Final = journal.NAME
 TABLE: Final = "access_journal"
 # A day of the journal gets no more rows when it has ended, so it is sealed as early as any day is.
 SEAL_AFTER_DAYS: Final = 1

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from argparse import ArgumentParser
-from collections.abc import Container, Mapping
-from math import isfinite
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
-from django.utils import translation
-from rich.console import Console
-from rich.table import Table
+from django.core.management.base import BaseCommand
 
 from history.entities import BY_TOPIC
-from ingest.completeness import figures, losses
-from ingest.completeness.acknowledge import acknowledge
-from ingest.completeness.retire import retire, unretire
-from ingest.forecast.loss import Outlook
-from ingest.management.commands.consume import brokers
-from ingest.source.client import Unreachable
-from ingest.source.message import KafkaPartition
-from ingest.source.retention import Forecaster
-
-REASON_LENGTH = 200
-COLUMNS = ("read", "stored", "repeated", "expired", "quarantined")
+from history.late import late
 
 
 class Command(BaseCommand):
@@ -60,157 +43,5 @@ class Command(BaseCommand):
             each.add_argument("topic", choices=BY_TOPIC, metavar="TOPIC")
         finished.add_argument("--why", required=True, help="the reason; it is shown")
 
-    def handle(self, **options: Any) -> None:
-        if options["command"] is None:
-            self._figures(options)
-        else:
-            getattr(self, f"_{options['command']}")(options)
-
-    def _acknowledge(self, options: dict[str, Any]) -> None:
-        topic, why = options["topic"], _reason(options)
-        count = acknowledge(topic, options["partition"], why)
-        if not count:
-            raise CommandError(f"{topic} has no lost messages that are not acknowledged.")
-        self.stdout.write(f"{count:,} lost messages of {topic} acknowledged: {why}")
-
-    def _retire(self, options: dict[str, Any]) -> None:
-        topic, why = options["topic"], _reason(options)
-        unread = retire(topic, why)
-        self.stdout.write(f"{topic} is retired: {why}")
-        if unread:
-            self.stdout.write(f"{unread:,} of its messages were not read; nothing waits for them.")
-
-    def _unretire(self, options: dict[str, Any]) -> None:
-        topic = options["topic"]
-        if not unretire(topic):
-            raise CommandError(f"{topic} is not retired.")
-        self.stdout.write(f"{topic} is not retired any more.")
-
-    def _figures(self, options: dict[str, Any]) -> None:
-        entries = figures.entries()
-        outlooks: dict[KafkaPartition, Outlook] = {}
-        if not options["offline"]:
-            entries, outlooks = self._asked(entries)
-        known = {(entry.topic, entry.partition) for entry in entries}
-        never_read = {place: each for place, each in outlooks.items() if place not in known}
-        with translation.override("en"):
-            faults = figures.faults(entries)
-        deleted = losses.deleted(outlooks, figures.retired())
-        found = losses.losses(entries, never_read)
-        if options["json"]:
-            printed = figures.as_json(entries, faults + deleted, losses.as_json(found))
-            self.stdout.write(json.dumps(printed))
-        else:
-            self._print(entries, faults)
-            for each in deleted:
-                self.stdout.write(f"LOST {each}")
-            self._print_losses(found, outlooks, never_read)
-        if faults or deleted:
-            sys.exit(1)
-
-    def _asked(
-        self, entries: list[figures.Entry]
-    ) -> tuple[list[figures.Entry], dict[KafkaPartition, Outlook]]:
-        """The entries with what the brokers say now, and all that they say, also about partitions
-        that are not in the ledger."""
-        forecaster = Forecaster(*brokers())
-        positions: dict[KafkaPartition, int | None] = {
-            (entry.topic, entry.partition): entry.next_offset for entry in entries if entry.current
-        }
-        retired = figures.retired()
-        try:
-            there = forecaster.partitions(topic for topic in BY_TOPIC if topic not in retired)
-            found = forecaster.outlook({**dict.fromkeys(there), **positions}, losses.seen(entries))
-        except Unreachable as error:
-            self.stderr.write(
-                f"Kafka does not answer ({error}): the lag is the consumer's last record."
-            )
-            return entries, {}
-        finally:
-            forecaster.close()
-        return losses.asked(entries, found), found
-
-    def _print_losses(
-        self,
-        found: Mapping[KafkaPartition, losses.Loss],
-        outlooks: Mapping[KafkaPartition, Outlook],
-        never_read: Container[KafkaPartition],
-    ) -> None:
-        """One line for each partition with unread messages, the most endangered first."""
-        silent = {topic for (topic, _), each in outlooks.items() if each.forecast is None}
-        for topic in sorted(silent):
-            self.stdout.write(
-                f"NO FORECAST {topic}: the brokers do not say how long they keep it; allow "
-                "DESCRIBE_CONFIGS on the topic (the embedded broker never says it)"
-            )
-        behind = {place: each for place, each in found.items() if each.unread}
-        for place, each in behind.items():
-            when = "will never be lost: the topic has no retention"
-            if each.begun:
-                when = "is being lost: it is past its retention"
-            elif isfinite(each.seconds):
-                when = f"will be lost in {losses.in_words(each.seconds)}"
-            takes = "catching up never ends: as much comes as is read"
-            if each.halted:
-                takes = "catching up never ends: it is halted"
-            elif isfinite(each.catch_up):
-                takes = f"catching up takes {losses.in_words(each.catch_up)}"
-            new = " (never read)" if place in never_read else ""
-            topic, partition = place
-            self.stdout.write(
-                f"UNREAD {topic}[{partition}]{new}: {each.unread:,} messages; data {when}; {takes}"
-            )
-        if found and not behind:
-            first = min(each.seconds for each in found.values())
-            if isfinite(first):
-                self.stdout.write(
-                    "Nothing is unread. If nothing more is read from now on, data will be lost in "
-                    f"{losses.in_words(first)} at the earliest."
-                )
-
-    def _print(self, entries: list[figures.Entry], faults: list[str]) -> None:
-        if not entries:
-            self.stdout.write("The ledger is empty: nothing has been consumed yet.")
-            return
-        table = Table(
-            "topic", "partition", *COLUMNS, "skipped", "lost", "next offset", "lag", "state"
-        )
-        for column in table.columns[1:-1]:
-            column.justify = "right"
-        for entry in entries:
-            counts = (f"{getattr(entry, name):,}" for name in (*COLUMNS, "skipped"))
-            lost = f"{entry.lost:,}"
-            if entry.lost_acknowledged:
-                lost += f" ({entry.lost_acknowledged:,} acknowledged)"
-            lag = "?" if entry.lag is None else f"{entry.lag:,}"
-            cells = (*counts, lost, f"{entry.next_offset:,}", lag, entry.state)
-            table.add_row(entry.topic, str(entry.partition), *cells)
-        table.add_section()
-        total = (f"{sum(getattr(entry, name) for entry in entries):,}" for name in COLUMNS)
-        table.add_row("all", "", *total)
-        Console(file=self.stdout, width=None if sys.stdout.isatty() else 200).print(table)  # type: ignore[arg-type]
-        for topic, each in figures.retired().items():
-            self.stdout.write(f"RETIRED {topic} since {each.retired_at:%Y-%m-%d}: {each.why}")
-        for topic in figures.never_read(entries):
-            self.stdout.write(
-                f"NEVER READ {topic}: nothing is known of its messages. Read it with `manage.py "
-                "consume`, or declare it finished with `manage.py ledger retire`."
-            )
-        for entry in entries:
-            if entry.log_cut:
-                self.stdout.write(
-                    f"CUT {entry.topic}[{entry.partition}]: the log at the broker was cut after it "
-                    f"was read to offset {entry.next_offset}; it was read again from its start. "
-                    "What was read before is stored; what was never read may be missing."
-                )
-        for fault in faults:
-            self.stdout.write(f"FAULT {fault}")
-        if not faults:
-            self.stdout.write("Every message read is accounted for.")
-
-
-def _reason(options: dict[str, Any]) -> str:
-    why: str = options["why"].strip()
-    if not 0 < len(why) <= REASON_LENGTH:
-        raise CommandError(f"--why must have 1 to {REASON_LENGTH} characters.")
-    return why
+    def handle(self, *_: Any, **options: Any) -> None:
+        late("ingest.management.actions.ledger.Run")(self).handle(**options)

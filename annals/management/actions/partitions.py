@@ -1,0 +1,328 @@
+"""What `manage.py partitions` does."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import date
+from typing import Any, TypeVar
+
+import psycopg
+from django.conf import settings
+from django.core.management.base import BaseCommand
+from django.db import Error as DatabaseError
+from django.db import connection
+from psqlextra.partitioning import PostgresPartitioningError
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from annals.access import upkeep
+from annals.access.journal import days as journal
+from annals.management import archiving
+from annals.management.verifying import verify_archive, verify_tables
+from history import clock
+from history.archive.archiver import Archiver
+from history.archive.store import ArchiveError, Store
+from history.canonical import Connection
+from history.day_rows import DayRows
+from history.days import ForeignTableError, partition_name
+from history.entities import BY_NAME, ENTITIES, Entity
+from history.error_text import describe, unreachable
+from history.partitions import catalog, locks, runs, show
+from history.partitions.exclusive import AlreadyRunningError, reconnect, run_lock
+from history.partitions.maintain import Outcome, maintain
+from history.partitions.plan import DayPlan, Policy, plan
+from history.partitions.strategy import DayPartition
+from history.seals import late
+from history.seals.finished import due, seal_days
+from history.seals.seal import NotSealable, seal
+from history.search_index import retention as search_retention
+from ingest.completeness.holds import may_get_rows, unsettled
+from ingest.quarantine import retention as quarantine_retention
+from ingest.store import unstored
+
+Chosen = TypeVar("Chosen", Entity, journal.JournalRows)
+
+BROKEN = (
+    PostgresPartitioningError,
+    DatabaseError,
+    psycopg.Error,
+    ArchiveError,
+    OSError,
+    clock.WrongClockError,
+)
+
+
+class Run:
+    """The action of one call of the command."""
+
+    def __init__(self, command: BaseCommand) -> None:
+        self.stdout, self.stderr = command.stdout, command.stderr
+
+    def handle(self, *_: object, **options: Any) -> None:
+        self.options = options
+        holds = None if options.get("force") else unsettled
+        self.policy = Policy.at(clock.now(), settings.ANNALS, holds)
+        if options["action"] == "maintain" and options["dry_run"]:
+            options["action"] = "plan"
+        try:
+            code = getattr(self, f"_{options['action']}")()
+        except AlreadyRunningError as error:
+            self.stderr.write(f"Nothing done: {error}.")
+            code = 1
+        except BROKEN as error:
+            self.stderr.write(f"Broken: {unreachable(error) or describe(error)}.")
+            code = 2
+        if code:
+            sys.exit(code)
+
+    def _list(self) -> int:
+        parts = catalog.read(connection, [table.name for table in journal.tables()])
+        if self.options["json"]:
+            self.stdout.write(json.dumps([show.partition_object(part) for part in parts]))
+        else:
+            self._print(show.partitions(parts))
+            total = show.size(sum(part.bytes for part in parts))
+            self.stdout.write(f"{len(parts)} partitions, {total}.")
+        return 0
+
+    def _plan(self) -> int:
+        plans = plan(self.policy, tables=journal.tables())
+        lines = [line for table in plans for line in table.lines()]
+        counts = {
+            action: sum(line.action == action for line in lines)
+            for action in ("create", "drop", "keep")
+        }
+        room = locks.count(connection, plans)
+        if self.options["json"]:
+            days = {
+                "oldest": str(self.policy.window.oldest),
+                "newest": str(self.policy.window.newest),
+            }
+            objects = [show.line_object(line) for line in lines]
+            answer = {"window": days, **counts, "locks": asdict(room), "partitions": objects}
+            self.stdout.write(json.dumps(answer))
+            return 0
+        self._print(show.plan(lines, self.options["each"]))
+        freed = show.size(sum(line.bytes for line in lines if line.action == "drop"))
+        self.stdout.write(
+            f"Window {self.policy.window.oldest} to {self.policy.window.newest} (UTC): "
+            f"{counts['create']} to create, {counts['drop']} to drop ({freed}), "
+            f"{counts['keep']} to keep."
+        )
+        if not room.enough:
+            self.stdout.write(
+                f"max_locks_per_transaction is {room.configured}; with {room.needed} every "
+                "connection may read a whole table at once (docs/partitions.md)."
+            )
+        try:
+            clock.check(connection.connection)
+        except clock.WrongClockError as error:
+            self.stderr.write(f"`maintain` would do nothing: {error}.")
+        return 0
+
+    def _check_clock(self) -> None:
+        """Retention by a wrong clock would remove what is young. Raises WrongClockError; the run is
+        recorded by the server's clock."""
+        connection.ensure_connection()
+        plain = connection.connection
+        try:
+            clock.check(plain)
+        except clock.WrongClockError as error:
+            outcome = Outcome()
+            outcome.failed("clock", error)
+            runs.note(outcome, clock.of_server(plain), 0)
+            raise
+
+    def _maintain(self) -> int:
+        self._check_clock()
+        started, begun = clock.now(), time.monotonic()
+        with _progress() as progress:
+            steps = progress.add_task("partitions", total=None)
+            archived = progress.add_task("archive", total=None, visible=False)
+
+            def begin(plans: list[DayPlan]) -> None:
+                total = sum(len(table.creations) + len(table.deletions) for table in plans)
+                progress.update(steps, total=total)
+
+            def report(action: str, part: DayPartition, error: Exception | None) -> None:
+                progress.update(steps, advance=1, description=f"{action} {part.full_name}")
+                if self.options["each"] and error is None and not self.options["json"]:
+                    progress.console.print(f"{action} {part.full_name}: {part.reason}")
+
+            def rows(table: str, day: date, done: int) -> None:
+                text = f"archive {table} {day}, rows"
+                progress.update(archived, completed=done, description=text, visible=True)
+
+            url = settings.ANNALS.archive_url
+            archiver = Archiver(Store(url), rows) if url else None
+            with run_lock():  # also between the steps: another run would end this one halfway
+                outcome = maintain(self.policy, report, begin, archiver, tables=journal.tables())
+                self._seal_due(progress, outcome)
+                self._remove_old(outcome)
+        seconds = time.monotonic() - begun
+        runs.note(outcome, started, seconds)
+        self._summary(outcome, archiver, seconds)
+        return outcome.exit_code
+
+    def _seal_due(self, progress: Progress, outcome: Outcome) -> None:
+        """Seal the days that are finished and settled."""
+        with run_lock():
+            existing = catalog.read(connection, [entity.table for entity in ENTITIES])
+            found = due(existing, self.policy.today, settings.ANNALS.seal_days, may_get_rows)
+            outcome.unsealed += [(*place, why) for place, why in sorted(found.waiting.items())]
+            try:
+                journal.create_skipped(self.policy.today)
+            except psycopg.Error as failed:
+                outcome.failed(journal.TABLE, failed)
+            days = [*found.days, *journal.due(self.policy.today)]
+            task = progress.add_task("seal", total=len(days))
+            for rows, day, error in seal_days(days, reconnect):
+                name = partition_name(rows.table, day)
+                outcome.note_seal(name, error)
+                progress.update(task, advance=1, description=f"seal {name}")
+            late.forget(connection.connection)
+
+    def _remove_old(self, outcome: Outcome) -> None:
+        """Remove what belongs to no kept day: search keys, and messages in quarantine. And what is
+        left of logins that have ended."""
+        plain, window = connection.connection, self.policy.window
+        try:
+            with run_lock():
+                existing = catalog.read(connection, [entity.table for entity in ENTITIES])
+                before = search_retention.oldest_searched(existing, window.oldest)
+                outcome.search_keys_removed = search_retention.remove_old(plain, before)
+                outcome.search_keys_before = before
+                hold_days = settings.ANNALS.hold_days
+                gone = quarantine_retention.remove_old(plain, window, hold_days, clock.now())
+                unstored.remove_old(plain, window)
+        except psycopg.Error as error:
+            outcome.failed("retention of search keys and quarantine", error)
+        else:
+            outcome.quarantine_removed = gone.settled + gone.unsettled
+        try:
+            outcome.logins_removed = upkeep.remove_ended(clock.now())
+        except DatabaseError as error:
+            outcome.failed("rows of logins that have ended", error)
+
+    def _summary(self, outcome: Outcome, archiver: Archiver | None, seconds: float) -> None:
+        kept = archiver.archived.values() if archiver else ()
+        in_table, in_files = sum(m.table_bytes for m in kept), sum(m.file_bytes for m in kept)
+        if self.options["json"]:
+            archive = {"days": len(kept), "tableBytes": in_table, "fileBytes": in_files}
+            answer = {**outcome.as_object(), "archived": archive, "seconds": round(seconds, 3)}
+            self.stdout.write(json.dumps(answer))
+            return
+        for name in outcome.busy:
+            self.stderr.write(f"{name}: locked by an open transaction, left for the next run")
+        for name in outcome.held:
+            self.stderr.write(f"{name}: held, see `partitions plan`; --force drops it")
+        for name, error in outcome.broken:
+            self.stderr.write(f"{name}: {error}")
+        reasons = Counter((table, why) for table, _, why in outcome.unsealed)
+        for (table, why), count in reasons.items():
+            days = "1 day" if count == 1 else f"{count} days"
+            self.stdout.write(f"{table}: {days} not sealed: {why}")
+        if kept:
+            self.stdout.write(
+                f"Archived {len(kept)} days: {show.size(in_table)} in tables, "
+                f"{show.size(in_files)} in Parquet, ratio {in_files / in_table:.3f}."
+            )
+        self.stdout.write(
+            f"Created {len(outcome.created)}, dropped {len(outcome.dropped)} "
+            f"({show.size(outcome.freed)}), sealed {len(outcome.sealed)}, "
+            f"held {len(outcome.held)}, busy {len(outcome.busy)}, "
+            f"broken {len(outcome.broken)}, in {seconds:.1f} s."
+        )
+        if outcome.search_keys_removed or outcome.quarantine_removed:
+            self.stdout.write(
+                f"Older than retention and removed: {outcome.search_keys_removed:,} search keys, "
+                f"{outcome.quarantine_removed:,} messages in quarantine."
+            )
+        if outcome.logins_removed:
+            self.stdout.write(
+                f"Removed {outcome.logins_removed:,} rows of ended sessions and failed logins."
+            )
+
+    def _restore(self) -> int:
+        with _progress() as progress:
+            return self._archived(archiving.restoring(_store(), self.options["day"], progress))
+
+    def _release(self) -> int:
+        return self._archived(archiving.releasing(self.options["day"]))
+
+    def _forget(self) -> int:
+        day, why = self.options["day"], self.options["why"]
+        return self._archived(archiving.forgetting(_store(), day, why))
+
+    def _adopt(self) -> int:
+        day, why = self.options["day"], self.options["why"]
+        return self._archived(archiving.adopting(_store(), day, why))
+
+    def _archived(self, act: Callable[[Connection, Entity], str]) -> int:
+        with run_lock():
+            return self._for_each(act, self._entities())
+
+    def _seal(self) -> int:
+        day = self.options["day"]
+
+        def seal_one(plain: Connection, rows: DayRows) -> str:
+            made = seal(plain, rows, day)
+            return f"Sealed {rows.table} {day}: {made.rows:,} rows, {made.seal}"
+
+        with run_lock():
+            if self.options["entity"] == journal.NAME:
+                return self._for_each(seal_one, [journal.ROWS])
+            return self._for_each(seal_one, self._entities())
+
+    def _verify(self) -> int:
+        name = self.options["entity"]
+        if not self.options["archive"]:
+            versions = [] if name == journal.NAME else self._entities()
+            others = [] if name in BY_NAME else [journal.ROWS]
+            return verify_tables([*versions, *others], self.options, self.stdout, self.stderr)
+        chosen = BY_NAME.get(name)
+        return verify_archive(_store(), chosen, self.options, self.stdout, self.stderr)
+
+    def _for_each(self, act: Callable[[Connection, Chosen], str], chosen: Sequence[Chosen]) -> int:
+        """Do it for each of the chosen tables, and report the result."""
+        connection.ensure_connection()
+        code = 0
+        for each in chosen:
+            try:
+                self.stdout.write(act(connection.connection, each))
+            except (ArchiveError, ForeignTableError, NotSealable, OSError, psycopg.Error) as error:
+                if connection.connection is None or connection.connection.closed:
+                    raise  # and so is the lock of the runs
+                self.stderr.write(f"{each.name}: {describe(error)}")
+                code = 2
+        return code
+
+    def _entities(self) -> list[Entity]:
+        name = self.options["entity"]
+        return [BY_NAME[name]] if name else list(ENTITIES)
+
+    def _print(self, table: RenderableType) -> None:
+        """A table as wide as the terminal, or 200 columns if the output is a file."""
+        console = Console(width=None if sys.stdout.isatty() else 200)
+        with console.capture() as text:
+            console.print(table)
+        self.stdout.write(text.get())
+
+
+def _store() -> Store:
+    url = settings.ANNALS.archive_url
+    if not url:
+        raise ArchiveError("ANNALS_ARCHIVE_URL is not set, so there is no archive")
+    return Store(url)
+
+
+def _progress() -> Progress:
+    """Progress bars on standard error, if it is a terminal."""
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    return Progress(*columns, console=console, disable=not console.is_terminal)

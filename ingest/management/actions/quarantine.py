@@ -1,0 +1,196 @@
+"""What `manage.py quarantine` does."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from functools import partial
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db.models import Count, F, Max, Min, Q
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from history.management.progress import Progress
+from history.plain_text import one_line
+from ingest.management.commands.consume import decoding
+from ingest.models import Ledger, Quarantined
+from ingest.quarantine import messages
+from ingest.quarantine.messages import UNSETTLED, Selection
+from ingest.quarantine.retry import by_ids, retry
+from ingest.store import headers_json
+from ingest.store.connect import connect
+from ingest.store.current_window import kept
+
+LINES = "\n\t"
+
+PLACE = ("topic", "partition", "offset")
+
+SHOWN = (
+    *(*PLACE, "timestamp", "reason", "detail", "status", "attempts"),
+    *("first_seen", "next_attempt", "settled_at", "outcome"),
+)
+
+
+class Run:
+    """The action of one call of the command."""
+
+    def __init__(self, command: BaseCommand) -> None:
+        self.stdout, self.stderr = command.stdout, command.stderr
+
+    def handle(self, **options: Any) -> None:
+        getattr(self, f"_{options['command']}")(options)
+
+    def _list(self, options: dict[str, Any]) -> None:
+        rows = Quarantined.objects.filter(_matching(options))
+        if not options["all"]:
+            rows = rows.filter(status__in=UNSETTLED)
+        if options["ids"]:
+            self._list_each(rows, options)
+            return
+        groups = list(
+            rows.values("topic", "reason", "status")
+            .annotate(count=Count("id"), first=Min("first_seen"), last=Max("first_seen"))
+            .order_by("topic", "reason", "status")
+        )
+        if options["json"]:
+            self.stdout.write(json.dumps(groups, default=str))
+            return
+        if not groups:
+            self.stdout.write(_nothing(options))
+        else:
+            table = Table("topic", "reason", "status", "messages", "first seen", "last seen")
+            table.columns[3].justify = "right"
+            for group in groups:
+                seen = (f"{group[name]:%Y-%m-%d %H:%M:%S}" for name in ("first", "last"))
+                count = f"{group['count']:,}"
+                table.add_row(group["topic"], group["reason"], group["status"], count, *seen)
+            self._console().print(table)
+        for row in Ledger.objects.filter(halted_at__isnull=False).order_by("topic", "partition"):
+            self.stdout.write(
+                f"HALTED {row.topic}[{row.partition}] since {row.halted_at:%Y-%m-%d %H:%M:%S} UTC: "
+                f"{row.halted_why}. It resumes when good messages arrive, or with: "
+                f"manage.py quarantine resume {row.topic}"
+            )
+
+    def _list_each(self, rows: Any, options: dict[str, Any]) -> None:
+        fields = (
+            "id",
+            "topic",
+            "partition",
+            "offset",
+            "reason",
+            "status",
+            "attempts",
+            "next_attempt",
+        )
+        found = rows.order_by("id").values(*fields, "detail")
+        if options["json"]:
+            self.stdout.write(json.dumps(list(found), default=str))
+            return
+        if not found:
+            self.stdout.write(_nothing(options))
+            return
+        table = Table(*(name.replace("_", " ") for name in fields), "detail")
+        for row in found:
+            table.add_row(
+                *(
+                    "" if row[name] is None else escape(one_line(str(row[name])))
+                    for name in (*fields, "detail")
+                )
+            )
+        self._console().print(table)
+
+    def _show(self, options: dict[str, Any]) -> None:
+        row = Quarantined.objects.filter(id=options["id"]).first()
+        if row is None:
+            raise CommandError(f"There is no quarantined message {options['id']}.")
+        value = None if row.value is None else bytes(row.value)
+        if options["raw"]:
+            sys.stdout.buffer.write(value or b"")
+            return
+        for name in SHOWN:
+            self.stdout.write(f"{name.replace('_', ' ')}: {one_line(str(getattr(row, name)))}")
+        self.stdout.write(f"key: {_readable(row.key)}")
+        for name, content in headers_json.from_json(row.headers):
+            raw = name.encode("utf-8", "surrogateescape")
+            self.stdout.write(f"header {_readable(raw)}: {_readable(content)}")
+        self.stdout.write(f"value ({len(value or b'')} bytes): {_readable(value, LINES)}")
+
+    def _retry(self, options: dict[str, Any]) -> None:
+        selection = Selection(
+            topic=options["topic"], reason=options["reason"], due_only=not options["now"]
+        )
+        if options["ids"]:
+            selection = by_ids(selection, tuple(options["ids"]))
+        became: Counter[str] = Counter()
+        with (
+            connect("annals-retry") as connection,
+            Progress("retry", None, sys.stderr) as progress,
+        ):
+            window = partial(kept, connection)
+            for few in retry(connection, selection, window, options["dry_run"], decoding()):
+                became += few
+                progress.advance(few.total())
+        would = "would be " if options["dry_run"] else ""
+        if not became:
+            self.stdout.write(
+                "No message is due (--now also retries messages that are not due yet)."
+            )
+        for name, count in became.most_common():
+            self.stdout.write(f"{count:,} {would}{name}")
+
+    def _discard(self, options: dict[str, Any]) -> None:
+        if not (options["ids"] or options["topic"] or options["reason"]):
+            raise CommandError("Select messages: give ids, --topic or --reason.")
+        rows = Quarantined.objects.filter(_matching(options), status__in=UNSETTLED)
+        if options["ids"]:
+            rows = rows.filter(id__in=options["ids"])
+        ids = list(rows.values_list("id", flat=True))
+        if options["dry_run"]:
+            self.stdout.write(f"{len(ids):,} would be discarded")
+            return
+        with connect("annals-discard") as connection:
+            count = messages.discard(connection, ids, options["why"])
+        self.stdout.write(f"{count:,} discarded")
+
+    def _resume(self, options: dict[str, Any]) -> None:
+        rows = Ledger.objects.filter(topic=options["topic"], halted_at__isnull=False)
+        if options["partition"] is not None:
+            rows = rows.filter(partition=options["partition"])
+        # Up to the current end of the topic: the limits apply again to later messages.
+        count = rows.update(resume_until=F("high_watermark") + 1)
+        if not count:
+            raise CommandError(f"No partition of {options['topic']} is halted.")
+        self.stdout.write(
+            f"{count} partition(s) resume within seconds. Bad messages that are in the topic now "
+            "go to quarantine."
+        )
+
+    def _console(self) -> Console:
+        return Console(file=self.stdout, width=None if self.stdout.isatty() else 200)  # type: ignore[arg-type]
+
+
+def _asked(options: dict[str, Any]) -> dict[str, str]:
+    names = ("topic", "reason")
+    return {name: options[name] for name in names if options.get(name) is not None}
+
+
+def _matching(options: dict[str, Any]) -> Q:
+    return Q(**_asked(options))
+
+
+def _nothing(options: dict[str, Any]) -> str:
+    asked = " and ".join(f"{name} {text}" for name, text in _asked(options).items())
+    return f"The quarantine has no message of {asked}." if asked else "The quarantine is empty."
+
+
+def _readable(value: Any, keep: str = "") -> str:
+    """Bytes as text; invalid UTF-8 and control characters as escapes, but for line ends and tabs.
+    --raw gives them as they are."""
+    if value is None:
+        return "(none)"
+    return one_line(bytes(value).decode("utf-8", "backslashreplace"), keep)
