@@ -16,6 +16,8 @@ IDLE_IN_TRANSACTION_TIMEOUT = "10s"
 CLIENT_CHECK_INTERVAL = "2s"
 # A writer that waited this long for a lock checks whether a frozen consumer holds it.
 LOCK_TIMEOUT = "10s"
+# A server process takes this memory only for a batch with repeats.
+TEMP_BUFFERS = "32MB"
 # A server that disappears without closing the connection (its host died) is detected after 30 s.
 KEEPALIVES = {
     "keepalives_idle": 10,
@@ -43,6 +45,9 @@ def connect(purpose: str = "annals-consume") -> Connection:
         "client_connection_check_interval": CLIENT_CHECK_INTERVAL,
         "idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_TIMEOUT,
         "lock_timeout": LOCK_TIMEOUT,
+        # Repeats are compared in a temporary table. With the default of 8 MB a batch of them would
+        # be written to files.
+        "temp_buffers": TEMP_BUFFERS,
         # Repeats are looked up by primary key. A plan that reads whole days instead, chosen while
         # a young day has no statistics, would be a thousand times slower.
         "enable_seqscan": "off",

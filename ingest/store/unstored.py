@@ -3,13 +3,14 @@ ledger has only their counts, and `manage.py trace` has to tell one message from
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, time
 from typing import NamedTuple
 
 from history.record import UNSTORED_SPAN
 from history.window import Window
-from ingest.source.message import Message, TopicPartition
+from ingest.source.message import KafkaPartition, Message, TopicPartition
 from ingest.store.batch import PartitionProgress, Row
 from ingest.store.ledger import Connection
 
@@ -54,17 +55,12 @@ def note(
 ) -> None:
     """Note what of a batch was not stored, inside the caller's transaction. A batch of new rows
     writes nothing."""
-    offsets: dict[tuple[str, int], list[Run]] = {}
-    for message in repeated:
-        runs = offsets.setdefault((message.topic, message.partition), [])
-        runs.append(Run(message.offset, message.offset + 1, "repeated"))
-    for row in expired:
-        message = row.message
-        runs = offsets.setdefault((message.topic, message.partition), [])
-        runs.append(Run(message.offset, message.offset + 1, "expired"))
+    again = _offsets(repeated)
+    old = _offsets(row.message for row in expired)
     for source, progress in read.items():
-        skipped = [Run(gap.start, gap.end, "skipped") for gap in progress.gaps if not gap.lost]
-        found = [*offsets.get(source.kafka, ()), *skipped]
+        found = [Run(gap.start, gap.end, "skipped") for gap in progress.gaps if not gap.lost]
+        found += _runs(again.get(source.kafka, ()), "repeated")
+        found += _runs(old.get(source.kafka, ()), "expired")
         if found:
             rows = [
                 (source.topic, source.topic_id, source.partition, *columns)
@@ -85,6 +81,27 @@ def remove_old(connection: Connection, window: Window) -> int:
         removed += count
         if count < ROWS_PER_TRANSACTION:
             return removed
+
+
+def _offsets(messages: Iterable[Message]) -> dict[KafkaPartition, list[int]]:
+    """The offsets of the messages of each partition."""
+    offsets: defaultdict[KafkaPartition, list[int]] = defaultdict(list)
+    for message in messages:
+        offsets[message.topic, message.partition].append(message.offset)
+    return offsets
+
+
+def _runs(offsets: Iterable[int], kind: str) -> Iterator[Run]:
+    """A run for each series of offsets without a hole."""
+    start = end = -1
+    for offset in sorted(offsets):
+        if offset != end:
+            if end > start:
+                yield Run(start, end, kind)
+            start = offset
+        end = offset + 1
+    if end > start:
+        yield Run(start, end, kind)
 
 
 def _joined(found: Sequence[Run]) -> Iterator[Run]:

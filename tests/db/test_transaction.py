@@ -378,6 +378,21 @@ def test_two_writers_with_the_same_rows_at_once(ingested: Ingested) -> None:
     assert faults() == []
 
 
+def test_a_repeat_need_not_have_the_same_bytes(ingested: Ingested) -> None:
+    """Equal numbers have more than one form, and long documents are stored compressed."""
+    long = b'"' + b"a long text " * 2_000 + b'"'
+    ingested.write(
+        with_data(b'{"a": 1.0, "b": 2}', id="a"), with_data(long.join((b'{"a":', b"}")), id="b")
+    )
+    ingested.write(
+        with_data(b'{"b": 2, "a": 1.00}', id="a"), with_data(long.join((b'{"a":', b"}")), id="b")
+    )
+    assert counts() == {"next_offset": 4, "read": 4, "stored": 2, "repeated": 2}
+    ingested.write(with_data(b'{"a": 1.01, "b": 2}', id="a"))
+    assert [held["reason"] for held in quarantined()] == ["divergent_duplicate"]
+    assert faults() == []
+
+
 def test_two_writers_that_wait_for_each_other(ingested: Ingested) -> None:
     """Two lanes with the same versions in opposite orders: PostgreSQL cancels one of them, and the
     batch is written again."""
