@@ -52,12 +52,12 @@ class Lane:
         self.filling = Batch(self._limits, self._decode, self._fingerprints)
 
     @property
-    def due(self) -> bool:
+    def ready(self) -> bool:
         """Whether the filling batch can go."""
         return self.flight is None and bool(self.filling.progress)
 
     def launch(self, claims: Mapping[KafkaPartition, Claim], generation: int) -> Flight:
-        """Put the filling batch in flight, and begin another. Only if it is due."""
+        """Put the filling batch in flight, and begin another. Only if it is ready."""
         batch = self.filling
         batch.arrange()
         self._fingerprints.update(batch.fingerprints)

@@ -227,9 +227,8 @@ class Consumer:
         self._background.halt(claimed, why)
 
     def _launch_all(self) -> None:
-        for lane in self._machine.lanes:
-            if lane.due:
-                self._launch(lane)
+        while (lane := self._machine.due()) is not None:
+            self._launch(lane)
 
     def _launch(self, lane: Lane) -> None:
         """Give the filled batch of a lane to its writer."""
@@ -243,7 +242,7 @@ class Consumer:
             self._land_one(self._machine.lanes[number])
 
     def _land_one(self, lane: Lane) -> None:
-        """Finish the batch of a lane; its next one is launched first."""
+        """Finish the batch of a lane; what is due now is launched first."""
         try:
             written = self._writers.result(lane.number)
         except Fenced:
@@ -254,8 +253,7 @@ class Consumer:
             self._machine.abandoned(lane, time.monotonic())
             return
         flight = self._machine.landed(lane)
-        if lane.due:
-            self._launch(lane)
+        self._launch_all()
         self._meter.batch_written(flight.batch, written)
         for claimed in self._machine.judge(written.rejects):
             self._halt(claimed)
@@ -268,7 +266,7 @@ class Consumer:
 
         After a while reading is paused and polling goes on: the consumer stays in the group.
         """
-        if lane.due:
+        if lane.ready:
             self._launch(lane)
             return True
         lane.filling.arrange()
@@ -351,7 +349,9 @@ class Consumer:
                 self._writers.abandon()
                 break
             self._land()
-            self._launch_all()
+            for lane in self._machine.lanes:
+                if lane.ready:
+                    self._launch(lane)
 
     def _claim_again(self, why: str) -> None:
         """Forget what is not written and claim again: the ledger knows where to go on."""

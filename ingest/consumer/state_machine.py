@@ -182,8 +182,20 @@ class StateMachine:
         """Whether a batch of any lane is being written."""
         return any(lane.flight is not None for lane in self.lanes)
 
+    def due(self) -> Lane | None:
+        """The lane whose batch goes next, if one should go now.
+
+        While another batch is in flight, a batch goes once it is as large. So small batches go at
+        once when traffic is low, and with a backlog a second writer is used as soon as one is not
+        enough, instead of making batches small: each costs some milliseconds.
+        """
+        flights = (lane.flight for lane in self.lanes)
+        least = max((flight.batch.messages for flight in flights if flight is not None), default=0)
+        large = (each for each in self.lanes if each.ready and each.filling.messages >= least)
+        return max(large, key=lambda lane: lane.filling.messages, default=None)
+
     def launch(self, lane: Lane, now: float) -> Flight:
-        """Put the filling batch of a lane in flight, and begin another. Only if it is due."""
+        """Put the filling batch of a lane in flight, and begin another. Only if it is ready."""
         claims = {partition: each.claim for partition, each in self.positions.claimed.items()}
         self._active_at = now
         return lane.launch(claims, self.positions.generation)

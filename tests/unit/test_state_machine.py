@@ -97,8 +97,8 @@ def flying(member: Member) -> list[Lane]:
     return [lane for lane in member.machine.lanes if lane.flight is not None]
 
 
-def due(member: Member) -> list[Lane]:
-    return [lane for lane in member.machine.lanes if lane.due]
+def ready(member: Member) -> list[Lane]:
+    return [lane for lane in member.machine.lanes if lane.ready]
 
 
 def can_pause(member: Member) -> bool:
@@ -114,7 +114,7 @@ def is_paused(member: Member) -> bool:
 
 
 def can_launch(member: Member) -> bool:
-    return bool(due(member))
+    return bool(ready(member))
 
 
 def where(condition: Callable[[Member], bool]) -> Any:
@@ -349,7 +349,7 @@ class Consumers(RuleBasedStateMachine):
         member.fetched.add(partition)
         if verdict is Verdict.FULL:
             lane = machine.lane(partition)
-            if not lane.due:
+            if not lane.ready:
                 assert lane.flight is not None
                 self.leave(member, partition)
                 return False
@@ -437,7 +437,7 @@ class Consumers(RuleBasedStateMachine):
     @rule(number=NUMBERS, which=NUMBERS)
     def launch(self, number: int, which: int) -> None:
         member = self.one(can_launch, number)
-        self.launch_one(member, pick(due(member), which))
+        self.launch_one(member, pick(ready(member), which))
 
     @where(in_flight)
     @rule(
@@ -599,7 +599,7 @@ class Consumers(RuleBasedStateMachine):
         for _ in range(2):
             for lane in flying(member):
                 self.write_one(member, lane)
-            for lane in due(member):
+            for lane in ready(member):
                 self.launch_one(member, lane)
 
     def launch_one(self, member: Member, lane: Lane) -> None:
@@ -608,7 +608,7 @@ class Consumers(RuleBasedStateMachine):
         flight = machine.launch(lane, self.now)
         assert flight.batch.progress
         assert flight.claims == {each: claimed[each.kafka].claim for each in flight.batch.progress}
-        assert not lane.due
+        assert not lane.ready
 
     def current(self, claims: Iterable[Claim], batch: Batch) -> bool:
         """Whether the ledger lets this batch in."""
@@ -720,7 +720,31 @@ def test_a_lane_whose_batch_hangs_does_not_stop_the_other() -> None:
         assert machine.take(message(value(), offset, TOPIC, 1), WINDOW) is None
         machine.launch(works, 0)
         machine.landed(works)
-    assert not hangs.due
+    assert not hangs.ready
+
+
+def test_a_second_batch_goes_at_once_when_it_is_as_large() -> None:
+    machine = StateMachine(Limits(100, 300_000), TOLERANCE, lanes=2)
+    machine.assign([(TOPIC, 0), (TOPIC, 1)], 0)
+    claims = [Claim(TopicPartition(TOPIC, "id", n), 1, 0, 0, False) for n in range(2)]
+    machine.grant(claims, 0)
+    one, two = (machine.lane((TOPIC, number)) for number in range(2))
+    assert machine.due() is None
+    for offset in range(3):
+        machine.take(message(value(), offset, TOPIC, 0), WINDOW)
+    machine.take(message(value(), 0, TOPIC, 1), WINDOW)
+    assert machine.due() is one
+    machine.launch(one, 0)
+    assert machine.due() is None
+    for offset in (1, 2):
+        assert machine.due() is None
+        machine.take(message(value(), offset, TOPIC, 1), WINDOW)
+    assert machine.due() is two
+    machine.launch(two, 0)
+    machine.take(message(value(), 3, TOPIC, 0), WINDOW)
+    machine.landed(two)
+    machine.landed(one)
+    assert machine.due() is one
 
 
 def test_one_partition_alone_has_the_whole_limits() -> None:
