@@ -21,14 +21,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import psutil
 import psycopg
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.db import connection
+from django.test import Client
 from rich.console import Console
 from rich.table import Table
 
 from annals.bench import timeline_clients
-from annals.bench.timeline_data import BIG, DataSet, data_set
+from annals.bench.timeline_data import BIG, DataSet, data_set, large_documents
 from history import labels, masking, timeline
 from history.entities import ROOT
 from history.exactjson import loads
@@ -53,6 +56,7 @@ COLUMNS = {
     "call": "Python call",
     "http": "HTTP",
 }
+MORE = "HTTP - call", "CPU of the web, ms"  # what the request costs around its page; in all
 
 Figures = dict[str, Any]
 Call = Callable[[str], object]
@@ -68,7 +72,7 @@ def run(rows: int = 5_000_000, parallel_seconds: int = 60, as_json: bool = False
     for days in DAYS:
         found = data_set(server, days, rows if days == MAIN_DAYS else rows // 10, say)
         say(f"{days} days: measuring ...")
-        with _serving(found) as (host, port):
+        with _serving(found) as (host, port, _Http.server):
             figures["sets"][str(days)] = _measure(found, host, port, full=days == MAIN_DAYS)
             if days == MAIN_DAYS and parallel_seconds:
                 say("16 clients while ingest runs ...")
@@ -106,24 +110,53 @@ def _measure(found: DataSet, host: str, port: int, *, full: bool) -> Figures:
     path = f"history/{ROOT.name}/{BIG}?path={PATH}"
     figures["10,000 versions, path filter"] = {
         "call": _time(lambda id: timeline.page(Query(entity=ROOT, id=id, filters=changed)), big60),
-        "http": _time(lambda _: http.get(path), big60),
+        "http": http.time(lambda _: http.get(path), big60),
     }
     by_number = Sort.VERSION
     figures["10,000 versions, by version number"] = {
         "call": _time(lambda id: timeline.page(Query(entity=ROOT, id=id, sort=by_number)), big60)
     }
     figures["10,000 versions, blame"] = {
-        "call": _time(lambda id: timeline.blame(ROOT, id), big[:3], 1)
+        "sql": _time(_every_version, big[:12], 1),
+        "call": _time(lambda id: timeline.blame(ROOT, id), big[:12], 1),
     }
+    large = [picked.choice(large_documents(found)) for _ in range(ROUNDS + WARM_UP)]
+    figures["documents of 16 KB, page 20"] = _three(http, large, 20)
+    figures |= _with_session(host, port, hot)
     figures["application timeline, page 50"] = {
         "call": _time(lambda id: timeline.application(ApplicationQuery(id=id)), usual),
-        "http": _time(lambda id: http.get(f"applications/{quote(id)}/history"), usual),
+        "http": http.time(lambda id: http.get(f"applications/{quote(id)}/history"), usual),
     }
     if _drop_caches(found):
         figures["cold cache, page 50"] = {
-            "http": _time(lambda id: http.get(f"history/{ROOT.name}/{quote(id)}"), cold, 0)
+            "http": http.time(lambda id: http.get(f"history/{ROOT.name}/{quote(id)}"), cold, 0)
         }
     return figures
+
+
+def _every_version(id: str) -> None:
+    """What a blame without any of its own work would read, if it read all versions."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT data::text FROM {ROOT.table} WHERE id = %s", [id])  # noqa: S608
+        for (data,) in cursor.fetchall():
+            loads(data)
+
+
+def _with_session(host: str, port: int, ids: Sequence[str]) -> Figures:
+    """A page as a person reads it: from the API, and on the screen."""
+    client = Client()
+    client.force_login(User.objects.get(username="auditor"))
+    cookies = "; ".join(f"{name}={each.value}" for name, each in client.cookies.items())
+    http = _Http(host, port, {"Cookie": cookies})
+    screen = f"/admin/history/{ROOT.name}"
+    return {
+        "120 versions, page 50, session": {
+            "http": http.time(lambda id: http.get(f"history/{ROOT.name}/{quote(id)}"), ids)
+        },
+        "120 versions, screen": {
+            "http": http.time(lambda id: http.get(f"{screen}/{quote(id)}/"), ids[:60])
+        },
+    }
 
 
 def _masked(http: _Http, ids: Sequence[str]) -> Figures:
@@ -141,7 +174,7 @@ def _masked(http: _Http, ids: Sequence[str]) -> Figures:
         for id in ids[:WARM_UP]:
             page(id)
         turns = [(_time(clear, [id], 0), _time(page, [id], 0)) for id in ids]
-        over_http = _time(lambda id: http.get(f"history/{ROOT.name}/{quote(id)}"), ids)
+        over_http = http.time(lambda id: http.get(f"history/{ROOT.name}/{quote(id)}"), ids)
     taken = [[turn[which]["p50"] for turn in turns] for which in (0, 1)]
     return {
         "120 versions, page 50, read in clear": {"call": _cuts(taken[0])},
@@ -190,7 +223,7 @@ def _three(http: _Http, ids: Sequence[str], size: int, *, deep: bool = False) ->
             lambda id: timeline.page(Query(entity=ROOT, id=id, page_size=size, page_token=token)),
             ids,
         ),
-        "http": _time(lambda id: http.get(f"history/{ROOT.name}/{quote(id)}?{query}"), ids),
+        "http": http.time(lambda id: http.get(f"history/{ROOT.name}/{quote(id)}?{query}"), ids),
     }
 
 
@@ -223,15 +256,28 @@ def _cuts(taken: list[float]) -> dict[str, float]:
 
 
 class _Http:
-    """A client of the API with a persistent connection."""
+    """A client of the API with a persistent connection. server: gunicorn's main process."""
 
-    def __init__(self, host: str, port: int) -> None:
+    server: psutil.Process
+
+    def __init__(self, host: str, port: int, headers: dict[str, str] | None = None) -> None:
         self._connection = http.client.HTTPConnection(host, port, timeout=120)
         secret = base64.b64encode(b"auditor:auditor").decode()
-        self._headers = {"Authorization": f"Basic {secret}"}
+        self._headers = headers or {"Authorization": f"Basic {secret}"}
+
+    def time(self, call: Call, ids: Sequence[str], warm_up: int = WARM_UP) -> dict[str, float]:
+        """As _time; cpu: milliseconds of the web processes for each request."""
+        before = self._cpu()
+        found = _time(call, ids, warm_up)
+        return found | {"cpu": round((self._cpu() - before) * 1000 / len(ids), 2)}
+
+    def _cpu(self) -> float:
+        times = [each.cpu_times() for each in self.server.children()]
+        return sum(float(each.user + each.system) for each in times)
 
     def get(self, path: str) -> bytes:
-        """The body of the answer. Raises RuntimeError unless the status is 200."""
+        """The body of the answer of a call, or of a page whose address begins with a slash. Raises
+        RuntimeError unless the status is 200."""
         try:
             response = self._ask(path)
         except http.client.RemoteDisconnected:  # the connection was idle for too long
@@ -242,7 +288,8 @@ class _Http:
         return body
 
     def _ask(self, path: str) -> http.client.HTTPResponse:
-        self._connection.request("GET", f"/api/v1/{path}", headers=self._headers)
+        address = path if path.startswith("/") else f"/api/v1/{path}"
+        self._connection.request("GET", address, headers=self._headers)
         return self._connection.getresponse()
 
 
@@ -254,8 +301,8 @@ def _use(found: DataSet) -> None:
 
 
 @contextmanager
-def _serving(found: DataSet) -> Iterator[tuple[str, int]]:
-    """The production web server on the data set."""
+def _serving(found: DataSet) -> Iterator[tuple[str, int, psutil.Process]]:
+    """The production web server on the data set: its address, and its process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         host, port = free.getsockname()
@@ -264,7 +311,7 @@ def _serving(found: DataSet) -> Iterator[tuple[str, int]]:
     server = subprocess.Popen(command, env=found.environment(), stdout=subprocess.DEVNULL)  # noqa: S603
     try:
         _await(host, port)
-        yield host, port
+        yield host, port, psutil.Process(server.pid)
     finally:
         server.terminate()
         server.wait(30)
@@ -327,10 +374,14 @@ def targets(figures: Figures) -> list[Figures]:
 def _print(figures: Figures) -> None:
     console = Console()
     for days, measured in figures["sets"].items():
-        table = Table("p50 / p95, ms", *COLUMNS.values(), title=f"{days} partitions")
+        table = Table("p50 / p95, ms", *COLUMNS.values(), *MORE, title=f"{days} partitions")
         for name, kinds in measured.items():
             cells = [kinds.get(kind) for kind in COLUMNS]
-            table.add_row(name, *(f"{c['p50']} / {c['p95']}" if c else "" for c in cells))
+            both = "call" in kinds and "http" in kinds
+            more = round(kinds["http"]["p50"] - kinds["call"]["p50"], 2) if both else ""
+            cpu = kinds.get("http", {}).get("cpu", "")
+            texts = (f"{c['p50']} / {c['p95']}" if c else "" for c in cells)
+            table.add_row(name, *texts, str(more), str(cpu))
         console.print(table)
     if "parallel" in figures:
         console.print(figures["parallel"])

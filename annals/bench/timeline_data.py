@@ -33,6 +33,20 @@ LIFE_DAYS = 3.0
 BATCH = 20_000
 SECOND = 1_000_000
 
+LARGE_COUNT = 5
+# Texts that no compression makes smaller.
+_LARGE = f"""
+    INSERT INTO product_instance_aud (id, version, data, updated_at, client_id, author, type)
+    SELECT 'LARGE' || substr(id, 4), version, hot.data || more.data, updated_at, client_id, author,
+        type
+    FROM product_instance_aud AS hot CROSS JOIN LATERAL (
+        SELECT jsonb_object_agg('field' || n, (
+            SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 4) AS part
+            WHERE n > 0 AND id <> '')) AS data
+        FROM generate_series(1, 100) AS n) AS more
+    WHERE id = ANY(ARRAY(SELECT 'HOT' || n FROM generate_series(0, {LARGE_COUNT - 1}) AS n))
+"""  # noqa: S608 - a number
+
 Say = Callable[[str], None]
 
 
@@ -75,6 +89,15 @@ def data_set(server: str, days: int, rows: int, say: Say) -> DataSet:
     with psycopg.connect(conninfo, autocommit=True) as connection:
         usual = connection.execute("SELECT id FROM bench_usual ORDER BY id").fetchall()
     return DataSet(conninfo, days, hot, tuple(id for (id,) in usual))
+
+
+def large_documents(found: DataSet) -> list[str]:
+    """The ids of applications with HOT_VERSIONS versions of 16 KB; written at the first call."""
+    with psycopg.connect(found.conninfo, autocommit=True) as connection:
+        known = connection.execute("SELECT 1 FROM product_instance_aud WHERE id = 'LARGE0' LIMIT 1")
+        if known.fetchone() is None:
+            connection.execute(_LARGE)
+    return [f"LARGE{number}" for number in range(LARGE_COUNT)]
 
 
 def _filled(conninfo: str, rows: int) -> bool:
