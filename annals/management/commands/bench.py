@@ -27,6 +27,7 @@ class Command(BaseCommand):
             _add_storage,
             _add_loss,
             _add_gaps,
+            _add_start,
         ):
             add(benches)
 
@@ -43,6 +44,7 @@ class Command(BaseCommand):
             "storage": ("messages", "rounds", "as_json"),
             "loss": ("as_json",),
             "gaps": ("rows", "as_json"),
+            "start": ("rounds", "apache", "as_json"),
         }[options["bench"]]
         sys.exit(bench.run(**{name: options[name] for name in names}))
 
@@ -185,5 +187,23 @@ def _add_gaps(benches: Any) -> None:
         type=int,
         default=5_000_000,
         help="versions over 88 days (default %(default)s)",
+    )
+    add("--json", action="store_true", dest="as_json", help="print JSON")
+
+
+def _add_start(benches: Any) -> None:
+    add = benches.add_parser(
+        "start", help="measure how long commands, the web and the consumer take to start"
+    ).add_argument
+    add(
+        "--rounds",
+        type=int,
+        default=5,
+        help="starts of each process (default %(default)s)",
+    )
+    add(
+        "--apache",
+        action="store_true",
+        help="the consumer joins its group at Apache Kafka; needs Java and Maven",
     )
     add("--json", action="store_true", dest="as_json", help="print JSON")

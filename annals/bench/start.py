@@ -1,0 +1,156 @@
+"""`manage.py bench start`: how long processes take to start, by part.
+
+Processor time is what counts on a busy machine; the time on the clock includes what others take.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import psutil
+from django.conf import settings
+from rich.console import Console
+from rich.table import Table
+
+from annals.bench.harness import MANAGE, Harness, harness
+from annals.embedded.apache import Apache
+from history.entities import ROOT
+
+COMMANDS: Final = (
+    "version",
+    *(f"{each} --help" for each in ("partitions", "trace", "compare-old", "gaps", "quarantine")),
+    *(f"{each} --help" for each in ("ledger", "bench", "consume", "grants")),
+)
+WAIT_S: Final = 120.0
+READING: Final = re.compile(r"reading \d+ partitions")
+
+# Seconds by part: on the clock since the process began, and of processors.
+Times = dict[str, tuple[float, float]]
+
+
+def run(rounds: int = 5, apache: bool = False, as_json: bool = False) -> int:
+    """Measure and print the medians. apache: the consumer joins its group at Apache Kafka, and not
+    at the embedded broker."""
+    broker = Apache(settings.ANNALS.home / "bench" / "apache-kafka") if apache else None
+    found: dict[str, list[tuple[float, float]]] = {}
+    with harness(1, broker) as bench:
+        for number in range(rounds):
+            times = {f"manage.py {words}": _command(words) for words in COMMANDS}
+            times |= _web(bench)
+            times |= _consumer(bench, f"bench-start-{number}")
+            for part, each in times.items():
+                found.setdefault(part, []).append(each)
+    medians = {
+        part: [round(statistics.median(column), 3) for column in zip(*each, strict=True)]
+        for part, each in found.items()
+    }
+    if as_json:
+        sys.stdout.write(json.dumps(medians) + "\n")
+        return 0
+    table = Table("", "seconds", "CPU seconds", title=f"start, medians of {rounds}")
+    for part, (clock, cpu) in medians.items():
+        table.add_row(part, f"{clock:.2f}", f"{cpu:.2f}")
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    return 0
+
+
+def _command(words: str) -> tuple[float, float]:
+    before, began = os.times(), time.perf_counter()
+    subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, str(MANAGE), *words.split()], check=True, stdout=subprocess.DEVNULL
+    )
+    after = os.times()
+    cpu = after.children_user + after.children_system
+    return time.perf_counter() - began, cpu - before.children_user - before.children_system
+
+
+def _web(bench: Harness) -> Times:
+    """Until the first process answers, until it is ready for requests, and until the first page:
+    pages import what only they need."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        host, port = free.getsockname()
+    command = [sys.executable, "-m", "gunicorn", "--config", "python:annals.server",
+               "--bind", f"{host}:{port}", "annals.wsgi"]  # fmt: skip
+    parts = {
+        "web: answers": ("/healthz", 200),
+        "web: ready": ("/readyz", 200),
+        "web: first page": (f"/api/v1/history/{ROOT.name}/A1", 401),
+    }
+    began = time.perf_counter()
+    server = subprocess.Popen(  # noqa: S603 - our own server
+        command, env=bench.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        times: Times = {}
+        for part, (address, status) in parts.items():
+            _until(lambda: _status(host, port, address) == status)  # noqa: B023 - used at once
+            times[part] = time.perf_counter() - began, _cpu(server.pid)
+        return times
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def _status(host: str, port: int, address: str) -> int:
+    asked = http.client.HTTPConnection(host, port, timeout=WAIT_S)
+    try:
+        asked.request("GET", address)
+        return asked.getresponse().status
+    except OSError:
+        return 0
+    finally:
+        asked.close()
+
+
+def _consumer(bench: Harness, group: str) -> Times:
+    """Until its modules are loaded and it has asked Kafka for its partitions, and until it reads
+    them: what is between the two is the brokers'."""
+    command = [sys.executable, str(MANAGE), "consume", "--group", group]
+    began = time.perf_counter()
+    consumer = subprocess.Popen(  # noqa: S603 - our own command
+        command, env=bench.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    try:
+        process = psutil.Process(consumer.pid)
+        port = int(bench.broker.bootstrap_servers().rpartition(":")[2])
+        _until(lambda: any(each.raddr and each.raddr.port == port
+                           for each in process.net_connections("tcp")))  # fmt: skip
+        times: Times = {"consume: asks Kafka": (time.perf_counter() - began, _cpu(consumer.pid))}
+        assert consumer.stderr is not None  # noqa: S101
+        for line in consumer.stderr:
+            if READING.search(line):
+                break
+        times["consume: reads"] = time.perf_counter() - began, _cpu(consumer.pid)
+        return times
+    finally:
+        consumer.send_signal(signal.SIGTERM)
+        consumer.communicate(timeout=60)
+
+
+def _until(there: Callable[[], bool]) -> None:
+    """Raises RuntimeError after WAIT_S."""
+    end = time.monotonic() + WAIT_S
+    while not there():
+        if time.monotonic() > end:
+            raise RuntimeError("the process does not start")
+        time.sleep(0.01)
+
+
+def _cpu(pid: int) -> float:
+    """Processor seconds of a process and its children."""
+    own = psutil.Process(pid)
+    times: list[Any] = [each.cpu_times() for each in (own, *own.children())]
+    return sum(float(each.user + each.system) for each in times)
