@@ -45,7 +45,11 @@ class PointerLookup:
                 node = node.members.setdefault(segment, _Node())
             node.number, node.kind = number, kind
         self._size = len(wanted)
-        self._decoder = msgspec.json.Decoder(_type(root))
+        # What is wanted of a text and nothing else, in an object that msgspec can encode. Raises
+        # as a call does. An attribute, because it is called for each message.
+        self.decode: Callable[[bytes | memoryview | Raw], Any] = msgspec.json.Decoder(
+            _type(root)
+        ).decode
         self._collect = _collector(root)
 
     def __call__(self, text: bytes | memoryview | Raw) -> list[Any]:
@@ -54,8 +58,12 @@ class PointerLookup:
         Raises msgspec.ValidationError for a value of another type, msgspec.DecodeError for what
         is not JSON, RecursionError for what is nested too deep.
         """
+        return self.values(self.decode(text))
+
+    def values(self, decoded: Any) -> list[Any]:
+        """The same of what decode() returned."""
         found: list[Any] = [UNSET] * self._size
-        self._collect(self._decoder.decode(text), found)
+        self._collect(decoded, found)
         return found
 
 

@@ -26,7 +26,7 @@ from history.record import Record
 from history.search_index.keys import Fingerprint, NewKeys
 from history.window import Window
 from ingest.consumer.key_cache import BoundedCache
-from ingest.source.decode import decode
+from ingest.source.decode import Decode, decode
 from ingest.source.envelope import Shape
 from ingest.source.message import Message
 from ingest.store.search_index import index
@@ -174,13 +174,13 @@ def envelopes(sent: list[Message]) -> Figures:
     window = Window.at(datetime.now(UTC), 90, 14)
     names = ("id", "version", "type", "updatedAt", "clientId", "author", "productInstanceId")
     places = {name: f"/payload/{name}" for name in (*names, "data")}
-    declared = {message.topic: Shape(places) for message in sent}
+    declared = Decode({message.topic: Shape(places) for message in sent})
     wrapped = [
         structs.replace(message, value=b'{"payload":' + (message.value or b"") + b"}")
         for message in sent
     ]
     plain = _seconds(lambda: [decode(message, window) for message in sent])
-    other = _seconds(lambda: [decode(message, window, declared) for message in wrapped])
+    other = _seconds(lambda: [declared(message, window) for message in wrapped])
     return {
         "contract_us": round(plain / len(sent) * 1e6, 2),
         "declared_us": round(other / len(sent) * 1e6, 2),

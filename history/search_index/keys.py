@@ -40,6 +40,7 @@ class KeyRow(NamedTuple):
     day: int
 
 
+Found = object  # what a text has at an entity's pointers, from its lookup's decode()
 Values = list[object]  # the values at an entity's pointers, in their order; UNSET if absent
 # A hash of an entity's kind, UTC day and values. Small: thousands fit in memory.
 Fingerprint = int
@@ -52,6 +53,7 @@ class KnownFingerprints(Protocol):
 
 
 NONE_KNOWN: KnownFingerprints = {}
+_encode = msgspec.json.Encoder().encode
 
 
 class NewKeys:
@@ -65,19 +67,29 @@ class NewKeys:
         self._latest: dict[FoundKey, int] = {}
         self.fingerprints: dict[str, Fingerprint] = {}
 
-    def add(self, record: Record) -> None:
+    def add(self, record: Record, found: Found | None = None) -> None:
         """Add the keys of one record: text and whole numbers. One that is missing, empty, longer
-        than SEARCH_VALUE_LENGTH or of another type is ignored."""
-        values = _values(record)
-        if not values:
+        than SEARCH_VALUE_LENGTH or of another type is ignored. found: what the record's data has at
+        the pointers, if it was looked up before."""
+        lookup = LOOKUPS[record.entity]
+        if lookup is None:
             return
+        values = None
+        if found is None:
+            if len(record.data) <= len(b"null"):
+                return
+            try:
+                found = lookup.decode(record.data)
+            except UNREADABLE:
+                values = _one_by_one(record, lookup)
+        text = _encode(found) if values is None else repr(values)
         id, day = record.id, record.updated_at // MICROSECONDS_PER_DAY
         # Of the text: -1 and -2 have the same hash, and an absent value must differ from its name.
-        fingerprint = hash((record.entity, day, repr(values)))
+        fingerprint = hash((record.entity, day, text))
         if self.fingerprints.get(id) == fingerprint or self._known.get(id) == fingerprint:
             return
         self.fingerprints[id] = fingerprint
-        for key in _keys(record, values):
+        for key in _keys(record, lookup.values(found) if values is None else values):
             self._latest[key] = max(day, self._latest.get(key, day))
 
     def rows(self) -> list[KeyRow]:
@@ -85,10 +97,9 @@ class NewKeys:
         return [KeyRow(key, day) for key, day in sorted(self._latest.items())]
 
 
-def _values(record: Record) -> Values:
-    lookup = _LOOKUPS[record.entity]
-    if lookup is None or len(record.data) <= len(b"null"):
-        return []
+def _one_by_one(record: Record, lookup: PointerLookup) -> Values:
+    """The values of a snapshot that is stored as a string, or has one that is not of the expected
+    type."""
     data = record.data if record.data[0] != QUOTE else from_store(bytes(record.data))
     try:
         return lookup(data)
@@ -140,7 +151,8 @@ def _lookup(pointers: tuple[str, ...]) -> PointerLookup:
     return PointerLookup([(pointer, str | int) for pointer in pointers])
 
 
-_LOOKUPS = {
+# By an entity's name; None if it declares no keys.
+LOOKUPS = {
     entity.name: _lookup(tuple(pointer for _, pointer in entity.search)) if entity.search else None
     for entity in ENTITIES
 }

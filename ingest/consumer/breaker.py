@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import repeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,14 @@ class Breaker:
         self._row = self._row + 1 if bad else 0
         if len(self._recent) > self.tolerance.window:
             self._bad -= self._recent.popleft()
+
+    def note_good(self, count: int) -> None:
+        """Count good messages. None of them trips the breaker."""
+        recent = self._recent
+        recent.extend(repeat(False, count))
+        self._row = 0
+        for _ in range(len(recent) - self.tolerance.window):
+            self._bad -= recent.popleft()
 
     def tripped(self) -> str | None:
         """Why reading must stop; None if it may continue."""

@@ -140,18 +140,27 @@ class Consumer:
     def _take_all(self, messages: list[Message]) -> bool:
         """Take these messages. False: the rest is left, because the claims changed or the end has
         come; the next claim reads it again."""
+        for start in range(0, len(messages), CHECK_EVERY_MESSAGES):
+            generation = self._positions.generation
+            self._land()
+            if self._stop.is_set() or self._positions.generation != generation:
+                return False
+            if not self._take_some(messages[start : start + CHECK_EVERY_MESSAGES]):
+                return False
+        return True
+
+    def _take_some(self, messages: list[Message]) -> bool:
         machine, window = self._machine, self._window
         generation = self._positions.generation
-        for number, message in enumerate(messages):
-            if number % CHECK_EVERY_MESSAGES == 0:
-                self._land()
-                if self._stop.is_set():
-                    return False
+        while messages:
+            taken, verdict = machine.take_run(messages, window)
+            if not taken:
+                taken, verdict = 1, machine.take(messages[0], window)
+            if verdict is not None and not self._act(verdict, messages[taken - 1]):
+                return False
             if self._positions.generation != generation:
                 return False
-            verdict = machine.take(message, window)
-            if verdict is not None and not self._act(verdict, message):
-                return False
+            del messages[:taken]
         return True
 
     def _skip_to_ends(self) -> None:

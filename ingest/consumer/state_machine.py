@@ -6,7 +6,7 @@ one clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 
 from history.window import Window
@@ -122,6 +122,30 @@ class StateMachine:
         claimed.expected = offset + 1
         halts = self._judge(claimed, offset, bad=reject is not None)
         return Verdict.HALTED if halts else None
+
+    def take_run(self, messages: Sequence[Message], window: Window) -> tuple[int, Verdict | None]:
+        """Take the first of these messages, as far as they follow one another in one partition and
+        need no decision, as take() would. Returns how many; HALTED if the last of them halts its
+        partition. With 0, offer the first to take()."""
+        first = messages[0]
+        claimed = self.positions.claimed.get((first.topic, first.partition))
+        if (
+            claimed is None
+            or claimed.halted is not None
+            or claimed.last is not None
+            or self.paused
+            or claimed.expected < claimed.claim.resume_until
+        ):
+            return 0, None
+        source = claimed.claim.source
+        filling = self.lanes[claimed.lane].filling
+        taken, reject = filling.add_run(messages, source, claimed.expected, window)
+        claimed.expected += taken
+        good = taken - (reject is not None)
+        if good:
+            claimed.breaker.note_good(good)
+        halts = reject is not None and self._judge(claimed, claimed.expected - 1, bad=True)
+        return taken, Verdict.HALTED if halts else None
 
     def reach_end(
         self, partition: KafkaPartition, end: int, low: int | None = None

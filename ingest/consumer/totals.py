@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
 
 from ingest import metrics
 from ingest.store.batch import Batch
@@ -13,6 +15,7 @@ from ingest.store.transaction import Written
 # Whoever sends messages chooses these names: their number must not grow without a limit.
 MOST_CLIENTS, OTHER_CLIENTS = 50, "other"
 _CLIENTS: set[str] = set()
+_CLIENT_ID = attrgetter("record.client_id")
 
 
 @dataclass(slots=True)
@@ -75,7 +78,7 @@ def _label(client_id: str) -> str:
 
 
 def _expose(batch: Batch, written: Written) -> None:
-    clients = Counter(row.record.client_id for rows in batch.rows.values() for row in rows)
+    clients = Counter(map(_CLIENT_ID, chain.from_iterable(batch.rows.values())))
     for client_id, count in clients.items():
         metrics.CLIENTS.labels(_label(client_id)).inc(count)
     metrics.BATCHES.inc()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from operator import attrgetter
@@ -19,6 +19,7 @@ from ingest.source.message import Message, TopicPartition
 GIANT_BYTES = 128 * 1024
 _FREED_AT_ONCE = 100
 _BY_ID = attrgetter("record.id")
+_TIMESTAMP = attrgetter("timestamp")
 
 # A kind of entity and a UTC day: the place of a row.
 EntityDay = tuple[str, date]
@@ -88,7 +89,7 @@ class Batch:
         self, limits: Limits, decode: Decode = decode, known: KnownFingerprints = NONE_KNOWN
     ) -> None:
         self._limits = limits
-        self._decode = decode
+        self._read = decode.read
         self._new_keys = NewKeys(known)
         self._arranged = 0
         self._giant = False
@@ -125,38 +126,93 @@ class Batch:
 
         Returns the reject if the message breaks the contract.
         """
-        size = message.size
-        if not self.messages:
-            self._giant = size > GIANT_BYTES
-        self.messages += 1
-        self.bytes += size
+        self._begun(source, expected).gaps.extend(gaps)
+        return self._take([message], [message.size], source, window)[1]
+
+    def add_run(
+        self, messages: Sequence[Message], source: TopicPartition, expected: int, window: Window
+    ) -> tuple[int, Reject | None]:
+        """Add the first of the messages: those that follow one another in this partition from the
+        expected offset on, while they fit, up to the first that breaks the contract.
+
+        Returns how many were added, and the reject if the last of them is one.
+        """
+        sizes = self._fitting(messages, source, expected)
+        if not sizes:
+            return 0, None
+        self._begun(source, expected)
+        return self._take(messages[: len(sizes)], sizes, source, window)
+
+    def _begun(self, source: TopicPartition, expected: int) -> PartitionProgress:
         progress = self.progress.get(source)
         if progress is None:
             progress = self.progress[source] = PartitionProgress(expected, expected)
-        if gaps:
-            progress.gaps.extend(gaps)
-        progress.next = message.offset + 1
-        progress.last = message
-        progress.read += 1
-        if message.timestamp > progress.newest_timestamp:
-            progress.newest_timestamp = message.timestamp
-        try:
-            record = self._decode(message, window)
-        except Rejected as error:
-            reject = Reject(message, error.reason, error.detail)
-            self.rejects.append(reject)
-            return reject
-        except Expired as error:
-            progress.expired += 1
-            self.expired.append(Row(error.record, message))
-            return None
-        rows = self.rows.get(record.entity)
-        if rows is None:
-            rows = self.rows[record.entity] = []
-        progress.good += 1
-        rows.append(Row(record, message))
-        self._new_keys.add(record)
-        return None
+        return progress
+
+    def _fitting(
+        self, messages: Sequence[Message], source: TopicPartition, expected: int
+    ) -> list[int]:
+        """The sizes of the first messages that add_run() can take; as takes() for each of them."""
+        topic, number = source.topic, source.partition
+        room = max(0, self._limits.rows - self.messages, not self.messages)
+        room_bytes = self._limits.bytes - self.bytes
+        sizes: list[int] = []
+        for message in messages[:room]:
+            if (
+                message.offset != expected + len(sizes)
+                or message.partition != number
+                or message.topic != topic
+            ):
+                break
+            size = message.size
+            room_bytes -= size
+            if sizes or self.messages:
+                giant = self._giant if self.messages else sizes[0] > GIANT_BYTES
+                if room_bytes < 0 or (size > GIANT_BYTES) is not giant:
+                    break
+            sizes.append(size)
+        return sizes
+
+    def _take(
+        self,
+        messages: Sequence[Message],
+        sizes: Sequence[int],
+        source: TopicPartition,
+        window: Window,
+    ) -> tuple[int, Reject | None]:
+        """Add messages of one partition up to the first that breaks the contract. What can be
+        counted for all of them at once is."""
+        if not self.messages:
+            self._giant = sizes[0] > GIANT_BYTES
+        read, add_keys, rows, reject = self._read, self._new_keys.add, None, None
+        added = expired = 0
+        for message in messages:
+            added += 1
+            try:
+                record, found = read(message, window)
+            except Rejected as error:
+                reject = Reject(message, error.reason, error.detail)
+                self.rejects.append(reject)
+                break
+            except Expired as error:
+                expired += 1
+                self.expired.append(Row(error.record, message))
+                continue
+            if rows is None:
+                rows = self.rows.setdefault(record.entity, [])
+            rows.append(Row(record, message))
+            add_keys(record, found)
+        taken = messages[:added]
+        progress = self.progress[source]
+        progress.last = taken[-1]
+        progress.next = taken[-1].offset + 1
+        progress.read += added
+        progress.expired += expired
+        progress.good += added - expired - (reject is not None)
+        progress.newest_timestamp = max(progress.newest_timestamp, *map(_TIMESTAMP, taken))
+        self.messages += added
+        self.bytes += sum(sizes[:added])
+        return added, reject
 
     def skip(self, source: TopicPartition, expected: int, end: int, gaps: tuple[Gap, ...]) -> None:
         """Advance a partition to its end, over offsets without messages. expected, gaps: as of

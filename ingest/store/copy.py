@@ -13,11 +13,9 @@ from psycopg import errors, sql
 
 from ingest.source.decode import Reason
 from ingest.store.batch import Reject, Row
-from ingest.store.copy_format import HEADER, TRAILER
+from ingest.store.copy_format import CHUNK_BYTES, HEADER, TRAILER
 from ingest.store.ledger import Connection
 from ingest.store.sqlstate import Cause, cause
-
-CHUNK_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,8 @@ class Refused:
 def copy(
     connection: Connection, table: sql.Identifier, names: Iterable[str], rows: Iterable[bytes]
 ) -> None:
-    """COPY rows in PostgreSQL's binary format, in chunks of about CHUNK_BYTES."""
+    """COPY rows in PostgreSQL's binary format, one or many in each of `rows`, in chunks of at least
+    CHUNK_BYTES."""
     statement = sql.SQL("COPY {table} ({names}) FROM STDIN (FORMAT binary)").format(
         table=table, names=sql.SQL(", ").join(map(sql.Identifier, names))
     )

@@ -105,7 +105,7 @@ def test_a_key_that_is_declared_later(
     declared = replace(task, search=(("taskClient", "/clientId"),))
     monkeypatch.setattr(backfill, "ENTITIES", (*(e for e in ENTITIES if e is not task), declared))
     monkeypatch.setitem(keys.BY_NAME, task.name, declared)
-    monkeypatch.setitem(keys._LOOKUPS, task.name, keys._lookup(("/clientId",)))
+    monkeypatch.setitem(keys.LOOKUPS, task.name, keys._lookup(("/clientId",)))
     assert run(capsys) == {"partitions": 1, "rows": 1, "keys": 1}
     assert SearchKey.objects.get(name="taskClient").id == "T1"
 

@@ -122,3 +122,42 @@ def test_what_was_read_is_what_lies_between_start_and_next(
         assert (progress.start, progress.next) == (0, offsets[source.partition])
     rows = sum(len(rows) for rows in batch.rows.values())
     assert rows + len(batch.rejects) == batch.messages == len(steps)
+
+
+BODIES = st.sampled_from([value(), value(version=8), b"bad", EXPIRED, sized(GIANT_BYTES + 1).value])
+STEPS = st.lists(st.tuples(st.sampled_from([0, 0, 0, 0, 0, 1]), BODIES), max_size=12)
+
+
+@given(STEPS, st.integers(1, 8), st.sampled_from([1, 2_000, 1 << 30]))
+def test_a_run_is_taken_as_its_messages_are_one_by_one(
+    steps: list[tuple[int, bytes]], rows: int, size: int
+) -> None:
+    """Up to a hole, to what does not fit, and to the first bad message."""
+    messages, offset = [], 5
+    for hole, body in steps:
+        offset += hole
+        messages.append(Message(TOPIC, 0, offset, offset * 7 % 5, b"key", body))
+        offset += 1
+    one_by_one, at_once = Batch(Limits(rows, size)), Batch(Limits(rows, size))
+    expected, reject = 5, None
+    for each in messages:
+        if each.offset != expected or not one_by_one.takes(each):
+            break
+        reject = one_by_one.add(each, SOURCE, expected, WINDOW)
+        expected += 1
+        if reject is not None:
+            break
+    assert at_once.add_run(messages, SOURCE, 5, WINDOW) == (expected - 5, reject)
+    for batch in (one_by_one, at_once):
+        batch.arrange()
+    for name in ("messages", "bytes", "rows", "keys", "expired", "rejects", "progress"):
+        assert getattr(one_by_one, name) == getattr(at_once, name)
+    assert [each.takes(sized(900)) for each in (one_by_one, at_once)] in ([True] * 2, [False] * 2)
+
+
+def test_a_run_is_of_one_partition() -> None:
+    messages = [Message(TOPIC, 0, 3, 0, None, value()), Message(CHILD, 0, 4, 0, None, value())]
+    batch = Batch(ROOMY)
+    assert batch.add_run(messages, SOURCE, 3, WINDOW) == (1, None)
+    assert batch.add_run([Message(TOPIC, 1, 4, 0, None, value())], SOURCE, 4, WINDOW) == (0, None)
+    assert list(batch.progress) == [SOURCE]

@@ -45,3 +45,17 @@ def test_it_says_what_counting_says(bad: list[bool], consecutive: int, window: i
         last = seen[-window:]
         expected = row >= consecutive or (len(last) == window and sum(last) >= 0.4 * window)
         assert (breaker.tripped() is not None) is expected
+
+
+@given(st.lists(st.booleans() | st.integers(0, 30), max_size=20))
+def test_good_messages_may_be_counted_at_once(steps: list[bool | int]) -> None:
+    one_by_one, at_once = Breaker(TOLERANCE), Breaker(TOLERANCE)
+    for step in steps:
+        if isinstance(step, bool):
+            one_by_one.note(step)
+            at_once.note(step)
+        else:
+            for _ in range(step):
+                one_by_one.note(False)
+            at_once.note_good(step)
+        assert one_by_one.tripped() == at_once.tripped()

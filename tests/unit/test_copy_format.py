@@ -7,10 +7,11 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from history.entities import BY_NAME, ROOT
 from history.record import Record
-from ingest.store.copy_format import columns, encode_row, numbered
+from ingest.store.copy_format import CHUNK_BYTES, columns, encode_row, encode_rows, numbered
 
 EPOCH_2000 = 946_684_800_000_000
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
@@ -74,3 +75,16 @@ def test_as_many_columns_as_fields() -> None:
     for entity, application in ((ROOT, None), (BY_NAME["product-task"], "A1")):
         record = Record(entity.name, "a", 1, 0, 0, "c", None, application, b"{}")
         assert len(fields(encode_row(record))) == len(columns(entity))
+
+
+@given(st.lists(RECORDS, max_size=5), st.integers(0, 2))
+def test_chunks_hold_the_rows_in_order(records: list[Record], large: int) -> None:
+    padded = [
+        structs.replace(each, data=bytes(each.data) + b"x" * large * CHUNK_BYTES)
+        for each in records
+    ]
+    chunks = list(encode_rows(padded))
+    assert b"".join(chunks) == b"".join(map(encode_row, padded))
+    assert all(len(chunk) >= CHUNK_BYTES for chunk in chunks[:-1])
+    if large:
+        assert len(chunks) == len(records)

@@ -309,3 +309,79 @@ def test_a_small_document_cannot_exceed_the_limit() -> None:
 )
 def test_what_only_looks_like_an_exponent(text: bytes) -> None:
     record(numbers(text, 9_000))
+
+
+def either_way(body: bytes, topic: str) -> list[object]:
+    """What becomes of a message, and of the same one with a space after it: that is not read in one
+    pass with its snapshot."""
+    found: list[object] = []
+    for each in (body, body + b" "):
+        try:
+            found.append(decode(message(each, topic=topic), WINDOW))
+        except Rejected as error:
+            found.append(error.reason)
+        except Expired as error:
+            found.append(("expired", error.record))
+    return found
+
+
+GOOD = with_data(b'{"number":"N1"}')
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        GOOD,
+        GOOD.replace(b'"data":', b'"data": '),
+        GOOD.replace(b'"data":', b'"data" : '),
+        GOOD.replace(b'"data":', rb'"x\"data":'),
+        GOOD.replace(b'"data":', rb'"d\u0061ta":7,"data":'),
+        GOOD.replace(b'"data":', rb'"d\u0061ta":7,"x\"data":'),
+        GOOD.replace(b'"data":', b'"data":{"a":1},"data":'),
+        GOOD.replace(b'"data":', b'"x":{"data":{"a":1}},"data":'),
+        GOOD.replace(b'"data":', b'"x":{"data":'),
+        GOOD.replace(b'"data":', b'"x":["data":'),
+        GOOD.replace(b'"data":', b'"x":"data":'),
+        GOOD.replace(b'"data":', b'"x" "data":'),
+        GOOD.replace(b'"N1"}', b'"N1"} '),
+        GOOD.replace(b'"N1"}', b'"N1"},"x":{}'),
+        GOOD.replace(b'"N1"}', b'"N1"}}'),
+        GOOD.replace(b'"N1"', b"1.5"),
+        GOOD.replace(b'"N1"', b'"\xff"'),
+        GOOD.replace(b'{"number"', b'{"a":1,,"number"'),
+        GOOD.replace(b'"version":7', b'"version":-7'),
+        GOOD[:1] + b'"data":{}' + GOOD[-2:],
+        b'"data":{}}',
+    ],
+)
+def test_a_snapshot_at_the_end_is_read_as_one_elsewhere(body: bytes) -> None:
+    one_pass, other = either_way(body, TOPIC)
+    assert one_pass == other
+
+
+def test_the_snapshot_at_the_end_of_mutated_messages() -> None:
+    found: set[object] = set()
+    pool = [each for each in fuzz.seeds() if each.endswith(b"}}")]
+    source = random.Random(13)
+    for _ in range(5_000):
+        body = bytearray(source.choice(pool))
+        source.choice(fuzz.MUTATIONS)(source, body, pool)
+        if not body.endswith(b"}}"):
+            body += b"}}"
+        for topic in (TOPIC, CHILD):
+            one_pass, other = either_way(bytes(body), topic)
+            assert one_pass == other, bytes(body)
+            found.add("record" if isinstance(one_pass, Record) else one_pass)
+    assert {"record", Reason.NOT_JSON, Reason.BAD_FIELD} <= found
+
+
+@given(st.lists(st.booleans(), min_size=MAX_NESTING - 2, max_size=MAX_NESTING - 2), st.booleans())
+def test_nesting_of_objects_and_arrays_in_few_bytes(kinds: list[bool], deep: bool) -> None:
+    # Whole messages of 1,000 to 2,500 bytes, in which arrays are counted before objects are.
+    opened = b"".join(b'{"":' if kind else b"[" for kind in kinds)
+    closed = b"".join(b"}" if kind else b"]" for kind in reversed(kinds))
+    data = b'{"":' + opened + (b"[[]]" if deep else b"[]") + closed + b"}"
+    if deep:
+        assert reason(with_data(data)) == Reason.TOO_DEEP
+    else:
+        assert record(with_data(data)).data == data

@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw
 from history.entities import ROOT
 from history.json_pointer import PointerError, PointerLookup
 from history.window import Window
-from ingest.source.decode import Reason, Rejected, decode
+from ingest.source.decode import Decode, Reason, Rejected
 from ingest.source.envelope import ShapeError, shapes
 from ingest.source.message import Message
 
@@ -52,7 +52,7 @@ def whole(**changed: Any) -> dict[str, Any]:
 
 
 def test_fields_are_taken_from_where_the_declaration_says() -> None:
-    record = decode(message(whole()), WINDOW, declared(PLACES))
+    record = Decode(declared(PLACES))(message(whole()), WINDOW)
     assert (record.id, record.version, record.type) == ("A1", 3, 1)
     assert (record.client_id, record.author) == ("crm", "m.p")
     assert datetime.fromtimestamp(record.updated_at / 1e6, UTC).isoformat() == (
@@ -65,14 +65,14 @@ def test_the_empty_pointer_is_the_whole_message() -> None:
     places = {name: "/" + name for name in ("id", "version")} | {"data": ""}
     value = {"id": "A", "version": 0, "type": 0, "updatedAt": "2025-07-03T11:42:48",
              "clientId": "c", "rate": 1}  # fmt: skip
-    record = decode(message(value), WINDOW, declared(places))
+    record = Decode(declared(places))(message(value), WINDOW)
     assert json.loads(bytes(record.data)) == value
 
 
 def test_other_topics_keep_the_contract() -> None:
     other = Message(ROOT.topics[1], 0, 0, -1, None, json.dumps(whole()).encode())
     with pytest.raises(Rejected):
-        decode(other, WINDOW, declared(PLACES))
+        Decode(declared(PLACES))(other, WINDOW)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_other_topics_keep_the_contract() -> None:
 )
 def test_what_breaks_a_rule_is_named(changed: dict[str, Any], detail: str) -> None:
     with pytest.raises(Rejected) as caught:
-        decode(message(whole(**changed)), WINDOW, declared(PLACES))
+        Decode(declared(PLACES))(message(whole(**changed)), WINDOW)
     assert caught.value.reason is Reason.BAD_FIELD
     assert detail in caught.value.detail
 

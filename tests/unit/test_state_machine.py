@@ -80,6 +80,12 @@ class Member:
         self.at, self.paused, self.fetched, self.reset = {}, set(), set(), set()
 
 
+def take(machine: StateMachine, message: Message) -> Verdict | None:
+    """Take one message, as the loop does."""
+    taken, verdict = machine.take_run([message], WINDOW)
+    return verdict if taken else machine.take(message, WINDOW)
+
+
 NUMBERS = st.integers(0, 1)
 
 
@@ -339,13 +345,13 @@ class Consumers(RuleBasedStateMachine):
         taken = self.message(partition, offset)
         before = machine.positions.claimed[partition].expected
         if machine.positions.claimed[partition].halted:  # by an earlier message of the same poll
-            assert machine.take(taken, WINDOW) is None
+            assert take(machine, taken) is None
             assert machine.positions.claimed[partition].expected == before
             return True
         last, found = (
             getattr(machine.positions.claimed[partition], name) for name in ("last", "found")
         )
-        verdict = machine.take(taken, WINDOW)
+        verdict = take(machine, taken)
         member.fetched.add(partition)
         if verdict is Verdict.FULL:
             lane = machine.lane(partition)
@@ -354,7 +360,7 @@ class Consumers(RuleBasedStateMachine):
                 self.leave(member, partition)
                 return False
             self.launch_one(member, lane)
-            verdict = machine.take(taken, WINDOW)
+            verdict = take(machine, taken)
         if verdict is Verdict.GAP:
             assert offset > before or (last is not None and not found and offset == before)
             verdict = machine.take(taken, WINDOW, self.low[partition])
@@ -410,8 +416,10 @@ class Consumers(RuleBasedStateMachine):
         if claimed is not None and claimed.last is not None:
             return
         if claimed is None or claimed.halted:
+            assert machine.take_run([stray], WINDOW) == (0, None)
             assert machine.take(stray, WINDOW, 0) is None
         elif offset < claimed.expected or machine.paused:
+            assert machine.take_run([stray], WINDOW) == (0, None)
             assert machine.take(stray, WINDOW, 0) is Verdict.UNEXPECTED
             assert filling(machine) == messages
             self.start_again(self.members[number])

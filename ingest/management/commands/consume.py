@@ -181,7 +181,7 @@ def decoding() -> Decode:
     if path is None:
         return decode
     try:
-        return partial(decode, shapes=declared(path))
+        return Decode(declared(path))
     except (OSError, ShapeError) as error:
         raise CommandError(f"ANNALS_ENVELOPES_FILE is wrong: {path}: {error}") from None
 
