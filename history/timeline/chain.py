@@ -23,7 +23,8 @@ def chain(
 
     `start` itself comes first; if the store no longer has it, the next lower key does. One query
     for all keys and one for every BATCH versions, or READ_BYTES: linear in their number. skip: is
-    asked after each of these; the pair after the versions that it leaves out begins at its key.
+    asked after each of these, from the first pair on; the pair after the versions that it leaves
+    out begins at its key.
     """
     keys = None
     if paging.storable(id):
@@ -33,7 +34,7 @@ def chain(
         return
     key = keys.newest if start is None else keys.up_to(start)
     upper: rows.VersionRow | None = None
-    most = paging.BATCH
+    most, begun = paging.BATCH, False
     while key is not None:
         batch = [key]
         while len(batch) < most and (lower := keys.previous(batch[-1])) is not None:
@@ -46,11 +47,12 @@ def chain(
             row = read.get((id, each))  # None if retention has just removed it
             if upper is not None:
                 yield Pair(entity, upper, row, keys.trusted)
+                begun = True
             if row is None:
                 return
             upper = row
         key = keys.previous(batch[-1])
-        further = skip(keys, batch[-1]) if skip is not None and key is not None else None
+        further = skip(keys, batch[-1]) if skip and begun and key is not None else None
         if further is not None:
             key, upper = further, None
     if upper is not None:
