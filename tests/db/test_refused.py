@@ -10,7 +10,6 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
-from prometheus_client import REGISTRY
 from psycopg import errors
 
 from history.entities import BY_NAME
@@ -234,23 +233,20 @@ def test_a_good_row_among_bad_ones_of_its_key_is_stored(ingested: Ingested) -> N
     assert faults() == []
 
 
-def test_the_metric_of_the_database_is_0_only_while_a_write_is_repeated(
-    ingested: Ingested,
-) -> None:
+def test_a_writer_fails_only_while_a_write_is_repeated(ingested: Ingested) -> None:
+    """The metric annals_database_up; with whole processes in system/test_stuck_consumer."""
+
     def away() -> Connection:
         raise psycopg.OperationalError("away")
 
     writer = RetryingWriter(Writer(away))
+    assert not writer.failing
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(writer.write, ingested.batch(value()), ingested.claims, {})
         try:
-            until(lambda: database_up() == 0, "the metric is 0")
+            until(lambda: writer.failing, "it fails")
         finally:
             writer.abandon()
         with pytest.raises(Abandoned):
             writing.result()
-    assert database_up() == 1
-
-
-def database_up() -> float | None:
-    return REGISTRY.get_sample_value("annals_database_up")
+    assert not writer.failing
