@@ -22,6 +22,11 @@ class DatabaseWrapper(base.DatabaseWrapper):
         question: that was a round trip of every request."""
         while True:
             connection = super().get_new_connection(conn_params)
-            if self.pool is None or works(self.pool, connection):
+            good = self.pool is None
+            try:
+                good = good or works(self.pool, connection)
+            finally:
+                if not good:
+                    self.pool.putconn(connection)  # which forgets it
+            if good:
                 return connection
-            self.pool.putconn(connection)  # which forgets it
