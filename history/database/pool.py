@@ -18,12 +18,12 @@ def works(pool: Any, connection: psycopg.Connection[Any]) -> bool:
     """Whether a connection that this pool gave works; it is closed if not. Asks the server only
     where it was idle for TRUSTED_S, or where it sent something."""
     now = time.monotonic()
-    if now - getattr(connection, _CHECKED, -TRUSTED_S) >= TRUSTED_S or _has_news(connection):
-        try:
+    try:
+        if now - getattr(connection, _CHECKED, -TRUSTED_S) >= TRUSTED_S or _has_news(connection):
             type(pool).check_connection(connection)
-        except psycopg.Error:
-            connection.close()
-            return False
+    except psycopg.Error:  # also where it was closed on this side
+        connection.close()
+        return False
     setattr(connection, _CHECKED, now)
     return True
 

@@ -65,3 +65,11 @@ def test_one_that_the_server_ended_is_not_given(pooled: Any) -> None:
         assert cursor.fetchone() == (True,)
     assert not own.closed
     assert backend(pooled) != before
+
+
+def test_one_that_was_closed_on_this_side_is_not_given(pooled: Any) -> None:
+    before = backend(pooled)
+    own: psycopg.Connection[Any] = pooled.connection
+    pooled.close()
+    own.close()
+    assert backend(pooled) != before
