@@ -8,7 +8,7 @@ more to PostgreSQL, but its `finally` blocks run: tests/system kills real proces
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any
@@ -85,8 +85,10 @@ def installed() -> Iterator[None]:
     """Make every statement of psycopg, and every file written to the archive, a possible point."""
     wait, write = psycopg.Connection.wait, Store.write
 
-    def waiting(self: Any, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
-        if getattr(_this_thread, "trap", None) is None:
+    def waiting(self: Any, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        # To begin a pipeline, psycopg sends nothing: nothing can happen after it.
+        sends = gen.gi_code.co_qualname != "BasePipeline._enter_gen"
+        if not sends or getattr(_this_thread, "trap", None) is None:
             return wait(self, gen, *args, **kwargs)
         with _point(self, _statement(gen)):
             return wait(self, gen, *args, **kwargs)
