@@ -105,14 +105,14 @@ class Harness:
                 postmaster = psutil.Process(row[0]).parent()
                 if postmaster is None or "postgres" not in postmaster.name():
                     return None
-                return sum(_cpu(each) for each in (postmaster, *postmaster.children()))
+                return sum(map(cpu, (postmaster, *postmaster.children())))
             except psutil.Error:
                 return None
 
     def broker_cpu(self) -> float | None:
         """CPU seconds used by the broker; None if it does not run."""
         pid = self.broker.pid()
-        return None if pid is None else _cpu(psutil.Process(pid))
+        return None if pid is None else cpu(psutil.Process(pid))
 
 
 @contextmanager
@@ -179,6 +179,7 @@ def bare_copy(
     return time.perf_counter() - began
 
 
-def _cpu(process: psutil.Process) -> float:
+def cpu(process: psutil.Process) -> float:
+    """Processor seconds of a process, and of those that it started and that have ended."""
     times = process.cpu_times()
     return float(times.user + times.system + times.children_user + times.children_system)

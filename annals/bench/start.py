@@ -10,20 +10,20 @@ import json
 import os
 import re
 import signal
-import socket
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import psutil
 from django.conf import settings
 from rich.console import Console
 from rich.table import Table
 
-from annals.bench.harness import MANAGE, Harness, harness
+from annals.bench.harness import MANAGE, Harness, cpu, harness
+from annals.bench.web import HOST, web
 from annals.embedded.apache import Apache
 from history.entities import ROOT
 
@@ -59,8 +59,8 @@ def run(rounds: int = 5, apache: bool = False, as_json: bool = False) -> int:
         sys.stdout.write(json.dumps(medians) + "\n")
         return 0
     table = Table("", "seconds", "CPU seconds", title=f"start, medians of {rounds}")
-    for part, (clock, cpu) in medians.items():
-        table.add_row(part, f"{clock:.2f}", f"{cpu:.2f}")
+    for part, (clock, used) in medians.items():
+        table.add_row(part, f"{clock:.2f}", f"{used:.2f}")
     Console(width=None if sys.stdout.isatty() else 120).print(table)
     return 0
 
@@ -71,40 +71,29 @@ def _command(words: str) -> tuple[float, float]:
         [sys.executable, str(MANAGE), *words.split()], check=True, stdout=subprocess.DEVNULL
     )
     after = os.times()
-    cpu = after.children_user + after.children_system
-    return time.perf_counter() - began, cpu - before.children_user - before.children_system
+    spent = after.children_user + after.children_system
+    return time.perf_counter() - began, spent - before.children_user - before.children_system
 
 
 def _web(bench: Harness) -> Times:
     """Until the first process answers, until it is ready for requests, and until the first page:
     pages import what only they need."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        host, port = free.getsockname()
-    command = [sys.executable, "-m", "gunicorn", "--config", "python:annals.server",
-               "--bind", f"{host}:{port}", "annals.wsgi"]  # fmt: skip
     parts = {
         "web: answers": ("/healthz", 200),
         "web: ready": ("/readyz", 200),
         "web: first page": (f"/api/v1/history/{ROOT.name}/A1", 401),
     }
     began = time.perf_counter()
-    server = subprocess.Popen(  # noqa: S603 - our own server
-        command, env=bench.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        times: Times = {}
+    times: Times = {}
+    with web(bench.environment(), quiet=True) as (port, server):
         for part, (address, status) in parts.items():
-            _until(lambda: _status(host, port, address) == status)  # noqa: B023 - used at once
-            times[part] = time.perf_counter() - began, _cpu(server.pid)
-        return times
-    finally:
-        server.terminate()
-        server.wait(30)
+            _until(lambda: _status(port, address) == status)  # noqa: B023 - used at once
+            times[part] = time.perf_counter() - began, _cpu(server)
+    return times
 
 
-def _status(host: str, port: int, address: str) -> int:
-    asked = http.client.HTTPConnection(host, port, timeout=WAIT_S)
+def _status(port: int, address: str) -> int:
+    asked = http.client.HTTPConnection(HOST, port, timeout=WAIT_S)
     try:
         asked.request("GET", address)
         return asked.getresponse().status
@@ -128,12 +117,12 @@ def _consumer(bench: Harness, group: str) -> Times:
         port = int(bench.broker.bootstrap_servers().rpartition(":")[2])
         _until(lambda: any(each.raddr and each.raddr.port == port
                            for each in process.net_connections("tcp")))  # fmt: skip
-        times: Times = {"consume: asks Kafka": (time.perf_counter() - began, _cpu(consumer.pid))}
+        times: Times = {"consume: asks Kafka": (time.perf_counter() - began, _cpu(process))}
         assert consumer.stderr is not None  # noqa: S101
         for line in consumer.stderr:
             if READING.search(line):
                 break
-        times["consume: reads"] = time.perf_counter() - began, _cpu(consumer.pid)
+        times["consume: reads"] = time.perf_counter() - began, _cpu(process)
         return times
     finally:
         consumer.send_signal(signal.SIGTERM)
@@ -149,8 +138,6 @@ def _until(there: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def _cpu(pid: int) -> float:
+def _cpu(process: psutil.Process) -> float:
     """Processor seconds of a process and its children."""
-    own = psutil.Process(pid)
-    times: list[Any] = [each.cpu_times() for each in (own, *own.children())]
-    return sum(float(each.user + each.system) for each in times)
+    return sum(map(cpu, (process, *process.children())))

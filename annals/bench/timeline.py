@@ -10,9 +10,7 @@ import http.client
 import json
 import os
 import random
-import socket
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +29,9 @@ from rich.console import Console
 from rich.table import Table
 
 from annals.bench import timeline_clients
+from annals.bench.harness import cpu
 from annals.bench.timeline_data import BIG, DataSet, data_set, large_documents
+from annals.bench.web import HOST, web
 from history import labels, masking, timeline
 from history.entities import ROOT
 from history.exactjson import loads
@@ -272,8 +272,7 @@ class _Http:
         return found | {"cpu": round((self._cpu() - before) * 1000 / len(ids), 2)}
 
     def _cpu(self) -> float:
-        times = [each.cpu_times() for each in self.server.children()]
-        return sum(float(each.user + each.system) for each in times)
+        return sum(map(cpu, self.server.children()))
 
     def get(self, path: str) -> bytes:
         """The body of the answer of a call, or of a page whose address begins with a slash. Raises
@@ -303,18 +302,9 @@ def _use(found: DataSet) -> None:
 @contextmanager
 def _serving(found: DataSet) -> Iterator[tuple[str, int, psutil.Process]]:
     """The production web server on the data set: its address, and its process."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        host, port = free.getsockname()
-    command = [sys.executable, "-m", "gunicorn", "--config", "python:annals.server",
-               "--bind", f"{host}:{port}", "annals.wsgi"]  # fmt: skip
-    server = subprocess.Popen(command, env=found.environment(), stdout=subprocess.DEVNULL)  # noqa: S603
-    try:
-        _await(host, port)
-        yield host, port, psutil.Process(server.pid)
-    finally:
-        server.terminate()
-        server.wait(30)
+    with web(found.environment()) as (port, server):
+        _await(HOST, port)
+        yield HOST, port, server
 
 
 def _await(host: str, port: int) -> None:

@@ -7,11 +7,14 @@ from typing import Generic, TypeVar
 
 Value = TypeVar("Value")
 
+# Entities of which a consumer remembers the business keys.
+REMEMBERED = 30_000
+
 
 class BoundedCache(Generic[Value]):
     """Keeps the values of at least the last `size` names, and at most twice as many."""
 
-    def __init__(self, size: int = 30_000) -> None:
+    def __init__(self, size: int = REMEMBERED) -> None:
         self._size = size
         self._new: dict[str, Value] = {}
         self._old: dict[str, Value] = {}

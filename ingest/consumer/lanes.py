@@ -8,14 +8,11 @@ from dataclasses import dataclass
 
 from history.entities import BY_TOPIC
 from history.search_index.keys import Fingerprint
-from ingest.consumer.key_cache import BoundedCache
+from ingest.consumer.key_cache import REMEMBERED, BoundedCache
 from ingest.source.decode import Decode
 from ingest.source.message import KafkaPartition, TopicPartition
 from ingest.store.batch import Batch, Limits
 from ingest.store.claim import Claim
-
-# Entities of which the lanes together remember the business keys.
-REMEMBERED = 30_000
 
 
 @dataclass(frozen=True, slots=True)

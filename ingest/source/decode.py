@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET
 
 from history import exponents
+from history.deepjson import is_deeper
 from history.entities import BY_TOPIC, Entity
 from history.nul_text import may_have_nul, to_store
 from history.record import (
@@ -215,7 +216,7 @@ def _snapshot(
     character."""
     if data is not None:
         if data[0] == _BRACE:
-            if _may_be_deep(message) and _depth(bytes(data)) > MAX_NESTING:
+            if _may_be_deep(message) and is_deeper(bytes(data), MAX_NESTING):
                 raise Rejected(Reason.TOO_DEEP, f"nested deeper than {MAX_NESTING} levels")
             digits = exponents.too_many_digits(data)
             if digits:
@@ -243,19 +244,3 @@ def _may_be_deep(message: bytes) -> bool:
         if at < 0:
             return False
     return size - len(message.translate(None, b"{[")) > MAX_NESTING
-
-
-_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
-
-
-def _depth(data: bytes) -> int:
-    """The deepest nesting of well-formed JSON text."""
-    depth = deepest = 0
-    for match in _BRACKETS.finditer(data):
-        token = match.group()
-        if token in (b"[", b"{"):
-            depth += 1
-            deepest = max(deepest, depth)
-        elif token in (b"]", b"}"):
-            depth -= 1
-    return deepest

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from history.session import SINCE
 from tests.consuming import ROOT
 from tests.matrix import debian
 
@@ -43,8 +44,10 @@ def run(url: str, *words: str) -> str:
 
 def test_an_older_server(url: str) -> None:
     with psycopg.connect(url) as plain:
-        assert plain.info.server_version < 170_000, "no older server is here"
+        version = plain.info.server_version
+    if version >= SINCE["transaction_timeout"]:
+        pytest.skip("Debian's PostgreSQL knows all parameters")
     run(url, "manage.py", "migrate")
-    assert run(url, "-c", PROGRAM).startswith("UTC 15")
+    assert run(url, "-c", PROGRAM) == f"UTC {version}\n"
     [found] = json.loads(run(url, "manage.py", "partitions", "list", "--json"))[:1]
     assert found["table"]
