@@ -95,18 +95,18 @@ class _Parts:
         self._take(names, value)
 
     def _take(self, names: tuple[str, ...], value: Json) -> None:
-        if self._exact:
-            self.lists[_array(names)] = dumps(value).decode()
-        elif isinstance(value, dict) and value:
+        if isinstance(value, dict) and value and not self._exact:
             for name, inner in value.items():
                 self._take((*names, name), inner)
-        elif isinstance(value, list | dict):
+            return
+        # Also above a list: a path of PostgreSQL leads through an item 0 as through a key "0".
+        above: Any = self.within
+        for name in names[:-1]:
+            above = above.setdefault(name, {})
+        if self._exact or isinstance(value, list | dict):
             self.lists[_array(names)] = dumps(value).decode()
         elif names:
-            here: Any = self.within
-            for name in names[:-1]:
-                here = here.setdefault(name, {})
-            here[names[-1]] = value
+            above[names[-1]] = value
         else:
             raise ValueError("the document is no object")
 

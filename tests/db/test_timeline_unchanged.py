@@ -73,7 +73,10 @@ def test_masked_parts_too(store: Store, seed: int) -> None:
 
 
 # What an older value contains of a newer one says nothing here.
-CONTAINED = [([1], [1, 1]), ([1], []), ({"k": 1}, {}), ({"k": [2]}, {"k": []})]
+CONTAINED = [
+    *(([1], [1, 1]), ([1], []), ({"k": 1}, {}), ({"k": [2]}, {"k": []})),
+    *(([[1]], {"0": [1]}), ([{}], {"0": {}}), ({"k": [[1]]}, {"k": {"0": [1]}})),
+]
 
 
 @pytest.mark.parametrize(("old", "new"), CONTAINED)
