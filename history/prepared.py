@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 from django.db import connection
+from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
 
 
@@ -19,4 +20,20 @@ def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
     connection.ensure_connection()
     with connection.wrap_database_errors:
         cursor = psycopg.Cursor(connection.connection, row_factory=tuple_row)
-        return cursor.execute(statement, values, prepare=True, binary=True).fetchall()
+        cursor.format = Format.BINARY
+        return run(cursor, statement, values)
+
+
+def run(
+    cursor: psycopg.Cursor[tuple[Any, ...]], statement: str, values: Sequence[object]
+) -> list[tuple[Any, ...]]:
+    """All rows of a statement with this cursor. Raises psycopg.Error."""
+    try:
+        return cursor.execute(statement, values, prepare=True).fetchall()
+    except psycopg.errors.FeatureNotSupported:
+        # A migration gave a column of the result another type. The server refuses this statement
+        # until it is prepared anew. In a transaction the rollback does the same.
+        if cursor.connection.info.transaction_status != TransactionStatus.IDLE:
+            raise
+        cursor.execute("DEALLOCATE ALL")  # psycopg forgets what it has prepared, too
+        return cursor.execute(statement, values, prepare=True).fetchall()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from psycopg.types.numeric import Int4
 
-from history import looks, masking, need_to_know
+from history import looks, masking, need_to_know, prepared
 from history.entities import ENTITIES, ROOT, Entity
 from history.exactjson import Json
 from history.need_to_know import Unknown
@@ -79,7 +79,7 @@ READ_BYTES = 4 * 1024 * 1024
 def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
     """All rows of a prepared statement."""
     with cursor() as opened:
-        return opened.execute(statement, values, prepare=True).fetchall()
+        return prepared.run(opened, statement, values)
 
 
 # Around a statement that gives rows of versions in order. PostgreSQL makes the text of a document
