@@ -17,11 +17,13 @@ from ingest.store.claim import Claim
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A batch that is being written, and the claims under which it was read."""
+    """A batch that is being written, and the claims under which it was read. launched_at: in
+    seconds, as all times of the state machine."""
 
     batch: Batch
     claims: Mapping[TopicPartition, Claim]
     generation: int
+    launched_at: float
 
 
 class Lane:
@@ -53,13 +55,13 @@ class Lane:
         """Whether the filling batch can go."""
         return self.flight is None and bool(self.filling.progress)
 
-    def launch(self, claims: Mapping[KafkaPartition, Claim], generation: int) -> Flight:
+    def launch(self, claims: Mapping[KafkaPartition, Claim], generation: int, now: float) -> Flight:
         """Put the filling batch in flight, and begin another. Only if it is ready."""
         batch = self.filling
         batch.arrange()
         self._fingerprints.update(batch.fingerprints)
         held = {source: claims[source.kafka] for source in batch.progress}
-        self.flight = Flight(batch, held, generation)
+        self.flight = Flight(batch, held, generation, now)
         self.drop()
         return self.flight
 

@@ -236,7 +236,7 @@ class Consumer:
         self._background.halt(claimed, why)
 
     def _launch_all(self) -> None:
-        while (lane := self._machine.due()) is not None:
+        while (lane := self._machine.due(time.monotonic())) is not None:
             self._launch(lane)
 
     def _launch(self, lane: Lane) -> None:
@@ -281,21 +281,24 @@ class Consumer:
         lane.filling.arrange()
         generation = self._positions.generation
         until = time.monotonic() + PAUSE_AFTER_SECONDS
-        while lane.flight is not None and self._writers.wait_for_one(until - time.monotonic()):
+        flight = lane.flight  # the next one may be launched as soon as this one is written
+        while lane.flight is flight and self._writers.wait_for_one(until - time.monotonic()):
             self._land()
-        if lane.flight is not None:
+        if lane.flight is flight:
             self._wait_paused(lane)
         return self._positions.generation == generation and not self._stop.is_set()
 
     def _wait_paused(self, lane: Lane) -> None:
         self._source.pause(self._machine.pause())
         metrics.PAUSED.set(1)
-        while self._machine.paused and lane.flight is not None and not self._stop.is_set():
+        flight = lane.flight
+        while self._machine.paused and lane.flight is flight and not self._stop.is_set():
             self._upkeep()
             for message in self._source.poll(1, POLL_WHILE_IDLE_SECONDS):
                 # Paused partitions deliver nothing. If one does, the ledger knows where to go on.
                 self._act(self._machine.take(message, self._window), message)
             self._land()
+            self._launch_all()
         self._source.resume(self._machine.resume())
         metrics.PAUSED.set(0)
 

@@ -21,6 +21,8 @@ from ingest.store.claim import Claim
 
 # Another consumer moved the ledger: the rebalance that explains it is given this long to arrive.
 CLAIM_AFTER_FENCED_SECONDS = 3.0
+# A batch that is smaller than the one in flight waits for that no longer: it may wait for a lock.
+SLOW_FLIGHT_SECONDS = 0.5
 
 
 class Verdict(Enum):
@@ -206,15 +208,17 @@ class StateMachine:
         """Whether a batch of any lane is being written."""
         return any(lane.flight is not None for lane in self.lanes)
 
-    def due(self) -> Lane | None:
+    def due(self, now: float) -> Lane | None:
         """The lane whose batch goes next, if one should go now.
 
         While another batch is in flight, a batch goes once it is as large. So small batches go at
         once when traffic is low, and with a backlog a second writer is used as soon as one is not
-        enough, instead of making batches small: each costs some milliseconds.
+        enough, instead of making batches small: each costs some milliseconds. A batch in flight
+        for longer than SLOW_FLIGHT_SECONDS holds no other back.
         """
-        flights = (lane.flight for lane in self.lanes)
-        least = max((flight.batch.messages for flight in flights if flight is not None), default=0)
+        flights = [lane.flight for lane in self.lanes if lane.flight is not None]
+        young = (each for each in flights if now - each.launched_at < SLOW_FLIGHT_SECONDS)
+        least = max((each.batch.messages for each in young), default=0)
         large = (each for each in self.lanes if each.ready and each.filling.messages >= least)
         return max(large, key=lambda lane: lane.filling.messages, default=None)
 
@@ -222,7 +226,7 @@ class StateMachine:
         """Put the filling batch of a lane in flight, and begin another. Only if it is ready."""
         claims = {partition: each.claim for partition, each in self.positions.claimed.items()}
         self._active_at = now
-        return lane.launch(claims, self.positions.generation)
+        return lane.launch(claims, self.positions.generation, now)
 
     def landed(self, lane: Lane) -> Flight:
         """The batch of a lane is written. Launch its next before anything else: the database
@@ -268,8 +272,10 @@ class StateMachine:
         return self.paused
 
     def resume(self) -> list[KafkaPartition]:
-        """Returns the partitions to resume."""
-        resumed, self.paused = self.paused, []
+        """Returns the partitions to resume: those paused, without those halted meanwhile."""
+        reading = self.positions.reading()
+        resumed = [partition for partition in self.paused if partition in reading]
+        self.paused = []
         return resumed
 
     def idle_since(self) -> float | None:

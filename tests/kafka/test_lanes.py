@@ -69,6 +69,29 @@ def test_a_write_that_waits_stops_no_other_lane(
     assert consumers.manage("ledger").returncode == 0
 
 
+def test_a_large_write_that_waits_does_not_hold_small_ones_back(
+    consumers: Consumers, database: Database, broker: Daemon
+) -> None:
+    """A batch that is smaller than the one in flight waits for that, but not for as long as a lock
+    is held. What was read before reading pauses is written, too."""
+    running = consumers.start(ANNALS_BATCH_ROWS="200")
+    running.until_reading()
+    with psycopg.connect(database.url) as plain:
+        plain.execute(
+            "SELECT FROM ingest_ledger WHERE topic = %s AND partition = 0 FOR UPDATE", (TOPIC,)
+        )
+        send(broker, TOPIC, 0, [("waits", number) for number in range(90)])
+        for number in range(3):
+            send(broker, TOPIC, 1, [("goes on", number)])
+            until(lambda number=number: database.count() == 1 + number, running.said)  # type: ignore[misc]
+        send(broker, TOPIC, 1, [("is read", number) for number in range(10)])
+        send(broker, TOPIC, 0, [("fills the batch", number) for number in range(300)])
+        until(lambda: database.count() == 13, running.said)
+    until(lambda: database.count() == 403, running.said)
+    running.terminate()
+    assert consumers.manage("ledger").returncode == 0
+
+
 def test_one_writer_has_one_connection(
     consumers: Consumers, database: Database, broker: Daemon
 ) -> None:

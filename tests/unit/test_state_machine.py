@@ -26,10 +26,16 @@ from history.entities import ENTITIES
 from ingest.consumer.breaker import Tolerance
 from ingest.consumer.lanes import Lane, deal
 from ingest.consumer.positions import Positions
-from ingest.consumer.state_machine import CLAIM_AFTER_FENCED_SECONDS, StateMachine, Verdict
+from ingest.consumer.state_machine import (
+    CLAIM_AFTER_FENCED_SECONDS,
+    SLOW_FLIGHT_SECONDS,
+    StateMachine,
+    Verdict,
+)
+from ingest.source.decode import Reason
 from ingest.source.last_message import LastMessage
 from ingest.source.message import KafkaPartition, Message, TopicPartition
-from ingest.store.batch import GIANT_BYTES, Batch, Limits
+from ingest.store.batch import GIANT_BYTES, Batch, Limits, Reject
 from ingest.store.claim import Claim
 from tests.messages import CHILD, TOPIC, WINDOW, message, value
 
@@ -737,22 +743,53 @@ def test_a_second_batch_goes_at_once_when_it_is_as_large() -> None:
     claims = [Claim(TopicPartition(TOPIC, "id", n), 1, 0, 0, False) for n in range(2)]
     machine.grant(claims, 0)
     one, two = (machine.lane((TOPIC, number)) for number in range(2))
-    assert machine.due() is None
+    assert machine.due(0) is None
     for offset in range(3):
         machine.take(message(value(), offset, TOPIC, 0), WINDOW)
     machine.take(message(value(), 0, TOPIC, 1), WINDOW)
-    assert machine.due() is one
+    assert machine.due(0) is one
     machine.launch(one, 0)
-    assert machine.due() is None
+    assert machine.due(0) is None
     for offset in (1, 2):
-        assert machine.due() is None
+        assert machine.due(0) is None
         machine.take(message(value(), offset, TOPIC, 1), WINDOW)
-    assert machine.due() is two
+    assert machine.due(0) is two
     machine.launch(two, 0)
     machine.take(message(value(), 3, TOPIC, 0), WINDOW)
     machine.landed(two)
     machine.landed(one)
-    assert machine.due() is one
+    assert machine.due(0) is one
+
+
+def test_a_batch_that_hangs_holds_no_smaller_one_back() -> None:
+    machine = StateMachine(Limits(100, 300_000), TOLERANCE, lanes=2)
+    machine.assign([(TOPIC, 0), (TOPIC, 1)], 0)
+    claims = [Claim(TopicPartition(TOPIC, "id", n), 1, 0, 0, False) for n in range(2)]
+    machine.grant(claims, 0)
+    hangs, works = (machine.lane((TOPIC, number)) for number in range(2))
+    for offset in range(3):
+        machine.take(message(value(), offset, TOPIC, 0), WINDOW)
+    machine.launch(hangs, 7)
+    machine.take(message(value(), 0, TOPIC, 1), WINDOW)
+    assert machine.due(7) is None
+    assert machine.due(7 + SLOW_FLIGHT_SECONDS) is works
+
+
+def test_a_partition_that_is_halted_while_reading_pauses_is_not_resumed() -> None:
+    """The database found the bad messages, in the batch that reading paused for."""
+    machine = StateMachine(LIMITS, TOLERANCE)
+    machine.assign([(TOPIC, 0), (TOPIC, 1)], 0)
+    claims = [Claim(TopicPartition(TOPIC, "id", n), 1, 0, 0, False) for n in range(2)]
+    machine.grant(claims, 0)
+    bad = [message(value(), offset) for offset in range(TOLERANCE.consecutive)]
+    for each in bad:
+        machine.take(each, WINDOW)
+    [lane] = machine.lanes
+    machine.launch(lane, 0)
+    assert machine.pause() == [(TOPIC, 0), (TOPIC, 1)]
+    machine.landed(lane)
+    assert machine.judge(Reject(each, Reason.BAD_NUMBER, "") for each in bad)
+    assert machine.resume() == [(TOPIC, 1)]
 
 
 def test_one_partition_alone_has_the_whole_limits() -> None:
