@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import psycopg
+
 from history.search_index import keys as search_keys
 from ingest.store.ledger import Connection
+from ingest.store.sqlstate import Cause, cause
 
 
 def index(connection: Connection, keys: Sequence[search_keys.KeyRow]) -> None:
@@ -15,3 +18,17 @@ def index(connection: Connection, keys: Sequence[search_keys.KeyRow]) -> None:
     """
     if keys:
         connection.execute(search_keys.UPSERT, search_keys.upsert_values(keys))
+
+
+def index_storable(connection: Connection, keys: Sequence[search_keys.KeyRow]) -> None:
+    """Store keys as index() does, without those that PostgreSQL cannot store."""
+    try:
+        with connection.transaction():
+            index(connection, keys)
+    except psycopg.Error as error:
+        if cause(error) is not Cause.BATCH:
+            raise
+        if len(keys) > 1:
+            middle = len(keys) // 2
+            index_storable(connection, keys[:middle])
+            index_storable(connection, keys[middle:])

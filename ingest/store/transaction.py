@@ -25,7 +25,7 @@ from ingest.store.claim import Claim
 from ingest.store.current_window import kept
 from ingest.store.fast_path import copy_rows
 from ingest.store.ledger import Advance, Connection
-from ingest.store.search_index import index
+from ingest.store.search_index import index, index_storable
 from ingest.store.session import Session
 from ingest.store.slow_path import store_deduplicated, store_isolated
 from ingest.store.sqlstate import Cause, cause, missing_partition
@@ -119,8 +119,9 @@ class Writer:
             with connection.transaction():
                 for name in batch.entities():
                     self._store(connection, BY_NAME[name], batch.rows[name], result, path)
-                if path is not _Path.ISOLATED:
-                    index(connection, batch.keys)
+                # Of all rows, also those refused: the lane stores none of these keys again.
+                store_keys = index_storable if path is _Path.ISOLATED else index
+                store_keys(connection, batch.keys)
                 bad = [*batch.rejects, *result.rejects]
                 rejects.add(connection, bad, claims)
                 rejects.settle_read_again(connection, bad, batch.progress, claims)

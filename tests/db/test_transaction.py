@@ -16,8 +16,10 @@ from psycopg.errors import DeadlockDetected
 
 from history import days
 from history.entities import BY_NAME, ROOT
+from ingest.consumer.lanes import Lane
 from ingest.quarantine import messages
 from ingest.quarantine.messages import Selection
+from ingest.source.decode import Reason, decode
 from ingest.source.message import Message
 from ingest.store import transaction as writing
 from ingest.store.batch import Batch, Limits
@@ -37,6 +39,7 @@ from tests.db.ingested import (
     quarantined,
     query,
     rows,
+    searched,
 )
 from tests.messages import (
     ALL,
@@ -328,6 +331,32 @@ def test_search_keys_come_with_the_rows(ingested: Ingested) -> None:
         ("77", "submissionId", "a"),
         ("CRM-1", "realtyCrmId", "a"),
     ]
+
+
+def test_search_keys_of_a_refused_row_come_too_as_its_lane_relies_on_them(
+    ingested: Ingested,
+) -> None:
+    """A divergent repeat, in a batch that has another row at the same time as another writer. The
+    next version has the same key, and its lane does not store that again."""
+    ingested.write(value(id="a", data={"number": "N-1"}))
+    lane = Lane(0, decode)
+    lane.begin(Limits(1_000, 1 << 30))
+    claims = {source.kafka: claim for source, claim in ingested.claims.items()}
+    insert = (
+        "INSERT INTO product_instance_aud (id, version, updated_at, data, client_id, type)"
+        " VALUES ('b', 7, %s, '{}', '', 1)"
+    )
+    ingested.fill(lane.filling, value(id="a", data={"number": "N-2"}), value(id="b"))
+    with ThreadPoolExecutor(1) as pool, connect() as other:
+        with other.transaction():
+            other.execute(insert, (NOW,))
+            written = pool.submit(ingested.store, lane.launch(claims, 1, 0).batch)
+            until(lambda: query("SELECT 1 FROM pg_locks WHERE NOT granted"), "it does not wait")
+        assert [each.reason for each in written.result(30).rejects] == [Reason.DIVERGENT] * 2
+    lane.flight = None
+    ingested.fill(lane.filling, value(id="a", version=8, data={"number": "N-2"}))
+    ingested.store(lane.launch(claims, 1, 0).batch)
+    assert searched("N-2") == ["a"]
 
 
 def test_rows_are_stored_by_id_and_versions_as_they_came(ingested: Ingested) -> None:
