@@ -1,7 +1,9 @@
 """A command that ends at once does not import what only pages, logins and archives need."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +24,7 @@ HEAVY = {
 
 SHOW = """
 import sys
+from pathlib import Path
 from django.core.management import execute_from_command_line
 try:
     execute_from_command_line(["manage.py", *sys.argv[1:]])
@@ -83,3 +86,27 @@ def test_what_only_looks_like_help_is_no_help() -> None:
     done = run(MANAGE, "quarantine", "show", "--", "-h")
     assert done.returncode == 2
     assert "invalid int value: '-h'" in done.stderr
+
+
+def test_check_knows_the_screens_of_every_app(tmp_path: Path) -> None:
+    shelf = tmp_path / "shelf"
+    shelf.mkdir()
+    (shelf / "__init__.py").touch()
+    (shelf / "models.py").write_text(
+        "from django.db import models\nclass Book(models.Model):\n  pages = models.IntegerField()\n"
+    )
+    (shelf / "admin.py").write_text(
+        "from django.contrib import admin\nfrom shelf.models import Book\n"
+        "@admin.register(Book)\nclass Books(admin.ModelAdmin):\n  list_display = ['colour']\n"
+    )
+    (tmp_path / "more.py").write_text(
+        "from annals.settings import *\nINSTALLED_APPS = [*INSTALLED_APPS, 'shelf']\n"
+        "DEFAULT_AUTO_FIELD = 'django.db.models.BigAutoField'\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "manage.py", "check", "--tag", "admin", "--settings", "more"],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True,
+        timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "admin.E108" in done.stderr

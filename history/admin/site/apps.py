@@ -1,7 +1,25 @@
 """Puts the support screens in the place of Django's default admin site."""
 
+from importlib import import_module
+from typing import Any
+
+from django.conf import settings
 from django.contrib.admin.apps import SimpleAdminConfig
+from django.contrib.admin.checks import check_admin_app, check_dependencies
+from django.core.checks import CheckMessage, Tags, register
 
 
 class ScreensConfig(SimpleAdminConfig):
     default_site = "history.admin.site.admin_site.AnnalsSite"
+
+    def ready(self) -> None:
+        """As Django's, with checks that know the screens."""
+        register(check_dependencies, Tags.admin)
+        register(_screens, Tags.admin)
+
+
+def _screens(**given: Any) -> list[CheckMessage]:
+    # The URLs register the screens; without them there is nothing to check.
+    import_module(settings.ROOT_URLCONF)
+    found: list[CheckMessage] = check_admin_app(**given)
+    return found
