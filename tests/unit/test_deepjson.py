@@ -107,6 +107,18 @@ def test_many_objects_are_not_deep() -> None:
     assert not any(isinstance(item, msgspec.Raw) for item in whole(loads_shallow(text)))
 
 
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), max_size=8), st.integers(0, 60))
+def test_nesting_is_that_of_the_deepest_place(turns: list[tuple[int, int]], levels: int) -> None:
+    """Up and down: so many brackets are closed, so many opened."""
+    text, now, deepest = "", 0, 0
+    for most, up in turns:
+        down = min(most, now)
+        text += "]" * down + ("," if text and not text.endswith("[") else "") + "[" * up
+        now += up - down
+        deepest = max(deepest, now)
+    assert is_deeper((text + "]" * now).encode(), levels) == (deepest > levels)
+
+
 @pytest.mark.parametrize("levels", DEPTHS)
 def test_deep_json_is_indented_up_to_a_limit(levels: int) -> None:
     text = nested(levels)
