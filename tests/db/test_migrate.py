@@ -18,7 +18,7 @@ from annals.management.commands import migrate
 from annals.management.migrating import limited
 from annals.start import _uncaught
 from history import schema
-from ingest.management.commands.consume import refuse_other_tables
+from ingest.management.actions.consume import refuse_other_tables
 from ingest.store.connect import connect
 from tests.consuming import until
 from tests.db.ingested import Ingested, query

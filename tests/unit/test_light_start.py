@@ -51,7 +51,7 @@ finally:
 """
 # What Django's start needs, and what the commands need to do something.
 STARTED = HEAVY | {"confluent_kafka", "django.db.models", "history.models", "psycopg"}
-QUICK = ["partitions", "trace", "compare-old", "gaps", "quarantine", "ledger", "bench"]
+QUICK = ["partitions", "trace", "compare-old", "gaps", "quarantine", "ledger", "bench", "consume"]
 
 
 def run(code: str, *words: str) -> subprocess.CompletedProcess[str]:

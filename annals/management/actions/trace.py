@@ -15,7 +15,7 @@ from history.entities import BY_NAME
 from history.plain_text import one_line
 from history.record import ID_LENGTH, MAX_VERSION, UNSTORED_SPAN
 from history.trace import Bounds, Fate, Place
-from ingest.management.commands.consume import brokers
+from ingest.management.actions.consume import brokers
 from ingest.source import kafka
 from ingest.source.brokers import topic_id
 from ingest.source.client import Unreachable

@@ -18,7 +18,7 @@ from ingest.completeness import figures, losses
 from ingest.completeness.acknowledge import acknowledge
 from ingest.completeness.retire import retire, unretire
 from ingest.forecast.loss import Outlook
-from ingest.management.commands.consume import brokers
+from ingest.management.actions.consume import brokers
 from ingest.source.client import Unreachable
 from ingest.source.message import KafkaPartition
 from ingest.source.retention import Forecaster

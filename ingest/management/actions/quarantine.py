@@ -16,7 +16,7 @@ from rich.table import Table
 
 from history.management.progress import Progress
 from history.plain_text import one_line
-from ingest.management.commands.consume import decoding
+from ingest.management.actions.consume import decoding
 from ingest.models import Ledger, Quarantined
 from ingest.quarantine import messages
 from ingest.quarantine.messages import UNSETTLED, Selection

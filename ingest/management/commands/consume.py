@@ -2,55 +2,15 @@
 
 from __future__ import annotations
 
-import faulthandler
-import gc
-import json
-import logging
-import resource
-import signal
-import sys
-import time
 from argparse import ArgumentParser, ArgumentTypeError
-from dataclasses import asdict
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-import psycopg
-from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
-from prometheus_client import start_http_server
+from django.core.management.base import BaseCommand
 
-from history import heaps, privileges, schema
 from history.entities import BY_TOPIC
-from history.error_text import describe
-from ingest.consumer.background import Probe
-from ingest.consumer.beats import Beats
-from ingest.consumer.breaker import Tolerance
-from ingest.consumer.foresight import Foresight
-from ingest.consumer.loop import Consumer, Policy
-from ingest.source import kafka
-from ingest.source.client import WrongSettingError
-from ingest.source.decode import Decode, decode
-from ingest.source.envelope import ShapeError
-from ingest.source.names import declared
-from ingest.source.retention import Forecaster
-from ingest.store.batch import Limits
-from ingest.store.connect import connect
-from ingest.store.current_window import current
-from ingest.store.retrying import RetryingWriter
-from ingest.store.session import Session
-from ingest.store.transaction import Writer
-
-logger = logging.getLogger(__name__)
+from history.late import late
 
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - Prometheus scrapes from another machine
-
-# The writing thread wakes up thousands of times a second for a moment. With Python's default of
-# 5 ms it would wait for the decoding thread, and the database would wait for it.
-SWITCH_INTERVAL_SECONDS = 0.0002
-# Messages form no reference cycles: Python's collections, every 700 objects, would find nothing.
-GARBAGE_COLLECTION_OBJECTS = 50_000
 
 
 class Command(BaseCommand):
@@ -64,8 +24,7 @@ class Command(BaseCommand):
         add = parser.add_argument
         add("--topics", type=_topics, default=tuple(BY_TOPIC),
             help="comma-separated topics (default: all, live and migration)")  # fmt: skip
-        add("--group", default=settings.ANNALS.consumer_group,
-            help="consumer group (default: %(default)s)")  # fmt: skip
+        add("--group", help="consumer group (default: that of ANNALS_CONSUMER_GROUP)")
         add("--until-idle", type=float, metavar="SECONDS",
             help="exit after this many seconds without a message, with everything stored "
             "(default: run until stopped)")  # fmt: skip
@@ -76,133 +35,8 @@ class Command(BaseCommand):
         add("--metrics-address", default=EVERY_ADDRESS,
             help="the address for --metrics-port (default: %(default)s, all)")  # fmt: skip
 
-    def handle(self, **options: Any) -> None:
-        heaps.limit()
-        faulthandler.register(signal.SIGUSR1)  # prints the stacks, also while Python's lock is held
-        if options["metrics_port"] is not None:
-            _serve_metrics(options["metrics_address"], options["metrics_port"])
-        if not settings.ANNALS.demo:
-            privileges.warn_in_background(partial(connect, "annals-check"))
-        refuse_other_tables()
-        try:
-            consumer = build(options["topics"], options["group"], options["until_idle"])
-        except WrongSettingError as error:
-            raise CommandError(
-                f"Kafka's client does not take the settings of ANNALS_KAFKA_* and "
-                f"ANNALS_LIBRDKAFKA_FILE: {error}"
-            ) from None
-        sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-        gc.freeze()  # what exists now stays: no collection needs to examine it
-        gc.set_threshold(GARBAGE_COLLECTION_OBJECTS)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: consumer.stop())
-        began = time.monotonic()
-        totals = consumer.run()
-        seconds = round(time.monotonic() - began, 3)
-        summary = {**asdict(totals), "seconds": seconds, "peak_mb": _peak_mb()}
-        if totals.halted:
-            logger.warning(
-                "halted, not read to the end: %s; see `manage.py quarantine list`",
-                ", ".join(totals.halted),
-            )
-        if options["json"]:
-            self.stdout.write(json.dumps(summary))
-        else:
-            self.stderr.write(
-                "stopped: {read} read, {stored} stored, {repeated} repeated, {expired} expired, "
-                "{quarantined} quarantined in {batches} batches, {seconds} s".format(**summary)
-            )
-
-
-def _serve_metrics(address: str, port: int) -> None:
-    try:
-        start_http_server(port, address)
-    except (OSError, OverflowError) as error:
-        raise CommandError(
-            f"--metrics-port {port}: metrics cannot be served on {address}: {error}. Give another "
-            "port or --metrics-address."
-        ) from None
-
-
-def refuse_other_tables() -> None:
-    """End with a sentence where the tables are not those of this release: each batch would fail.
-    A database that does not answer is waited for later, as in any outage."""
-    try:
-        with connect("annals-check") as plain:
-            applied = plain.execute(schema.APPLIED).fetchall()
-    except psycopg.errors.UndefinedTable:
-        applied = []
-    except psycopg.errors.InsufficientPrivilege:
-        raise CommandError(
-            "The database login of this consumer may not read which migrations are applied: its "
-            "rights are those of an earlier release. Run `manage.py migrate` and `manage.py grants "
-            "--apply` as the owner of the tables, then start this process again."
-        ) from None
-    except psycopg.Error as error:
-        logger.warning("not known which migrations are applied: %s", describe(error))
-        return
-    why = schema.complaint([(str(app), str(name)) for app, name in applied])
-    if why is not None:
-        raise CommandError(why)
-
-
-def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Consumer:
-    """A consumer with the settings of this process."""
-    annals = settings.ANNALS
-    tolerance = Tolerance(annals.max_bad_in_a_row, annals.max_bad_ratio, annals.bad_window_messages)
-    policy = Policy(
-        limits=Limits(annals.batch_rows, annals.batch_bytes),
-        tolerance=tolerance,
-        window=current,
-        until_idle=until_idle,
-        decode=decoding(),
-    )
-    bootstrap, given = brokers()
-    beats = Beats(Session(partial(connect, "annals-beat")))
-    return Consumer(
-        policy,
-        partial(kafka.Source, bootstrap, group, topics, given),
-        [RetryingWriter(Writer(connect)) for _ in range(annals.writers)],
-        Probe(
-            partial(connect, "annals-probe"),
-            partial(kafka.peek, bootstrap, given),
-            partial(kafka.ends, bootstrap, given),
-            tolerance,
-            policy.decode,
-        ),
-        beats,
-        Foresight(Forecaster(bootstrap, given).outlook, beats),
-    )
-
-
-def decoding() -> Decode:
-    """decode(), with the envelopes that ANNALS_ENVELOPES_FILE declares."""
-    path = settings.ANNALS.envelopes_file
-    if path is None:
-        return decode
-    try:
-        return Decode(declared(path))
-    except (OSError, ShapeError) as error:
-        raise CommandError(f"ANNALS_ENVELOPES_FILE is wrong: {path}: {error}") from None
-
-
-def brokers() -> tuple[str, dict[str, str]]:
-    """The bootstrap servers, and the librdkafka settings from the environment."""
-    given = dict(settings.KAFKA)
-    bootstrap = given.pop("bootstrap.servers", None)
-    if not bootstrap:
-        raise CommandError("Set KAFKA_BOOTSTRAP_SERVERS to the brokers, as host:port,host:port.")
-    return str(bootstrap), given
-
-
-def _peak_mb() -> int:
-    """The peak of this process's resident memory. Not ru_maxrss: on Linux that includes the
-    parent's memory at the start."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        lines = status.read_text().splitlines()
-        return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) // 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    def handle(self, *_: Any, **options: Any) -> None:
+        late("ingest.management.actions.consume.run")(self, **options)
 
 
 def _topics(text: str) -> tuple[str, ...]:
