@@ -28,6 +28,9 @@ WAIT_S: Final = 2.0
 CHEAP_S: Final = 0.1
 # Requests of a login that asks dear questions, half of the threads of a process.
 MOST_BESIDE: Final = 8
+# Places of a login from which on all that it asks needs one: whether it is dear too would be known
+# only when it has read and computed, which is what keeps others waiting.
+FEW: Final = 2
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -116,9 +119,10 @@ def present_login() -> object:
 
 @contextmanager
 def of_login(login: object) -> Iterator[None]:
-    """The block answers a request of this login. Raises BusyError at once where the login has a
-    place and MOST_BESIDE requests, or most of the places and all are taken: what it asks now is
-    likely to be dear too, and would keep a thread from others until that is known."""
+    """The block answers a request of this login, with a place where the login has FEW. Raises
+    BusyError, after WAIT_S at most; at once where the login has a place and MOST_BESIDE requests,
+    or most of the places and all are taken: what it asks now is likely to be dear too, and would
+    keep a thread from others until that is known."""
     many = _taken[login] and _asked[login] >= MOST_BESIDE
     if many or (2 * _taken[login] > _share.places and _share.full):
         metrics.LOGIN_REFUSED.inc()
@@ -126,7 +130,8 @@ def of_login(login: object) -> Iterator[None]:
     _count(_asked, login, 1)
     token = _login.set(login)
     try:
-        yield
+        with dear(_taken[login] >= FEW):
+            yield
     finally:
         _login.reset(token)
         _count(_asked, login, -1)

@@ -13,6 +13,7 @@ from waitress.server import TcpWSGIServer
 from waitress.task import ThreadedTaskDispatcher
 
 from annals.serving.channel import Channel
+from annals.serving.turns import Clients, Turns
 
 Application = Callable[..., Iterable[bytes]]
 
@@ -51,19 +52,27 @@ def adjustments(sockets: list[socket.socket]) -> Adjustments:
 
 
 class Threads:
-    """The threads that answer requests, and one for the probe."""
+    """The threads that answer requests, and one for the probe. One client has half of them at most,
+    so that a request of another one never waits for all of its."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, clients: Clients | None = None) -> None:
         self.usual, self.probe = ThreadedTaskDispatcher(), ThreadedTaskDispatcher()
         self.usual.set_thread_count(count)
         self.probe.set_thread_count(1)
+        self._clients = clients or Clients()
+        self._turns = Turns(self.usual.add_task, max(1, count // 2))
 
     def add_task(self, channel: Channel) -> None:
         path = getattr(channel.requests[0], "path", "")  # what is no request has none
-        lane = self.probe if path == PROBE else self.usual
-        lane.add_task(channel)
+        if path == PROBE:
+            self.probe.add_task(channel)
+            return
+        headers = getattr(channel.requests[0], "headers", {})
+        peer = str(channel.addr[0]) if isinstance(channel.addr, tuple) else ""
+        self._turns.add(channel, self._clients.of(path, headers, peer))
 
     def shutdown(self, timeout: float) -> None:
+        self._turns.cancel()
         for each in (self.probe, self.usual):
             each.shutdown(timeout=timeout)
 

@@ -15,6 +15,7 @@ from gunicorn.workers.base import Worker as GunicornWorker
 from waitress import wasyncore
 
 from annals.serving.listener import Listener, Threads
+from annals.serving.turns import Clients
 
 LOOK_S: Final = 0.5
 # What is still answered when the time to end is over gets so long to be stopped.
@@ -29,7 +30,8 @@ class Worker(GunicornWorker):
         from django.conf import settings
 
         self.connections: dict[int, Any] = {}
-        threads = Threads(self.cfg.threads)
+        clients = Clients(settings.SESSION_COOKIE_NAME, settings.TRUSTED_PROXIES)
+        threads = Threads(self.cfg.threads, clients)
         seconds = settings.ANNALS.client_seconds
         # gunicorn wraps its sockets.
         self.listeners = [

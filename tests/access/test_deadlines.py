@@ -415,3 +415,24 @@ def test_a_streamed_answer_has_a_time_limit_of_its_own(settings: Any) -> None:
     assert visit.until == math.inf
     asked(lambda _: StreamingHttpResponse(["large"]), visit=visit)  # type: ignore[arg-type, return-value]
     assert visit.until > visit.arrived + settings.ANNALS.download_seconds
+
+
+@pytest.mark.django_db
+def test_a_login_with_dear_questions_computes_nothing_more_next_to_them(
+    store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its further requests need a place from their beginning: whether they are dear would be known
+    only after work that keeps others waiting."""
+    store.add("A1", 0, {"n": 1}, 0)
+    monkeypatch.setattr(shares, "_share", Share(2, 2))
+    monkeypatch.setattr(shares, "WAIT_S", 0.0)
+    support, auditor = (User.objects.get(username=name) for name in ("support", "auditor"))
+    other = Client()
+    other.force_login(auditor)
+    client.force_login(support)
+    with place_of(support.pk):
+        assert client.get(PATH).status_code == 200
+        with place_of(support.pk):
+            assert client.get(PATH).status_code == 503
+            assert other.get(PATH).status_code == 200
+    assert client.get(PATH).status_code == 200

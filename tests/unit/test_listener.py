@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from waitress import wasyncore
 
 from annals.serving import channel
 from annals.serving.listener import Listener, Threads
+from annals.serving.turns import Clients
 
 BODY = b"a" * (8 << 20)  # more than the system takes from a process for a client that does not read
 ASK = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -95,6 +98,64 @@ def test_answers_that_are_not_read_have_a_limit_together(loop: Loop) -> None:
     assert len(loop.channels) == 2
     assert oldest not in loop.channels
     assert oldest.addr == first.getsockname()
+
+
+@pytest.mark.parametrize(
+    "mine",
+    [
+        (b"/admin/", b"Cookie: sessionid=mine; other=%d", b"Cookie: sessionid=theirs"),
+        (b"/admin/", b"X-Other: %d", b"Cookie: sessionid=theirs"),
+        (b"/api/v1/x", b"Authorization: Bearer mine\r\nX: %d", b"Authorization: Bearer theirs"),
+        (b"/admin/", b"Cookie: sessionid=mine\r\nAuthorization: Bearer %d", b"Cookie: sessionid=b"),
+        (b"/api/", b"Cookie: sessionid=mine\r\nAuthorization: No %d", b"Cookie: sessionid=b"),
+        (b"/api/", b"Authorization: Bearer a\r\nCookie: sessionid=%d", b"Cookie: sessionid=b"),
+    ],
+)
+def test_one_client_leaves_threads_to_others(
+    loop: Loop, mine: tuple[bytes, bytes, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many requests it has, and whatever it adds to them."""
+    begun, over = [], threading.Event()
+
+    def hold(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        begun.append(environ["PATH_INFO"])
+        if "QUERY_STRING" in environ and environ["QUERY_STRING"] == "hold":
+            over.wait(30)
+        start_response("200 OK", [("Content-Length", "2")])
+        return [b"ok"]
+
+    monkeypatch.setattr(loop.listener, "application", hold)
+    path, own, other = mine
+    head = b"GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n"
+    try:
+        for number in range(6):
+            loop.client(head % (path + b"?hold", own.replace(b"%d", b"%d" % number)))
+        loop.until(lambda: len(loop.channels) == 6 and begun)
+        loop.until(lambda: all(each.requests for each in loop.channels))
+        asking = loop.client(head % (path, other))
+        asking.setblocking(False)
+        loop.until(lambda: answered(asking))
+        assert len(begun) == 2
+    finally:
+        over.set()
+    loop.until(lambda: len(begun) == 7)  # the rest has its turn, one after the other
+
+
+def test_who_is_one_client() -> None:
+    """Behind a trusted proxy each address is one; else only the other end of the connection."""
+    trusting = Clients(proxies=[ip_network("10.0.0.0/8")])
+    one, other = {"X_FORWARDED_FOR": "1.1.1.1"}, {"X_FORWARDED_FOR": "2.2.2.2"}
+    assert trusting.of("/", one, "10.1.1.1") != trusting.of("/", other, "10.1.1.1")
+    assert trusting.of("/", one, "11.1.1.1") == trusting.of("/", other, "11.1.1.1")
+    assert trusting.of("/", {}, "2001:db8::1") == trusting.of("/", {}, "2001:db8::2")
+    assert trusting.of("/", {"COOKIE": "sessionid="}, "1.1.1.1") == trusting.of("/", {}, "1.1.1.1")
+
+
+def answered(client: socket.socket) -> bool:
+    try:
+        return client.recv(1 << 16).endswith(b"ok")
+    except BlockingIOError:
+        return False
 
 
 def test_who_sends_or_reads_nothing_is_closed(loop: Loop) -> None:
