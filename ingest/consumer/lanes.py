@@ -17,17 +17,16 @@ from ingest.store.claim import Claim
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A batch that is being written, and the claims under which it was read. launched_at: in
-    seconds, as all times of the state machine."""
+    """A batch that is being written, and the claims under which it was read."""
 
     batch: Batch
     claims: Mapping[TopicPartition, Claim]
     generation: int
-    launched_at: float
 
 
 class Lane:
-    """One batch that fills, and the one before it that is in flight.
+    """One batch that fills, and the one before it that is in flight. launched_at: when that one
+    was put in flight, or else when the lane got its partitions.
 
     Its cache of business keys is its own: the batch of another lane, which stores a key, may still
     fail when this lane's batch is written.
@@ -37,6 +36,7 @@ class Lane:
         self.number = number
         self._decode = decode
         self.flight: Flight | None = None
+        self.launched_at = 0.0
         self.begin(Limits(1, 1))
 
     def begin(self, limits: Limits, lanes: int = 1) -> None:
@@ -61,7 +61,8 @@ class Lane:
         batch.arrange()
         self._fingerprints.update(batch.fingerprints)
         held = {source: claims[source.kafka] for source in batch.progress}
-        self.flight = Flight(batch, held, generation, now)
+        self.flight = Flight(batch, held, generation)
+        self.launched_at = now
         self.drop()
         return self.flight
 

@@ -21,8 +21,8 @@ from ingest.store.claim import Claim
 
 # Another consumer moved the ledger: the rebalance that explains it is given this long to arrive.
 CLAIM_AFTER_FENCED_SECONDS = 3.0
-# A batch that is smaller than the one in flight waits for that no longer: it may wait for a lock.
-SLOW_FLIGHT_SECONDS = 0.5
+# For so long after the batch before it, a batch waits until it is as large as another in flight.
+SMALL_BATCH_SECONDS = 0.25
 
 
 class Verdict(Enum):
@@ -89,6 +89,7 @@ class StateMachine:
         for lane in self.lanes:
             # A batch may have been abandoned, and its business keys with it.
             lane.begin(self._limits, max(1, len(set(dealt.values()))))
+            lane.launched_at = now
         self.paused = []
         self._active_at = now
 
@@ -213,14 +214,19 @@ class StateMachine:
 
         While another batch is in flight, a batch goes once it is as large. So small batches go at
         once when traffic is low, and with a backlog a second writer is used as soon as one is not
-        enough, instead of making batches small: each costs some milliseconds. A batch in flight
-        for longer than SLOW_FLIGHT_SECONDS holds no other back.
+        enough, instead of making batches small: each costs some milliseconds. A lane that has not
+        begun to write for SMALL_BATCH_SECONDS waits for no other: that one may wait for a lock, or
+        have a backlog, with one large batch after the other.
         """
-        flights = [lane.flight for lane in self.lanes if lane.flight is not None]
-        young = (each for each in flights if now - each.launched_at < SLOW_FLIGHT_SECONDS)
-        least = max((each.batch.messages for each in young), default=0)
-        large = (each for each in self.lanes if each.ready and each.filling.messages >= least)
-        return max(large, key=lambda lane: lane.filling.messages, default=None)
+        flights = (lane.flight for lane in self.lanes)
+        least = max((flight.batch.messages for flight in flights if flight is not None), default=0)
+        due = (
+            lane
+            for lane in self.lanes
+            if lane.ready
+            and (lane.filling.messages >= least or now - lane.launched_at >= SMALL_BATCH_SECONDS)
+        )
+        return max(due, key=lambda lane: lane.filling.messages, default=None)
 
     def launch(self, lane: Lane, now: float) -> Flight:
         """Put the filling batch of a lane in flight, and begin another. Only if it is ready."""

@@ -20,6 +20,8 @@ CONNECTIONS = (
     "SELECT pid FROM pg_stat_activity WHERE datname = %s AND application_name = 'annals-consume'"
 )
 
+GOES_ON = "SELECT 1 FROM product_instance_aud WHERE id = 'goes on'"
+
 
 def send(broker: Daemon, topic: str, partition: int, versions: Iterable[tuple[str, int]]) -> None:
     """Produce versions of documents to one partition, in this order."""
@@ -90,6 +92,20 @@ def test_a_large_write_that_waits_does_not_hold_small_ones_back(
     until(lambda: database.count() == 403, running.said)
     running.terminate()
     assert consumers.manage("ledger").returncode == 0
+
+
+def test_a_backlog_of_one_lane_does_not_hold_the_other_back(
+    consumers: Consumers, database: Database, broker: Daemon
+) -> None:
+    """Batch follows batch in one lane, each larger than what little the other one has."""
+    backlog = 90_000
+    send(broker, TOPIC, 0, [("backlog", number) for number in range(backlog)])
+    running = consumers.start()
+    until(lambda: database.read() > 0, running.said)
+    send(broker, TOPIC, 1, [("goes on", 0)])
+    until(lambda: database.query(GOES_ON), running.said)
+    assert database.read() < backlog
+    running.terminate()
 
 
 def test_one_writer_has_one_connection(

@@ -28,7 +28,7 @@ from ingest.consumer.lanes import Lane, deal
 from ingest.consumer.positions import Positions
 from ingest.consumer.state_machine import (
     CLAIM_AFTER_FENCED_SECONDS,
-    SLOW_FLIGHT_SECONDS,
+    SMALL_BATCH_SECONDS,
     StateMachine,
     Verdict,
 )
@@ -761,18 +761,29 @@ def test_a_second_batch_goes_at_once_when_it_is_as_large() -> None:
     assert machine.due(0) is one
 
 
-def test_a_batch_that_hangs_holds_no_smaller_one_back() -> None:
+def test_large_batches_do_not_hold_a_small_one_back() -> None:
+    """One hangs, or batch follows batch."""
     machine = StateMachine(Limits(100, 300_000), TOLERANCE, lanes=2)
     machine.assign([(TOPIC, 0), (TOPIC, 1)], 0)
     claims = [Claim(TopicPartition(TOPIC, "id", n), 1, 0, 0, False) for n in range(2)]
     machine.grant(claims, 0)
-    hangs, works = (machine.lane((TOPIC, number)) for number in range(2))
+    large, works = (machine.lane((TOPIC, number)) for number in range(2))
     for offset in range(3):
         machine.take(message(value(), offset, TOPIC, 0), WINDOW)
-    machine.launch(hangs, 7)
     machine.take(message(value(), 0, TOPIC, 1), WINDOW)
+    machine.launch(works, 7)
+    machine.launch(large, 7)
+    machine.landed(works)
+    machine.take(message(value(), 1, TOPIC, 1), WINDOW)
     assert machine.due(7) is None
-    assert machine.due(7 + SLOW_FLIGHT_SECONDS) is works
+    assert machine.due(7 + SMALL_BATCH_SECONDS) is works
+    for offset in range(3, 6):
+        machine.take(message(value(), offset, TOPIC, 0), WINDOW)
+    machine.landed(large)
+    assert machine.due(7) is large
+    machine.launch(large, 7 + SMALL_BATCH_SECONDS)
+    assert machine.due(7) is None
+    assert machine.due(7 + SMALL_BATCH_SECONDS) is works
 
 
 def test_a_partition_that_is_halted_while_reading_pauses_is_not_resumed() -> None:
