@@ -1,4 +1,5 @@
-"""`manage.py bench transactions`: one transaction for each message, next to a plain topic.
+"""`manage.py bench transactions`: topics in which every second offset has no message, next to a
+plain one: one transaction for each message, and a topic that was compacted.
 
 On Apache Kafka, with the wait for fetch requests that docs/kafka.md recommends.
 """
@@ -8,10 +9,13 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
+from confluent_kafka.admin import AdminClient
 from django.conf import settings
 from rich.console import Console
 from rich.table import Table
@@ -22,40 +26,66 @@ from annals.embedded.apache import Apache
 from history.entities import ROOT
 from ingest.simulator.stream import stream
 from ingest.source.message import Message
-from ingest.source.producer import TransactionalProducer
+from ingest.source.producer import Producer, TransactionalProducer
 
-PLAIN, TRANSACTIONAL = ROOT.topics
+PLAIN, WITH_HOLES = ROOT.topics
 FETCH_WAIT_MS = 500
+# The cleaner compacts at once, and all but the last megabyte.
+BROKER = {"log.cleaner.backoff.ms": 200}
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "segment.bytes": str(1 << 20),
+    "delete.retention.ms": "0",
+}
+CLEANED_IN_SECONDS = 120
 Figures = dict[str, Any]
+Turns = list[tuple[float, float]]
 
 
 def run(messages: int, rounds: int, as_json: bool) -> int:
-    """Measure and print. messages: number in each of the two topics. rounds: measurements of both
-    topics, in turn."""
+    """Measure and print. messages: number in each topic. rounds: measurements of each topic with
+    holes, in turn with the plain one."""
     say = Console(stderr=True).print
-    with harness(1, Apache(settings.ANNALS.home / "bench" / "apache-kafka")) as bench:
+    broker = Apache(settings.ANNALS.home / "bench" / "apache-kafka", settings=BROKER)
+    with harness(1, broker) as bench:
         say(f"producing {messages:,} messages, then each again in a transaction of its own ...")
         sent = _simulated(messages)
         produce(bench, sent)
         _produce_in_transactions(bench, sent)
         say("reading both in turn ...")
-        turns = [
-            tuple(_rate(bench, topic, messages) for topic in (PLAIN, TRANSACTIONAL))
-            for _ in range(rounds)
-        ]
+        transactional = _turns(bench, messages, rounds)
+        say("producing each twice into a topic that is compacted ...")
+        _produce_compacted(bench, sent, broker.home / "data" / f"{WITH_HOLES}-0")
+        say("reading it in turn with the plain one ...")
+        compacted = _turns(bench, messages, rounds)
+    plain = [rate for rate, _ in transactional + compacted]
     figures: Figures = {
         "messages": messages,
         "fetch_wait_max_ms": FETCH_WAIT_MS,
-        "plain_rows_s": round(statistics.median(plain for plain, _ in turns)),
-        "transactional_rows_s": round(statistics.median(each for _, each in turns)),
-        "ratio": round(statistics.median(each / plain for plain, each in turns), 2),
-        "ratios": [round(each / plain, 2) for plain, each in turns],
+        "plain_rows_s": round(statistics.median(plain)),
+        **_compared("transactional", transactional),
+        **_compared("compacted", compacted),
     }
     if as_json:
         sys.stdout.write(json.dumps(figures) + "\n")
     else:
         _show(figures)
     return 0
+
+
+def _compared(name: str, turns: Turns) -> Figures:
+    return {
+        f"{name}_rows_s": round(statistics.median(each for _, each in turns)),
+        f"{name}_ratio": round(statistics.median(each / plain for plain, each in turns), 2),
+        f"{name}_ratios": [round(each / plain, 2) for plain, each in turns],
+    }
+
+
+def _turns(bench: Harness, messages: int, rounds: int) -> Turns:
+    return [
+        (_rate(bench, PLAIN, messages), _rate(bench, WITH_HOLES, messages)) for _ in range(rounds)
+    ]
 
 
 def _simulated(count: int) -> list[Message]:
@@ -68,7 +98,35 @@ def _simulated(count: int) -> list[Message]:
 def _produce_in_transactions(bench: Harness, sent: list[Message]) -> None:
     producer = TransactionalProducer({"bootstrap.servers": bench.broker.bootstrap_servers()})
     for message in sent:
-        producer.send(TRANSACTIONAL, message.key or b"", message.value or b"")
+        producer.send(WITH_HOLES, message.key or b"", message.value or b"")
+
+
+def _produce_compacted(bench: Harness, sent: list[Message], log: Path) -> None:
+    """Each message twice under a key of its own, into a new topic: compaction removes the first.
+    log: the broker's directory of the topic."""
+    servers = {"bootstrap.servers": bench.broker.bootstrap_servers()}
+    admin = AdminClient(servers)
+    admin.delete_topics([WITH_HOLES])[WITH_HOLES].result()
+    while log.exists():  # the broker renames it
+        time.sleep(0.1)
+    # Two equal messages in one compressed batch would need the space of one.
+    producer = Producer({**servers, "compression.type": "none"})
+    producer.create_topics([WITH_HOLES], 1, COMPACTED)
+    for number, message in enumerate(sent):
+        for _ in range(2):
+            producer.send(WITH_HOLES, b"%d" % number, message.value or b"")
+    if producer.flush() or producer.failed:
+        raise RuntimeError(f"not everything was produced: {producer.first_error}")
+    whole = _bytes(log)
+    until = time.monotonic() + CLEANED_IN_SECONDS
+    while _bytes(log) > 0.6 * whole:
+        if time.monotonic() > until:
+            raise RuntimeError("the broker did not compact the topic; send more messages")
+        time.sleep(0.5)
+
+
+def _bytes(log: Path) -> int:
+    return sum(each.stat().st_size for each in log.glob("*.log"))
 
 
 def _rate(bench: Harness, topic: str, messages: int) -> float:
@@ -84,7 +142,7 @@ def _rate(bench: Harness, topic: str, messages: int) -> float:
 
 
 def _show(figures: Figures) -> None:
-    table = Table("", "", title="one transaction for each message", show_header=False)
+    table = Table("", "", title="every second offset without a message", show_header=False)
     for name, value in figures.items():
         table.add_row(name.replace("_", " "), str(value))
     Console(width=None if sys.stdout.isatty() else 120).print(table)

@@ -153,7 +153,8 @@ class Consumer:
         machine, window = self._machine, self._window
         generation = self._positions.generation
         while messages:
-            taken, verdict = machine.take_run(messages, window)
+            low = self._lows.get((messages[0].topic, messages[0].partition))
+            taken, verdict = machine.take_run(messages, window, low)
             if not taken:
                 taken, verdict = 1, machine.take(messages[0], window)
             if verdict is not None and not self._act(verdict, messages[taken - 1]):
@@ -210,10 +211,9 @@ class Consumer:
         """
         if (low := self._lows.get(partition)) is None:
             question = self._source.ask_low(partition)
-            while not question.answered:
+            while not question.wait(POLL_WHILE_IDLE_SECONDS):
                 if self._stop.is_set():
                     return None
-                time.sleep(POLL_WHILE_WRITING_SECONDS)
             try:
                 low = self._lows[partition] = question.answer()[partition]
             except Unreachable as error:

@@ -126,10 +126,13 @@ class StateMachine:
         halts = self._judge(claimed, offset, bad=reject is not None)
         return Verdict.HALTED if halts else None
 
-    def take_run(self, messages: Sequence[Message], window: Window) -> tuple[int, Verdict | None]:
+    def take_run(
+        self, messages: Sequence[Message], window: Window, low: int | None = None
+    ) -> tuple[int, Verdict | None]:
         """Take the first of these messages, as far as they follow one another in one partition and
-        need no decision, as take() would. Returns how many; HALTED if the last of them halts its
-        partition. With 0, offer the first to take()."""
+        need no decision, as take() would. low: the first offset of that partition at the broker,
+        if known. Returns how many; HALTED if the last of them halts its partition. With 0, offer
+        the first to take()."""
         first = messages[0]
         claimed = self.positions.claimed.get((first.topic, first.partition))
         if (
@@ -142,8 +145,11 @@ class StateMachine:
             return 0, None
         source = claimed.claim.source
         filling = self.lanes[claimed.lane].filling
-        taken, reject = filling.add_run(messages, source, claimed.expected, window)
-        claimed.expected += taken
+        # Nothing that we expect was deleted, so what is left out never was a message.
+        skipping = low is not None and low <= claimed.expected
+        taken, reject = filling.add_run(messages, source, claimed.expected, window, skipping)
+        if taken:
+            claimed.expected = messages[taken - 1].offset + 1
         good = taken - (reject is not None)
         if good:
             claimed.breaker.note_good(good)

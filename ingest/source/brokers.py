@@ -39,9 +39,9 @@ class Lows:
     def __init__(self, admin: AdminClient, partitions: Iterable[KafkaPartition]) -> None:
         self._asked = _ask_offsets(admin, partitions, EARLIEST)
 
-    @property
-    def answered(self) -> bool:
-        """Whether answer() has one."""
+    def wait(self, seconds: float) -> bool:
+        """Wait up to this long for the answer. Whether it is there."""
+        wait(self._asked.values(), seconds)
         return _answered(self._asked)
 
     def answer(self) -> dict[KafkaPartition, int]:

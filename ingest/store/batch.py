@@ -130,18 +130,30 @@ class Batch:
         return self._take([message], [message.size], source, window)[1]
 
     def add_run(
-        self, messages: Sequence[Message], source: TopicPartition, expected: int, window: Window
+        self,
+        messages: Sequence[Message],
+        source: TopicPartition,
+        expected: int,
+        window: Window,
+        skipping: bool = False,
     ) -> tuple[int, Reject | None]:
         """Add the first of the messages: those that follow one another in this partition from the
         expected offset on, while they fit, up to the first that breaks the contract.
+        skipping: offsets between them are known to have no message, and become gaps.
 
         Returns how many were added, and the reject if the last of them is one.
         """
-        sizes = self._fitting(messages, source, expected)
+        sizes = self._fitting(messages, source, expected, skipping)
         if not sizes:
             return 0, None
-        self._begun(source, expected)
-        return self._take(messages[: len(sizes)], sizes, source, window)
+        gaps = self._begun(source, expected).gaps
+        added, reject = self._take(messages[: len(sizes)], sizes, source, window)
+        if messages[added - 1].offset != expected + added - 1:
+            for message in messages[:added]:
+                if message.offset > expected:
+                    gaps.append(Gap(expected, message.offset, lost=False))
+                expected = message.offset + 1
+        return added, reject
 
     def _begun(self, source: TopicPartition, expected: int) -> PartitionProgress:
         progress = self.progress.get(source)
@@ -150,7 +162,7 @@ class Batch:
         return progress
 
     def _fitting(
-        self, messages: Sequence[Message], source: TopicPartition, expected: int
+        self, messages: Sequence[Message], source: TopicPartition, expected: int, skipping: bool
     ) -> list[int]:
         """The sizes of the first messages that add_run() can take; as takes() for each of them."""
         topic, number = source.topic, source.partition
@@ -158,12 +170,14 @@ class Batch:
         room_bytes = self._limits.bytes - self.bytes
         sizes: list[int] = []
         for message in messages[:room]:
+            offset = message.offset
             if (
-                message.offset != expected + len(sizes)
+                (offset != expected and (offset < expected or not skipping))
                 or message.partition != number
                 or message.topic != topic
             ):
                 break
+            expected = offset + 1
             size = message.size
             room_bytes -= size
             if sizes or self.messages:

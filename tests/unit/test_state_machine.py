@@ -86,10 +86,10 @@ class Member:
         self.at, self.paused, self.fetched, self.reset = {}, set(), set(), set()
 
 
-def take(machine: StateMachine, message: Message) -> Verdict | None:
+def take(machine: StateMachine, message: Message, low: int | None = None) -> Verdict | None:
     """Take one message, as the loop does."""
-    taken, verdict = machine.take_run([message], WINDOW)
-    return verdict if taken else machine.take(message, WINDOW)
+    taken, verdict = machine.take_run([message], WINDOW, low)
+    return verdict if taken else machine.take(message, WINDOW, low)
 
 
 NUMBERS = st.integers(0, 1)
@@ -369,7 +369,7 @@ class Consumers(RuleBasedStateMachine):
             verdict = take(machine, taken)
         if verdict is Verdict.GAP:
             assert offset > before or (last is not None and not found and offset == before)
-            verdict = machine.take(taken, WINDOW, self.low[partition])
+            verdict = take(machine, taken, self.low[partition])
             if verdict is Verdict.FULL:  # it was compared first
                 self.leave(member, partition)
                 return False

@@ -79,20 +79,20 @@ def _add_ingest(benches: Any) -> None:
 def _add_transactions(benches: Any) -> None:
     add = benches.add_parser(
         "transactions",
-        help="measure a topic with one transaction for each message against a plain topic; needs "
-        "Java and Maven",
+        help="measure a topic with one transaction for each message, and a compacted one, against "
+        "a plain topic; needs Java and Maven",
     ).add_argument
     add(
         "--messages",
         type=int,
         default=10_000,
-        help="messages in each of the two topics (default %(default)s)",
+        help="messages in each topic (default %(default)s)",
     )
     add(
         "--rounds",
         type=int,
         default=3,
-        help="measurements of both topics, in turn (default %(default)s)",
+        help="measurements of each, in turn with the plain topic (default %(default)s)",
     )
     add("--json", action="store_true", dest="as_json", help="print JSON")
 
