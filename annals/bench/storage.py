@@ -21,8 +21,10 @@ from rich.table import Table
 
 from annals.bench.harness import Harness, bare_copy, harness
 from annals.bench.load import Prepared, prepared, simulated
-from history.entities import ENTITIES
+from history.entities import ENTITIES, ROOT
 
+# Applications of which a page is read.
+PAGES: Final = 300
 # PostgreSQL's default, and the largest for pages of 8 KB: a row that fits into a page stays whole.
 TARGETS: Final = (2040, 8160)
 LEAVES: Final = """
@@ -97,13 +99,31 @@ def _measure(
             query = sql.SQL("SELECT count(data->'no such key') FROM {}")
             connection.execute(query.format(sql.Identifier(entity.table)))
         read = time.perf_counter() - began
+        pages = _page_rows_per_second(connection)
     return {
         "copy_rows_s": messages / seconds,
         "server_cpu_s_per_million": None if used is None else used / messages * 1e6,
         "data_bytes_per_row": float(data) / messages,
         "wal_bytes_per_row": float(written) / messages,
         "read_rows_s": messages / read,
+        "page_rows_s": pages,
     }
+
+
+def _page_rows_per_second(connection: psycopg.Connection[Any]) -> float:
+    """How fast the rows of timeline pages come, of the applications with the most versions; what
+    Python makes of them is not part of it."""
+    table = sql.Identifier(ROOT.table)
+    query = sql.SQL("SELECT id FROM {} GROUP BY id ORDER BY count(*) DESC, id LIMIT %s")
+    ids = [row[0] for row in connection.execute(query.format(table), [PAGES])]
+    page = sql.SQL(
+        "SELECT data::text FROM {} WHERE id = %s ORDER BY updated_at DESC, version DESC LIMIT 50"
+    ).format(table)
+    for _ in range(2):  # the first time reads the pages from disk and plans
+        began = time.perf_counter()
+        rows = sum(len(connection.execute(page, [id]).fetchall()) for id in ids)
+        seconds = time.perf_counter() - began
+    return rows / seconds
 
 
 def can_lz4(connection: psycopg.Connection[Any]) -> bool:
@@ -150,7 +170,7 @@ def _show(figures: Figures) -> None:
         f"{figures['over_8_kb']:.1%} above 8 KB; {server}"
     )
     table = Table("compression, toast_tuple_target")
-    names = ("COPY rows/s", "CPU s/million", "bytes/row", "WAL bytes/row", "read rows/s")
+    names = ("COPY rows/s", "CPU s/million", "bytes/row", "WAL bytes/row", "scan rows/s", "page rows/s")
     for name in names:
         table.add_column(name, justify="right")
     for variant, found in figures["variants"].items():
