@@ -15,7 +15,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import AdminClient
 from django.conf import settings
 from rich.console import Console
 from rich.table import Table
@@ -104,13 +103,12 @@ def _produce_in_transactions(bench: Harness, sent: list[Message]) -> None:
 def _produce_compacted(bench: Harness, sent: list[Message], log: Path) -> None:
     """Each message twice under a key of its own, into a new topic: compaction removes the first.
     log: the broker's directory of the topic."""
-    servers = {"bootstrap.servers": bench.broker.bootstrap_servers()}
-    admin = AdminClient(servers)
-    admin.delete_topics([WITH_HOLES])[WITH_HOLES].result()
+    # Two equal messages in one compressed batch would need the space of one.
+    servers = bench.broker.bootstrap_servers()
+    producer = Producer({"bootstrap.servers": servers, "compression.type": "none"})
+    producer.delete_topics([WITH_HOLES])
     while log.exists():  # the broker renames it
         time.sleep(0.1)
-    # Two equal messages in one compressed batch would need the space of one.
-    producer = Producer({**servers, "compression.type": "none"})
     producer.create_topics([WITH_HOLES], 1, COMPACTED)
     for number, message in enumerate(sent):
         for _ in range(2):
