@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 BEGIN, END = "<!-- begin -->", "<!-- end -->"
 OUR_APPS = ("annals", "history", "ingest")
+FOLDERS = (*OUR_APPS, "outbox")
 # Options of every Django command; Django documents them.
 DJANGO_OPTIONS = {
     *("--help", "--version", "--verbosity", "--settings", "--pythonpath", "--traceback"),
@@ -257,7 +258,7 @@ def _with_table(name: str, table: str) -> str:
 
 def _folders() -> Iterator[tuple[str, str]]:
     """Every folder with modules or with a docstring, and the first line of its docstring."""
-    for app in OUR_APPS:
+    for app in FOLDERS:
         for package in sorted((ROOT / app).rglob("__init__.py")):
             folder = package.parent.relative_to(ROOT)
             text = ast.get_docstring(ast.parse(package.read_text()))

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGES = ("annals", "history", "ingest")
+PACKAGES = ("annals", "history", "ingest", "outbox")
 
 
 def modules(root: Path) -> dict[str, int]:

@@ -1,0 +1,7 @@
+"""The outbox: records versions in the transaction of the change, and sends them to Kafka."""
+
+from outbox.author import acting_as
+from outbox.errors import OutboxError
+from outbox.writer import Change, record, record_many
+
+__all__ = ["Change", "OutboxError", "acting_as", "record", "record_many"]

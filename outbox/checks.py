@@ -1,0 +1,94 @@
+"""Django's system checks of the outbox."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.apps import apps
+from django.conf import settings
+from django.core import checks
+from django.db import connections, router
+
+from outbox.conf import conf
+from outbox.errors import WrongSettings
+from outbox.recorded import Kind, Recorded
+
+TAG = "outbox"
+MIDDLEWARE = "outbox.middleware.author_middleware"
+
+
+def register() -> None:
+    """Have `manage.py check` run the checks; those of the database with `--database`."""
+    checks.register(check_settings, TAG)
+    checks.register(check_models, TAG)
+    checks.register(check_middleware, TAG)
+    checks.register(check_database, TAG)
+
+
+Found = list[checks.CheckMessage]
+
+
+def check_settings(**_: Any) -> Found:
+    """outbox.E001: settings.OUTBOX."""
+    try:
+        conf()
+    except WrongSettings as error:
+        return [checks.Error(str(error), hint="See docs/outbox.md.", id="outbox.E001")]
+    return []
+
+
+def check_database(**_: Any) -> Found:
+    """outbox.E002: the tables need PostgreSQL."""
+    from outbox.models import Document
+
+    alias = router.db_for_write(Document)
+    vendor = connections[alias].vendor
+    if vendor == "postgresql":
+        return []
+    return [
+        checks.Error(
+            f"The outbox needs PostgreSQL; the database {alias!r} is {vendor}.",
+            hint="A router (DATABASE_ROUTERS) can send the app outbox to another database, but"
+            " only changes in that one are in one transaction with their versions.",
+            id="outbox.E002",
+        )
+    ]
+
+
+def check_models(**_: Any) -> Found:
+    """outbox.E003: each recorded model says how; outbox.E004: its entity has a topic."""
+    try:
+        topics = conf().topics
+    except WrongSettings:
+        return []
+    return [error for model in _recorded() for error in _check_model(model, topics)]
+
+
+def check_middleware(**_: Any) -> Found:
+    """outbox.W001: without the middleware, versions have no author."""
+    if not apps.is_installed("django.contrib.auth") or MIDDLEWARE in settings.MIDDLEWARE:
+        return []
+    return [
+        checks.Warning(
+            "Versions that requests record have no author.",
+            hint=f"Add {MIDDLEWARE} to MIDDLEWARE, after AuthenticationMiddleware.",
+            id="outbox.W001",
+        )
+    ]
+
+
+def _recorded() -> Iterable[type[Recorded]]:
+    return (model for model in apps.get_models() if issubclass(model, Recorded))
+
+
+def _check_model(model: type[Recorded], topics: Iterable[str]) -> Found:
+    kind = getattr(model, "recorded_as", None)
+    if not isinstance(kind, Kind):
+        hint = 'Add recorded_as = Kind("name-of-the-entity") to the class.'
+        return [checks.Error("recorded_as is missing.", hint=hint, obj=model, id="outbox.E003")]
+    if kind.entity not in topics:
+        hint = f'Add it to OUTBOX["TOPICS"], which has {", ".join(sorted(topics))}.'
+        text = f"The entity {kind.entity!r} has no topic."
+        return [checks.Error(text, hint=hint, obj=model, id="outbox.E004")]
+    return []

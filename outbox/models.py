@@ -1,0 +1,104 @@
+"""The tables of the outbox. The relay and record() use SQL; the models are for reading.
+
+outbox_document has a row for each document that ever was recorded; outbox_message each version.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+class Relay(models.Model):
+    """A running relay. beat: grows as long as it is alive. in_hand: documents that it is sending
+    for longer than a beat."""
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.TextField(_("name"))
+    started_at = models.DateTimeField(_("started at"))
+    beat = models.BigIntegerField(_("beats"))
+    in_hand = models.JSONField(_("being sent"), default=list)
+    last_error = models.TextField(_("last error"), default="")
+
+    class Meta:
+        app_label = "outbox"
+        db_table = "outbox_relay"
+        verbose_name = _("relay")
+        verbose_name_plural = _("relays")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Bucket(models.Model):
+    """A share of the documents, and the relay that alone sends them."""
+
+    number = models.SmallIntegerField(_("number"), primary_key=True)
+    owner = models.ForeignKey(
+        Relay, models.DO_NOTHING, null=True, db_column="owner", related_name="buckets"
+    )
+
+    class Meta:
+        app_label = "outbox"
+        db_table = "outbox_bucket"
+        verbose_name = _("bucket")
+        verbose_name_plural = _("buckets")
+
+
+class Document(models.Model):
+    """A document: its newest version, the newest one that Kafka has, and why the next one waits.
+
+    waiting_since: when the oldest version that is not sent was recorded; None if all are sent.
+    """
+
+    key = models.TextField(_("document"), primary_key=True)
+    bucket = models.SmallIntegerField(_("bucket"))
+    version = models.IntegerField(_("newest version"))
+    sent = models.IntegerField(_("sent up to"))
+    type = models.SmallIntegerField(_("type"))
+    digest = models.BinaryField()
+    recorded_at = models.DateTimeField(_("recorded at"))
+    waiting_since = models.DateTimeField(_("waiting since"), null=True)
+    attempts = models.IntegerField(_("failed attempts"))
+    next_attempt_at = models.DateTimeField(_("next attempt"), null=True)
+    last_error = models.TextField(_("last error"))
+
+    class Meta:
+        app_label = "outbox"
+        db_table = "outbox_document"
+        verbose_name = _("document")
+        verbose_name_plural = _("documents")
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class Message(models.Model):
+    """A recorded version, in the table of its day."""
+
+    pk = models.CompositePrimaryKey("document", "version", "slot")
+    document = models.TextField()
+    version = models.IntegerField()
+    type = models.SmallIntegerField()
+    recorded_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+    client_id = models.TextField()
+    author = models.TextField(null=True)
+    parent = models.TextField(null=True)
+    data = models.TextField()
+    slot = models.SmallIntegerField()
+
+    class Meta:
+        app_label = "outbox"
+        db_table = "outbox_message"
+
+
+class Tally(models.Model):
+    """A count that all relays add to. what: attempts, sent, or the reason of failures."""
+
+    what = models.TextField(primary_key=True)
+    times = models.BigIntegerField()
+
+    class Meta:
+        app_label = "outbox"
+        db_table = "outbox_tally"

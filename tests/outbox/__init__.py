@@ -1,0 +1,1 @@
+"""The tests of the app outbox, installed in a small service of its own."""

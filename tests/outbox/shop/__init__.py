@@ -1,0 +1,1 @@
+"""The service of the tests: orders and their items."""

@@ -1,0 +1,58 @@
+"""Orders and items, of which each change is a version: entities that Annals knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+
+from outbox.recorded import Kind, Recorded
+
+
+def order_snapshot(order: Order) -> dict[str, Any]:
+    return {"number": order.number, "rate": order.rate, "note": order.note}
+
+
+class Order(Recorded):
+    recorded_as = Kind("product-instance", snapshot=order_snapshot, id="number")
+
+    number = models.CharField(max_length=32, unique=True)
+    rate = models.DecimalField(max_digits=20, decimal_places=2)
+    note = models.TextField(default="")
+    opened = models.IntegerField(default=0)
+
+    class Meta:
+        app_label = "shop"
+
+
+class ItemSerializer:
+    """As a serializer of Django REST Framework: made of an instance, has `data`."""
+
+    def __init__(self, item: Item) -> None:
+        self.data = {"pid": str(item.pk), "name": item.name}
+
+
+class Item(Recorded):
+    recorded_as = Kind("product-task", snapshot=ItemSerializer, parent="order_number")
+
+    order = models.ForeignKey(Order, models.CASCADE, related_name="items")
+    name = models.CharField(max_length=100)
+
+    class Meta:
+        app_label = "shop"
+
+    @property
+    def order_number(self) -> str:
+        return self.order.number
+
+
+class Flag(Recorded):
+    """Recorded by its columns."""
+
+    recorded_as = Kind("realty-info", parent="name")
+
+    name = models.CharField(max_length=32)
+    on = models.BooleanField(default=False)
+
+    class Meta:
+        app_label = "shop"

@@ -1,0 +1,43 @@
+"""The wheel annals-outbox has the app and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+FOLDER = Path(__file__).parents[2] / "outbox"
+THEIRS = {"asgiref", "celery", "confluent_kafka", "django", "psycopg"}
+
+
+def test_the_wheel_has_every_file_of_the_app_and_no_other(tmp_path: Path) -> None:
+    source = tmp_path / "outbox"
+    shutil.copytree(FOLDER, source, ignore=shutil.ignore_patterns("__pycache__"))
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
+    subprocess.run([*pip, "--wheel-dir", tmp_path, source], check=True)
+    [wheel] = tmp_path.glob("annals_outbox-*.whl")
+    files = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert files == {
+        str(path.relative_to(FOLDER.parent))
+        for path in FOLDER.rglob("*")
+        if path.suffix in {".py", ".html", ".po", ".mo", ".typed"} and "build" not in path.parts
+    }
+
+
+def test_the_app_imports_nothing_that_it_does_not_depend_on() -> None:
+    imported = {
+        name.partition(".")[0]
+        for path in FOLDER.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    assert imported - set(sys.stdlib_module_names) - {"outbox"} <= THEIRS
