@@ -115,7 +115,7 @@ def _produce_compacted(bench: Harness, sent: list[Message], log: Path) -> None:
             producer.send(WITH_HOLES, b"%d" % number, message.value or b"")
     if producer.flush() or producer.failed:
         raise RuntimeError(f"not everything was produced: {producer.first_error}")
-    whole = _bytes(log)
+    whole = 2 * sum(message.size for message in sent)
     until = time.monotonic() + CLEANED_IN_SECONDS
     while _bytes(log) > 0.6 * whole:
         if time.monotonic() > until:

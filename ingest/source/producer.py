@@ -89,8 +89,8 @@ class Producer:
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics with their messages. The broker may need a moment longer. Raises
         ProducerError."""
-        deleted = AdminClient(self._settings).delete_topics([*names], operation_timeout=_TIMEOUT)
-        for future in deleted.values():
+        admin = AdminClient(self._settings)
+        for future in admin.delete_topics([*names], operation_timeout=_TIMEOUT).values():
             try:
                 future.result(_TIMEOUT)
             except KafkaException as error:
