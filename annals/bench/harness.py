@@ -44,6 +44,7 @@ class Harness:
         self.conninfo = conninfo
         self.broker = broker
         self._round = 0
+        self._consumers: list[subprocess.Popen[str]] = []
 
     def connect(self) -> psycopg.Connection[Any]:
         """A connection in autocommit mode."""
@@ -91,10 +92,18 @@ class Harness:
         words = ["consume", "--json", "--group", f"bench-{self._round}"]
         words += [] if until_idle is None else ["--until-idle", str(until_idle)]
         words += [] if topics is None else ["--topics", topics]
-        return subprocess.Popen(  # noqa: S603 - our own command
+        started = subprocess.Popen(  # noqa: S603 - our own command
             [sys.executable, str(MANAGE), *words], env={**self.environment(), **env},
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
+        self._consumers.append(started)
+        return started
+
+    def end(self) -> None:
+        """Kill the consumers that still run: the benchmark was interrupted."""
+        for consumer in self._consumers:
+            consumer.kill()
+            consumer.wait()
 
     def server_cpu(self) -> float | None:
         """CPU seconds used by the database server; None if it is on another machine."""
@@ -135,6 +144,7 @@ def harness(partitions: int, broker: Daemon | None = None) -> Iterator[Harness]:
         found.producer().create_topics(topics, partitions)
         yield found
     finally:
+        found.end()
         broker.stop()
         with psycopg.connect(given, autocommit=True) as connection:
             connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from argparse import ArgumentParser
 from importlib import import_module
@@ -34,6 +35,8 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         if 0 < options.get("catch_up", 0) < MIN_CATCH_UP:
             raise CommandError(f"--catch-up must be 0, or {MIN_CATCH_UP} or more")
+        # So that SIGTERM stops the servers too, and removes the database.
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         bench = import_module(f"annals.bench.{options['bench']}")
         names = {
             "ingest": ("messages", "catch_up", "rounds", "as_json"),
