@@ -60,6 +60,8 @@ class Conf:
                 str(given).lower() in {str(value).lower(), *({"-1"} if name == "acks" else ())},
                 f"KAFKA: {name} must be {str(value).lower()}: order and delivery depend on it",
             )
+        timeouts = {"message.timeout.ms", "delivery.timeout.ms"} & set(self.kafka)
+        _require(not timeouts, "KAFKA: the timeout of messages follows from LEASE_SECONDS")
         _require(isinstance(self.send_unchanged, bool), "SEND_UNCHANGED must be True or False")
         _require(
             isinstance(self.keep_days, int) and 1 <= self.keep_days <= MOST_DAYS,

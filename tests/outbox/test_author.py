@@ -82,5 +82,4 @@ def test_outside_of_requests_the_author_is_the_command(
 
 
 def user(name: str) -> User:
-    User.objects.filter(username=name).delete()
-    return User.objects.create_user(name)
+    return User.objects.get_or_create(username=name)[0]

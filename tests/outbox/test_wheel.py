@@ -10,7 +10,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 FOLDER = Path(__file__).parents[2] / "outbox"
-THEIRS = {"asgiref", "celery", "confluent_kafka", "django", "psycopg"}
+THEIRS = {"asgiref", "confluent_kafka", "django", "psycopg"}
 
 
 def test_the_wheel_has_every_file_of_the_app_and_no_other(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
-from django.urls import path
+from django.urls import include, path
 
 from tests.outbox.shop.models import Order
 
@@ -23,6 +23,7 @@ async def make_order_later(request: HttpRequest, number: str) -> HttpResponse:
 
 urlpatterns = [
     path("admin/", admin.site.urls),
+    path("outbox/", include("outbox.urls")),
     path("orders/<number>", make_order),
     path("later/<number>", make_order_later),
 ]

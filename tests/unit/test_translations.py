@@ -14,12 +14,14 @@ from django.utils.translation.template import templatize
 
 from annals.settings import LANGUAGES, LOCALE_PATHS
 
+PROJECT = Path(__file__).parents[2]
 SOURCE_LANGUAGE = "en"
 TRANSLATED = [language for language, _ in LANGUAGES if language != SOURCE_LANGUAGE]
 
 
 def catalogues(language: str) -> list[Path]:
-    return [path / language / "LC_MESSAGES" / "django.po" for path in LOCALE_PATHS]
+    folders = [*LOCALE_PATHS, PROJECT / "outbox" / "locale"]
+    return [path / language / "LC_MESSAGES" / "django.po" for path in folders]
 
 
 FILES = [path for language in TRANSLATED for path in catalogues(language)]
@@ -69,7 +71,6 @@ def test_all_is_translated_and_compiled(path: Path) -> None:
 
 
 FUNCTIONS = {"_", "gettext", "gettext_lazy", "ngettext", "ngettext_lazy"}
-PROJECT = Path(__file__).parents[2]
 # What Django's templatize makes of {% translate %} and {% blocktranslate %}: gettext(u'text').
 TEMPLATE_CALL = re.compile(r"""\bn?gettext\((u?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"))""")
 
@@ -98,7 +99,7 @@ def of_template(path: Path) -> Iterator[str]:
 def test_every_text_of_the_code_is_in_a_catalogue_and_no_other(language: str) -> None:
     known = {identity for path in catalogues(language) for identity, _ in entries(path)}
     used: set[str] = set()
-    for app in ("annals", "history", "ingest"):
+    for app in ("annals", "history", "ingest", "outbox"):
         for path in (PROJECT / app).rglob("*.py"):
             used.update(of_code(path))
         for path in (PROJECT / app).rglob("templates/**/*.html"):

@@ -1,0 +1,152 @@
+"""Pages of Django's admin: which documents wait and why, and which relays send."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin, messages
+from django.db.models import F, Q, QuerySet
+from django.db.models.expressions import RawSQL
+from django.http import HttpRequest
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from outbox import repair
+from outbox.message import TYPES
+from outbox.models import Document, Message, Relay
+from outbox.state import IN_HAND, State, state
+
+_SHOWN_VERSIONS = 100
+
+
+if TYPE_CHECKING:
+    _Admin = admin.ModelAdmin[Any]
+else:  # the class has no parameters at run time
+    _Admin = admin.ModelAdmin
+
+
+class ReadOnly(_Admin):
+    """Nobody adds, changes or deletes rows: record() and the relay do."""
+
+    show_full_result_count = False
+
+    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002
+        """No."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
+        """No."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Only the actions: saving a form would write back a row that has changed since."""
+        return obj is None and super().has_change_permission(request)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:  # noqa: ARG002
+        """All fields."""
+        return list(self.fields or ())  # type: ignore[arg-type]
+
+
+class StateFilter(admin.SimpleListFilter):
+    """By state. All others than Done, because what is sent is not in the list."""
+
+    title = _("state")
+    parameter_name = "state"
+
+    def lookups(self, *_: Any) -> list[tuple[str, Any]]:
+        """The states and their names."""
+        return [(each.value, each.label) for each in State if each is not State.DONE]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:  # noqa: ARG002
+        """The documents in the chosen state."""
+        match self.value():
+            case State.FAILED.value:
+                return queryset.filter(attempts__gt=0)
+            case State.PROCESSING.value:
+                return queryset.filter(attempts=0, processing=True)
+            case State.NEW.value:
+                return queryset.filter(attempts=0, processing=False)
+        return queryset
+
+
+@admin.register(Document)
+class DocumentAdmin(ReadOnly):
+    """The documents that wait."""
+
+    list_display = ("key", "state", "unsent", "waiting_since", "attempts", "next_attempt_at",
+                    "last_error")  # fmt: skip
+    list_filter = (StateFilter,)
+    search_fields = ("=key",)
+    ordering = ("waiting_since",)
+    actions = ("retry", "discard")
+    fields = ("key", "state", "sent", "version", "waiting_since", "attempts", "next_attempt_at",
+              "last_error", "bucket", "versions")  # fmt: skip
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Document]:
+        """Those that wait, and whether a relay is sending them."""
+        waits = Q(waiting_since__isnull=False, attempts=0) | Q(attempts__gt=0)
+        processing = RawSQL(IN_HAND, [])  # noqa: S611 - our own constant
+        found: QuerySet[Document] = super().get_queryset(request)
+        return found.filter(waits).annotate(processing=processing)
+
+    @admin.display(description=_("state"))
+    def state(self, document: Document) -> str:
+        """New, Processing or Failed."""
+        return str(state(document).label)
+
+    @admin.display(description=_("not sent"), ordering=F("version") - F("sent"))
+    def unsent(self, document: Document) -> int:
+        """How many versions wait."""
+        return document.version - document.sent
+
+    @admin.display(description=_("versions that wait"))
+    def versions(self, document: Document) -> SafeString:
+        """The first of them, with who made them and how large they are."""
+        waiting = Message.objects.filter(document=document.key, version__gt=document.sent)
+        rows = (
+            (each.version, TYPES[each.type], each.updated_at, each.author or "", len(each.data))
+            for each in waiting.order_by("version")[:_SHOWN_VERSIONS]
+        )
+        return format_html_join("", "<div>{} · {} · {} · {} · {} B</div>", rows)
+
+    @admin.action(description=_("Try again now"), permissions=["change"])
+    def retry(self, request: HttpRequest, chosen: QuerySet[Document]) -> None:
+        """Have the chosen documents tried again at once."""
+        retried = repair.retry([each.key for each in chosen], chosen.db)
+        text = ngettext(
+            "%d document is tried again.", "%d documents are tried again.", len(retried)
+        )
+        self.message_user(request, text % len(retried))
+
+    @admin.action(
+        description=_("Discard the next version: consumers will miss it"), permissions=["change"]
+    )
+    def discard(self, request: HttpRequest, chosen: QuerySet[Document]) -> None:
+        """Give up the next version of those chosen documents that failed."""
+        documents = {each.key: each for each in chosen}
+        discarded = repair.discard(list(documents), chosen.db)
+        for key, version in discarded.items():
+            self.log_change(request, documents[key], f"Discarded version {version}.")
+        count = len(discarded)
+        text = ngettext("%d version was discarded.", "%d versions were discarded.", count) % count
+        self.message_user(request, text, messages.WARNING)
+
+
+@admin.register(Relay)
+class RelayAdmin(ReadOnly):
+    """The relays that run."""
+
+    list_display = ("name", "started_at", "share", "sending", "last_error")
+    fields = ("name", "started_at", "share", "in_hand", "last_error")
+
+    @admin.display(description=_("buckets"))
+    def share(self, relay: Relay) -> int:
+        """How many buckets it has."""
+        return relay.buckets.count()
+
+    @admin.display(description=_("being sent"))
+    def sending(self, relay: Relay) -> int:
+        """How many documents it is sending for longer than a beat."""
+        return len(relay.in_hand)

@@ -1,0 +1,1 @@
+"""The relay: sends what is recorded to Kafka, each document's versions in order."""

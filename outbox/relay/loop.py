@@ -1,0 +1,192 @@
+"""The relay's loop: beats, sends what waits, sleeps until PostgreSQL notifies it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from threading import Event
+from time import monotonic
+
+import psycopg
+
+from outbox.conf import Conf
+from outbox.relay import cleaning, database, membership, queue
+from outbox.relay.backoff import Backoff
+from outbox.relay.database import Connection
+from outbox.relay.membership import Fenced, Membership
+from outbox.relay.outcome import Due, Failure, Outcome
+from outbox.relay.queue import Reader
+from outbox.relay.sender import Sender
+from outbox.writer import CHANNEL
+
+logger = logging.getLogger(__name__)
+
+# A row that a writer has locked is tried again after this.
+_LOCKED_SECONDS = 0.05
+_CLEAN_SECONDS = 3_600.0
+_OUTAGE = Backoff(0.1, 5.0)
+
+
+@dataclass(slots=True)
+class Relay:
+    """A relay for one database. stop: set it to have run() finish what is on its way and return."""
+
+    conf: Conf
+    alias: str
+    stop: Event = field(default_factory=Event)
+    # Nothing was sent for so many seconds: run() returns.
+    until_idle: float | None = None
+    _sender: Sender = field(init=False)
+    _member: Membership = field(init=False)
+    _reader: Reader = field(default_factory=Reader)
+    # What Kafka has answered and the database does not know yet.
+    _unsettled: dict[str, tuple[Outcome, float]] = field(default_factory=dict)
+    _counts: Counter[str] = field(default_factory=Counter)
+    _failures: int = 0
+    _outages: int = 0
+    _paused_until: float = 0.0
+    _sent_at: float = field(default_factory=monotonic)
+    _clean_at: float = 0.0
+    _error: str = ""
+
+    def __post_init__(self) -> None:
+        self._sender = Sender(self.conf)
+        self._member = Membership(f"{socket.gethostname()}:{os.getpid()}", self.conf.lease_seconds)
+
+    def run(self) -> None:
+        """Send until it is stopped, over outages of the database and of Kafka."""
+        while not self.stop.is_set():
+            try:
+                with database.connect(self.alias) as connection:
+                    self._serve(connection)
+                    return
+            except Fenced:
+                logger.warning("silent for too long: others took over; beginning again")
+                self._sender.abandon()
+                self._member.forget()
+                self._unsettled.clear()
+            except psycopg.Error as error:
+                self._failures += 1
+                logger.warning("the database: %s", str(error).strip())
+                self.stop.wait(_OUTAGE.pause(self._failures))
+
+    def _serve(self, connection: Connection) -> None:
+        for channel in (CHANNEL, membership.CHANNEL):
+            connection.execute(f"LISTEN {channel}")
+        self._member.join(connection)
+        self._tick(connection)
+        self._failures = 0
+        while not self.stop.is_set() and not self._idle():
+            if self._member.due:
+                self._tick(connection)
+            if not self._round(connection):
+                self._sleep(connection)
+        self._settle(connection)
+        self._member.add(connection, self._take_counts())
+        self._member.leave(connection)
+
+    def _tick(self, connection: Connection) -> None:
+        self._member.beat(connection, (), self._error)
+        self._member.balance(connection, {each.due.bucket for each, _ in self._unsettled.values()})
+        self._member.add(connection, self._take_counts())
+        queue.bring_nearer(connection, self._member.buckets, self.conf.retry_most_seconds)
+        if 0 in self._member.buckets and monotonic() >= self._clean_at:
+            cleaning.clean(connection, self.conf.keep_days)
+            self._clean_at = monotonic() + _CLEAN_SECONDS
+
+    def _round(self, connection: Connection) -> bool:
+        """Send what is due. False if nothing was sent, or nothing can be sent now."""
+        self._settle(connection)
+        if monotonic() < self._paused_until or not self._member.certain:
+            return False
+        found = self._reader.due(connection, self._member.buckets)
+        chains = self._reader.chains(connection, [*filter(None, map(self._ahead, found))])
+        outcomes = self._sender.send(chains, lambda: self._pulse(connection))
+        outcomes += map(_missing, self._reader.missing)
+        for outcome in outcomes:
+            self._take(outcome)
+        progress = any(each.sent > each.due.sent for each in outcomes)
+        self._rest(outcomes, progress)
+        self._settle(connection)
+        return progress
+
+    def _ahead(self, due: Due) -> Due | None:
+        """The document as Kafka has it, which may be further than its row. None if nothing is left
+        to send, or its failure is not written yet."""
+        known = self._unsettled.get(due.document)
+        if known is None:
+            return due
+        outcome, _ = known
+        if outcome.failure or outcome.sent >= due.version:
+            return None
+        return replace(due, sent=outcome.sent, attempts=0)
+
+    def _take(self, outcome: Outcome) -> None:
+        self._counts["sent"] += outcome.sent - outcome.due.sent
+        failure = outcome.failure
+        if failure is not None:
+            self._counts[f"failure {failure.reason}"] += 1
+            if failure.outage:
+                outcome = replace(outcome, failure=None)
+        further = outcome.sent > outcome.due.sent
+        if further or outcome.failure:
+            backoff = Backoff(self.conf.retry_first_seconds, self.conf.retry_most_seconds)
+            pause = backoff.pause(1 if further else outcome.due.attempts + 1)
+            self._unsettled[outcome.due.document] = (outcome, pause)
+
+    def _rest(self, outcomes: list[Outcome], progress: bool) -> None:
+        """After an outage nothing is sent for a while."""
+        errors = [each.failure for each in outcomes if each.failure and each.failure.outage]
+        if progress:
+            self._sent_at = monotonic()
+        self._outages = self._outages + 1 if errors else 0
+        self._error = errors[0].text if errors else ""
+        if errors:
+            logger.warning("Kafka: %s (%s documents wait)", errors[0].text, len(errors))
+            self._paused_until = monotonic() + _OUTAGE.pause(self._outages)
+
+    def _settle(self, connection: Connection) -> None:
+        if self._unsettled and self._member.id is not None:
+            written = queue.settle(connection, self._member.id, self._unsettled.values())
+            self._unsettled = {
+                key: each for key, each in self._unsettled.items() if key not in written
+            }
+
+    def _pulse(self, connection: Connection) -> bool:
+        """A beat while versions are on their way. The database may be away meanwhile."""
+        if self._member.due:
+            try:
+                self._member.beat(connection, self._sender.in_hand, self._error)
+            except psycopg.Error as error:
+                logger.warning("no beat: %s", str(error).strip())
+        return self._member.certain
+
+    def _sleep(self, connection: Connection) -> None:
+        """Until a version is recorded, or it is time for a beat."""
+        longest = _LOCKED_SECONDS if self._unsettled else self.conf.lease_seconds / 5
+        paused = self._paused_until - monotonic()
+        if paused > 0:
+            self.stop.wait(min(paused, longest))
+            return
+        for notify in connection.notifies(timeout=longest, stop_after=1):
+            if notify.channel == membership.CHANNEL:
+                self._member.hurry()
+
+    def _idle(self) -> bool:
+        return self.until_idle is not None and monotonic() - self._sent_at > self.until_idle
+
+    def _take_counts(self) -> Counter[str]:
+        self._counts["attempts"] += self._sender.attempts
+        self._sender.attempts = 0
+        counts, self._counts = +self._counts, Counter()
+        return counts
+
+
+def _missing(due: Due) -> Outcome:
+    """A version that is not there stops its document: nothing is skipped silently."""
+    text = f"version {due.sent + 1} is not in outbox_message"
+    failure = Failure("MISSING", text, outage=False, shared=False)
+    return Outcome(due, due.sent, due.waiting_since, failure)

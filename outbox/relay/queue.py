@@ -1,0 +1,163 @@
+"""The relay's view of the tables: which documents wait, their versions, and what became of them.
+
+The relay never waits for a lock of a writer: a row that a writer has locked is written later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from outbox import ring
+from outbox.message import Version
+from outbox.relay.database import Connection
+from outbox.relay.outcome import Chain, Due, Failure, Outcome
+
+# Bytes of documents that are read at a time, about.
+_BYTES = 4 * 1024 * 1024
+_LEAST_ROWS, _MOST_ROWS = 10, 1_000
+# Versions of one document at a time: each is sent after the one before is confirmed.
+_CHAIN = 10
+
+_COLUMNS = "key, bucket, sent, version, waiting_since, recorded_at, attempts"
+_DUE = f"""
+SELECT d.* FROM unnest(%(buckets)s::smallint[]) AS b (number) CROSS JOIN LATERAL (
+    (SELECT {_COLUMNS} FROM outbox_document
+    WHERE bucket = b.number AND waiting_since IS NOT NULL AND attempts = 0
+    ORDER BY waiting_since LIMIT %(each)s)
+    UNION ALL
+    (SELECT {_COLUMNS} FROM outbox_document
+    WHERE bucket = b.number AND attempts > 0 AND next_attempt_at <= clock_timestamp()
+    ORDER BY next_attempt_at LIMIT %(each)s)
+) AS d ORDER BY d.waiting_since LIMIT %(rows)s
+"""  # noqa: S608 - our own constants
+_VERSIONS = """
+SELECT m.document, m.version, m.type, m.recorded_at, m.updated_at, m.client_id, m.author, m.parent,
+    m.data
+FROM unnest(%(keys)s::text[], %(sent)s::int[]) AS d (key, sent) CROSS JOIN LATERAL (
+    SELECT * FROM outbox_message
+    WHERE document = d.key AND version > d.sent AND slot = ANY(%(slots)s::smallint[])
+    ORDER BY version LIMIT %(chain)s
+) AS m LIMIT %(rows)s
+"""
+# The lock on the relay's row is the fence: who takes over its buckets deletes that row, and waits
+# for this statement, or this statement finds no row. A row that is further than the relay knows
+# had its version discarded by a person meanwhile.
+_SETTLE = """
+WITH me AS (
+    SELECT id FROM outbox_relay WHERE id = %(relay)s FOR KEY SHARE
+), outcome AS (
+    SELECT * FROM unnest(%(keys)s::text[], %(sent)s::int[], %(recorded_at)s::timestamptz[],
+        %(errors)s::text[], %(pauses)s::float8[]) AS o (key, sent, recorded_at, error, pause)
+), free AS (
+    SELECT d.key FROM outbox_document AS d JOIN outcome USING (key)
+    JOIN outbox_bucket AS b ON b.number = d.bucket JOIN me ON me.id = b.owner
+    FOR UPDATE OF d SKIP LOCKED
+)
+UPDATE outbox_document AS d SET
+    sent = greatest(d.sent, o.sent),
+    waiting_since = CASE WHEN d.version > greatest(d.sent, o.sent)
+        THEN greatest(d.waiting_since, o.recorded_at) END,
+    attempts = CASE WHEN o.sent < d.sent THEN d.attempts WHEN o.error = '' THEN 0
+        WHEN o.sent > d.sent THEN 1 ELSE d.attempts + 1 END,
+    next_attempt_at = CASE WHEN o.sent < d.sent THEN d.next_attempt_at
+        WHEN o.error <> '' THEN clock_timestamp() + o.pause * interval '1 second' END,
+    last_error = CASE WHEN o.sent < d.sent THEN d.last_error ELSE o.error END
+FROM outcome AS o WHERE o.key = d.key AND d.key IN (SELECT key FROM free)
+RETURNING d.key
+"""
+# After the clock went back, no retry is further away than the longest pause.
+_NEARER = """
+UPDATE outbox_document SET next_attempt_at = clock_timestamp() + %(most)s * interval '1 second'
+WHERE bucket = ANY(%(buckets)s::smallint[]) AND attempts > 0
+    AND next_attempt_at > clock_timestamp() + %(most)s * interval '2 seconds'
+"""
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads what is to be sent. Reads fewer rows at a time if they are large."""
+
+    _rows: int = _LEAST_ROWS
+    # Documents whose next version should be there and is not.
+    missing: Sequence[Due] = ()
+
+    def due(self, connection: Connection, buckets: Collection[int]) -> list[Due]:
+        """Documents whose next version may be sent now, the longest waiting first."""
+        if not buckets:
+            return []
+        each = max(16, 2 * self._rows // len(buckets))
+        given = {"buckets": list(buckets), "each": each, "rows": self._rows}
+        return [Due(*row) for row in connection.execute(_DUE, given)]
+
+    def chains(self, connection: Connection, documents: Sequence[Due]) -> list[Chain]:
+        """Their next versions; not of all documents, if these are too many."""
+        self.missing = ()
+        if not documents:
+            return []
+        since = min(due.waiting_since for due in documents)
+        until = max(due.recorded_at for due in documents)
+        given = {
+            "keys": [due.document for due in documents],
+            "sent": [due.sent for due in documents],
+            "slots": ring.slots(since, until),
+            "chain": _CHAIN,
+            "rows": self._rows,
+        }
+        found: dict[str, list[Version]] = {}
+        size = count = 0
+        for row in connection.execute(_VERSIONS, given):
+            version = Version(*row)
+            found.setdefault(version.document, []).append(version)
+            size, count = size + len(version.data), count + 1
+        chains = [Chain(due, _next(due, found.get(due.document, []))) for due in documents]
+        if count < self._rows:
+            self.missing = [each.due for each in chains if not each.versions]
+        if count:
+            self._rows = min(_MOST_ROWS, max(_LEAST_ROWS, _BYTES * count // max(size, 1)))
+        return [each for each in chains if each.versions]
+
+
+def settle(
+    connection: Connection, relay: int, outcomes: Iterable[tuple[Outcome, float]]
+) -> set[str]:
+    """Write what became of documents, each with the pause before its next attempt in seconds.
+
+    Returns those that are written; not those that a writer has locked, and none if the relay has
+    lost its buckets.
+    """
+    rows = [
+        (
+            outcome.due.document,
+            outcome.sent,
+            outcome.recorded_at,
+            _sentence(outcome.failure),
+            pause,
+        )
+        for outcome, pause in outcomes
+    ]
+    keys, sent, recorded_at, errors, pauses = map(list, zip(*rows, strict=True))
+    given = {
+        "relay": relay,
+        "keys": keys,
+        "sent": sent,
+        "recorded_at": recorded_at,
+        "errors": errors,
+        "pauses": pauses,
+    }
+    return {key for (key,) in connection.execute(_SETTLE, given)}
+
+
+def bring_nearer(connection: Connection, buckets: Collection[int], most: float) -> None:
+    """Have no attempt further away than the longest pause, `most` seconds."""
+    connection.execute(_NEARER, {"buckets": list(buckets), "most": most})
+
+
+def _next(due: Due, versions: list[Version]) -> list[Version]:
+    """Those that follow the sent one without a gap."""
+    ordered = sorted(versions, key=lambda each: each.version)
+    return [each for place, each in enumerate(ordered, due.sent + 1) if each.version == place]
+
+
+def _sentence(failure: Failure | None) -> str:
+    return "" if failure is None else f"{failure.reason}: {failure.text}"

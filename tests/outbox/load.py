@@ -1,0 +1,134 @@
+"""Load for the tests of faults: random versions of some documents, counted."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from django.db import connection, transaction
+
+import outbox
+from annals.embedded.daemon import Daemon
+from tests.outbox import relays
+
+
+@dataclass(slots=True)
+class Load:
+    """Writers in threads. newest: the newest version of each document by id."""
+
+    documents: int
+    seed: int
+    writers: int = 2
+    newest: dict[str, int] = field(default_factory=dict)
+    recorded: int = 0
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def record(self, id: str) -> None:
+        """One version."""
+        with transaction.atomic():
+            version = outbox.record("product-instance", id, {"n": self.recorded, "t": time.time()})
+        assert version is not None
+        with self._lock:
+            self.newest[id] = max(version, self.newest.get(id, 0))
+            self.recorded += 1
+
+    def slowly(self, id: str, opened: threading.Event, done: threading.Event) -> None:
+        """A version in a transaction that stays open until `done`."""
+        with transaction.atomic():
+            outbox.record("product-instance", id, {})
+            opened.set()
+            done.wait(10)
+        connection.close()
+
+    def stop(self) -> None:
+        """Returns when nothing more is recorded."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The writers write in the block, or until stop()."""
+        self._threads = [
+            threading.Thread(target=self._write, args=(self.seed * 1_000 + writer,))
+            for writer in range(self.writers)
+        ]
+        for thread in self._threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self.stop()
+
+    def _write(self, seed: int) -> None:
+        chosen = random.Random(seed)
+        try:
+            while not self._stop.is_set():
+                self.record(f"A{chosen.randrange(self.documents)}")
+                time.sleep(0.002)
+        finally:
+            connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the kills did. repeats: messages that came again, with the same key and content."""
+
+    versions: int
+    repeats: int
+    slowest_take_over: float
+
+
+def kills(broker: Daemon, database: str, log: Path, *, times: int, seed: int) -> Report:
+    """Two relays under load; each time one of them is killed at a random moment and started again.
+    All versions are in the topic in the end, in order."""
+    chosen = random.Random(seed)
+    load = Load(documents=100, seed=seed)
+    slowest = 0.0
+    with relays.processes(2, broker, database, log) as running, load.running():
+        relays.until(lambda: load.recorded > 50)
+        for _ in range(times):
+            time.sleep(chosen.uniform(0.0, 0.5))
+            place = chosen.randrange(2)
+            running[place].send_signal(signal.SIGKILL)
+            running[place].wait()
+            slowest = max(slowest, _caught_up(load))
+            running[place] = relays.start(broker, database, log)
+        load.stop()
+        relays.until(lambda: not relays.waiting(), 60)
+        _end(running)
+    repeats = relays.check(relays.sent(broker), load.newest)
+    return Report(load.recorded, repeats, slowest)
+
+
+def _caught_up(load: Load) -> float:
+    """Seconds until everything that was recorded before now is sent."""
+    began = time.monotonic()
+    behind = "SELECT count(*) FROM outbox_document WHERE waiting_since < %s"
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        [moment] = cursor.fetchone()
+
+        def nothing() -> bool:
+            cursor.execute(behind, [moment])
+            return bool(cursor.fetchone() == (0,))
+
+        relays.until(nothing)
+    return time.monotonic() - began
+
+
+def _end(running: list[subprocess.Popen[bytes]]) -> None:
+    for process in running:
+        process.send_signal(signal.SIGTERM)
+    for process in running:
+        # One that has just been started may not have its handler yet.
+        assert process.wait(30) in (0, -signal.SIGTERM)

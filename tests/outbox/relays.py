@@ -1,0 +1,165 @@
+"""Relays for the tests, as processes and as threads; and what they sent."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from django.db import connection
+
+from annals.embedded.daemon import Daemon
+from outbox.conf import read
+from outbox.message import IDEMPOTENCY_KEY
+from outbox.relay.loop import Relay
+from tests.outbox import settings
+
+ROOT = Path(__file__).parents[2]
+TOPIC = "top-storage.export.product-instance"
+LEASE = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message in the topic."""
+
+    key: str
+    version: int
+    idempotency_key: str
+    value: bytes
+    at: float
+
+
+def start(broker: Daemon, database: str, log: Path, **changes: Any) -> subprocess.Popen[bytes]:
+    """A relay as a process of its own. changes: of settings.OUTBOX."""
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.outbox.settings",
+        "OUTBOX_TEST_DATABASE": database,
+        "OUTBOX_TEST_SETTINGS": json.dumps(
+            {"KAFKA": broker.client(), "LEASE_SECONDS": LEASE, **changes}
+        ),
+    }
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "django", "outbox", "relay"],
+            env=environment,
+            cwd=ROOT,
+            stdout=output,
+            stderr=output,
+        )
+
+
+@contextmanager
+def processes(
+    count: int, broker: Daemon, database: str, log: Path, **changes: Any
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Relays that are killed at the end, whatever became of them."""
+    running = [start(broker, database, log, **changes) for _ in range(count)]
+    try:
+        yield running
+    finally:
+        for process in running:
+            process.send_signal(signal.SIGKILL)
+        for process in running:
+            process.wait()
+
+
+@contextmanager
+def thread(broker: Daemon, **changes: Any) -> Iterator[Relay]:
+    """A relay in a thread of this process, stopped at the end."""
+    given = {**settings.OUTBOX, "KAFKA": broker.client(), "LEASE_SECONDS": LEASE, **changes}
+    relay = Relay(read(given), "default")
+    running = threading.Thread(target=relay.run)
+    running.start()
+    try:
+        yield relay
+    finally:
+        relay.stop.set()
+        running.join(30)
+        assert not running.is_alive()
+
+
+def sent(broker: Daemon, topic: str = TOPIC) -> list[Sent]:
+    """All messages in the topic, by partition in their order."""
+    consumer = Consumer({**broker.client(), "group.id": "none", "enable.auto.commit": False})
+    try:
+        known = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+        ends = {
+            number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)[1]
+            for number in known
+        }
+        left = {number: end for number, end in ends.items() if end}
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in left])
+        found = []
+        while left:
+            for message in consumer.consume(1000, 1.0):
+                assert message.error() is None, message.error()
+                number, offset = message.partition(), message.offset()
+                assert number is not None
+                assert offset is not None
+                if offset >= left.get(number, 0) - 1:
+                    left.pop(number, None)
+                found.append(_sent(message))
+        return found
+    finally:
+        consumer.close()
+
+
+def waiting() -> int:
+    """How many documents are not sent completely."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM outbox_document WHERE waiting_since IS NOT NULL")
+        [count] = cursor.fetchone()
+    return int(count)
+
+
+def until(condition: Callable[[], object], seconds: float = 30) -> None:
+    """Wait for a condition; fails if it does not become true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it does not become true"
+        time.sleep(0.02)
+
+
+def check(found: list[Sent], documents: dict[str, int]) -> int:
+    """Every version of the documents (newest version by id) is there, in order, and what came
+    again is the same message. Returns how many came again."""
+    first: dict[str, list[int]] = defaultdict(list)
+    values: dict[str, bytes] = {}
+    for each in found:
+        if each.idempotency_key not in values:
+            values[each.idempotency_key] = each.value
+            first[each.key].append(each.version)
+        assert values[each.idempotency_key] == each.value
+    wrong = {
+        id: numbers
+        for id, numbers in first.items()
+        if numbers != list(range(1, documents.get(id, 0) + 1))
+    }
+    assert wrong == {}
+    assert set(first) == set(documents)
+    return len(found) - len(values)
+
+
+def _sent(message: Any) -> Sent:
+    value = message.value()
+    headers = dict(message.headers() or [])
+    return Sent(
+        message.key().decode(),
+        json.loads(value)["version"],
+        headers[IDEMPOTENCY_KEY].decode(),
+        value,
+        message.timestamp()[1] / 1000,
+    )

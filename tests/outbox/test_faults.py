@@ -1,0 +1,159 @@
+"""Relays that are killed, frozen or cut off: every version arrives, in order of its document.
+
+`python -m tests.outbox --kills 25` does the long form of the first test.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from annals.embedded.apache import Apache
+from annals.embedded.broker import Broker
+from outbox.models import Bucket, Document
+from outbox.models import Relay as RelayRow
+from tests.kafka import brokers
+from tests.outbox import relays
+from tests.outbox.load import Load, kills
+from tests.outbox.relays import TOPIC
+
+pytestmark = pytest.mark.kafka
+
+
+def test_relays_that_are_killed_at_many_moments(
+    service: str, database_name: str, embedded: Broker, tmp_path: Path
+) -> None:
+    brokers.create(embedded, [TOPIC])
+    report = kills(embedded, database_name, tmp_path / "log", times=4, seed=1)
+    assert report.versions > 100
+
+
+def test_a_frozen_relay_that_wakes_sends_nothing_new(
+    service: str, database_name: str, embedded: Broker, tmp_path: Path
+) -> None:
+    """Its buckets are taken over while it is frozen. Awake, it finds itself fenced, and joins as
+    another relay."""
+    brokers.create(embedded, [TOPIC])
+    load = Load(documents=50, seed=2)
+    with relays.processes(2, embedded, database_name, tmp_path / "log") as [frozen, other]:
+        relays.until(lambda: owners() == {32})
+        with load.running():
+            relays.until(lambda: load.recorded > 200)
+            frozen.send_signal(signal.SIGSTOP)
+            relays.until(lambda: owners() == {64})
+            relays.until(lambda: not relays.waiting() or load.recorded > 1_000)
+            frozen.send_signal(signal.SIGCONT)
+            relays.until(lambda: owners() == {32})
+        relays.until(lambda: not relays.waiting())
+        frozen.send_signal(signal.SIGTERM)
+        other.send_signal(signal.SIGTERM)
+        assert [frozen.wait(20), other.wait(20)] == [0, 0]
+    relays.check(relays.sent(embedded), load.newest)
+    assert "others took over" in (tmp_path / "log").read_text()
+
+
+def test_a_database_that_is_away(service: str, database_name: str, embedded: Broker) -> None:
+    """The relay keeps its buckets, and what Kafka has confirmed meanwhile is not sent again."""
+    brokers.create(embedded, [TOPIC])
+    load = Load(documents=20, seed=3)
+    with relays.thread(embedded), load.running():
+        for _ in range(4):
+            before = load.recorded
+            relays.until(lambda before=before: load.recorded > before + 100)  # type: ignore[misc]
+            with away(database_name):
+                before = load.recorded
+                relays.until(lambda before=before: load.recorded > before + 20)  # type: ignore[misc]
+        load.stop()
+        relays.until(lambda: not relays.waiting())
+    assert relays.check(relays.sent(embedded), load.newest) == 0
+
+
+def test_a_broker_that_is_stopped(service: str, apache: Apache) -> None:
+    """Nothing is given up, nobody is blamed, and it goes on when the broker is back."""
+    brokers.create(apache, [TOPIC])
+    load = Load(documents=20, seed=4)
+    with relays.thread(apache), load.running():
+        relays.until(lambda: load.recorded > 100)
+        apache.stop()
+        before = load.recorded
+        relays.until(lambda: load.recorded > before + 100)
+        relays.until(lambda: RelayRow.objects.exclude(last_error="").exists())
+        assert not Document.objects.filter(attempts__gt=0).exists()
+        load.stop()
+        assert relays.waiting()
+        apache.start()
+        relays.until(lambda: not relays.waiting())
+    relays.check(relays.sent(apache), load.newest)
+
+
+def test_a_writer_that_keeps_a_document_locked_delays_only_its_row(
+    service: str, embedded: Broker
+) -> None:
+    """The relay sends what is committed, and writes later that it is sent; nothing goes twice."""
+    brokers.create(embedded, [TOPIC])
+    load = Load(documents=3, seed=5)
+    load.record("A0")
+    with relays.thread(embedded):
+        relays.until(lambda: not relays.waiting())
+        with locked(service, "product-instance/A0"):
+            load.record("A1")
+            relays.until(lambda: Document.objects.get(pk="product-instance/A1").sent == 1)
+        load.record("A0")
+        relays.until(lambda: not relays.waiting())
+    assert relays.check(relays.sent(embedded), load.newest) == 0
+
+
+def test_versions_that_are_not_committed_are_not_sent(service: str, embedded: Broker) -> None:
+    """Also a version with a lower number of the sequence of another document that commits later."""
+    brokers.create(embedded, [TOPIC])
+    load = Load(documents=2, seed=6)
+    open_, done = threading.Event(), threading.Event()
+    slow = threading.Thread(target=load.slowly, args=("A0", open_, done))
+    with relays.thread(embedded):
+        slow.start()
+        open_.wait(10)
+        load.record("A1")
+        relays.until(lambda: Document.objects.filter(pk="product-instance/A1", sent=1).exists())
+        done.set()
+        slow.join()
+        relays.until(lambda: Document.objects.get(pk="product-instance/A0").sent == 1)
+    assert [each.key for each in relays.sent(embedded) if each.key == "A0"] == ["A0"]
+
+
+def owners() -> set[int]:
+    """How many buckets each relay has."""
+    counts: dict[int | None, int] = {}
+    for owner in Bucket.objects.values_list("owner_id", flat=True):
+        counts[owner] = counts.get(owner, 0) + 1
+    return set(counts.values()) if None not in counts else set()
+
+
+@contextmanager
+def locked(database: str, key: str) -> Iterator[None]:
+    with psycopg.connect(database) as other:
+        other.execute("SELECT FROM outbox_document WHERE key = %s FOR UPDATE", [key])
+        yield
+        other.rollback()
+
+
+@contextmanager
+def away(database: str) -> Iterator[None]:
+    """The relay loses its connection and gets no other. The writers keep theirs."""
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as server:
+        server.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS false")
+        server.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name = 'outbox relay' AND datname = %s",
+            [database],
+        )
+        try:
+            yield
+        finally:
+            server.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS true")

@@ -1,0 +1,158 @@
+"""A relay sends every version, in order, soon, and a bad one stops its document only."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import pytest
+from django.db import connection, transaction
+
+import outbox
+from annals.embedded.daemon import Daemon
+from outbox.models import Bucket, Document, Relay
+from outbox.relay.backoff import Backoff
+from outbox.writer import Change
+from tests.kafka import brokers
+from tests.outbox import relays, stored
+from tests.outbox.relays import TOPIC
+
+KIND = "product-instance"
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def topic(broker: Daemon) -> str:
+    [name] = brokers.create(broker, [TOPIC])
+    return name
+
+
+def record(id: str, **data: object) -> None:
+    with transaction.atomic():
+        outbox.record(KIND, id, data)
+
+
+def test_versions_arrive_in_order_each_once(service: str, broker: Daemon, topic: str) -> None:
+    for n in range(30):
+        with transaction.atomic():
+            outbox.record_many([Change(KIND, f"A{id}", {"n": n}) for id in range(40)])
+    with relays.thread(broker):
+        relays.until(lambda: not relays.waiting())
+    found = relays.sent(broker)
+    assert relays.check(found, {f"A{id}": 30 for id in range(40)}) == 0
+    values = {each.idempotency_key: each.value for each in found}
+    assert values == {
+        version.idempotency_key.decode(): version.value() for version in stored.versions()
+    }
+    assert not Relay.objects.exists()
+    assert not Bucket.objects.exclude(owner=None).exists()
+
+
+def test_a_version_arrives_within_milliseconds(service: str, broker: Daemon, topic: str) -> None:
+    with relays.thread(broker):
+        record("A0")
+        relays.until(lambda: not relays.waiting())
+        delays = []
+        for n in range(1, 20):
+            before = time.perf_counter()
+            record("A0", n=n)
+            while relays.waiting():
+                pass
+            delays.append(time.perf_counter() - before)
+    assert relays.check(relays.sent(broker), {"A0": 20}) == 0
+    # Far below the second between two beats: it was the notification.
+    assert statistics.median(delays) < 0.5
+
+
+def test_a_poison_message_stops_its_document_only(service: str, apache: Daemon) -> None:
+    # Only Kafka itself has this limit.
+    brokers.create(apache, [TOPIC], settings={"max.message.bytes": "10000"})
+    poison = "".join(chr(0x4E00 + n) for n in range(4_000))
+    changes = [Change(KIND, f"A{n}", {"n": n}) for n in range(50)]
+    with transaction.atomic():
+        outbox.record_many([*changes[:25], Change(KIND, "BAD", {"x": poison}), *changes[25:]])
+    record("BAD", fine=True)
+    retry = {"RETRY_FIRST_SECONDS": 0.05, "RETRY_MOST_SECONDS": 0.2}
+    with relays.thread(apache, **retry):
+        relays.until(lambda: relays.waiting() == 1)
+        relays.until(lambda: Document.objects.get(pk=f"{KIND}/BAD").attempts > 2)
+        record("A0", later=True)
+        relays.until(lambda: relays.waiting() == 1)
+        bad = Document.objects.get(pk=f"{KIND}/BAD")
+        assert (bad.sent, bad.version) == (0, 2)
+        assert "MSG_SIZE_TOO_LARGE" in bad.last_error
+        assert bad.next_attempt_at is not None
+    expected = {f"A{n}": 1 for n in range(50)} | {"A0": 2}
+    assert relays.check(relays.sent(apache), expected) == 0
+    assert not Document.objects.exclude(pk=f"{KIND}/BAD").filter(attempts__gt=0).exists()
+
+
+def test_a_missing_topic_stops_its_entity_only(service: str, apache: Daemon) -> None:
+    brokers.create(apache, [TOPIC])
+    with transaction.atomic():
+        outbox.record("product-task", "T1", {})
+    record("A1")
+    with relays.thread(apache, RETRY_FIRST_SECONDS=0.05, RETRY_MOST_SECONDS=0.2):
+        relays.until(lambda: Document.objects.get(pk=f"{KIND}/A1").sent == 1)
+        relays.until(lambda: Document.objects.get(pk="product-task/T1").attempts > 0)
+        assert "UNKNOWN_TOPIC" in Document.objects.get(pk="product-task/T1").last_error
+        brokers.create(apache, ["top-storage.export.product-task"])
+        relays.until(lambda: not relays.waiting())
+
+
+def test_a_version_that_is_gone_stops_its_document(
+    service: str, broker: Daemon, topic: str
+) -> None:
+    record("A1", n=1)
+    record("A1", n=2)
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM outbox_message WHERE version = 1")
+    with relays.thread(broker):
+        relays.until(lambda: Document.objects.get(pk=f"{KIND}/A1").attempts > 0)
+    assert "version 1 is not in outbox_message" in Document.objects.get().last_error
+    assert relays.sent(broker) == []
+
+
+def test_relays_share_the_buckets(service: str, broker: Daemon, topic: str) -> None:
+    with relays.thread(broker):
+        with relays.thread(broker), relays.thread(broker):
+            relays.until(lambda: shares() == [21, 21, 22])
+        relays.until(lambda: shares() == [64])
+
+
+def shares() -> list[int]:
+    counts: dict[int, int] = {}
+    for owner in Bucket.objects.exclude(owner=None).values_list("owner_id", flat=True):
+        counts[owner or 0] = counts.get(owner or 0, 0) + 1
+    return sorted(counts.values())
+
+
+def test_large_documents_are_read_in_small_parts(service: str, embedded: Daemon) -> None:
+    brokers.create(embedded, [TOPIC])
+    text = "x" * 300_000
+    with transaction.atomic():
+        outbox.record_many([Change(KIND, f"A{n}", {"x": text}) for n in range(40)])
+    with relays.thread(embedded):
+        relays.until(lambda: not relays.waiting())
+    assert relays.check(relays.sent(embedded), {f"A{n}": 1 for n in range(40)}) == 0
+
+
+def test_a_clock_that_goes_back_delays_no_retry(service: str, embedded: Daemon) -> None:
+    brokers.create(embedded, [TOPIC])
+    record("A1")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE outbox_document SET attempts = 1, last_error = 'x',"
+            " next_attempt_at = clock_timestamp() + interval '1 day'"
+        )
+    with relays.thread(embedded, RETRY_FIRST_SECONDS=0.05, RETRY_MOST_SECONDS=0.2):
+        relays.until(lambda: not relays.waiting())
+    assert (Document.objects.get().attempts, Document.objects.get().last_error) == (0, "")
+
+
+def test_backoff_doubles_to_a_limit_with_jitter() -> None:
+    backoff = Backoff(1.0, 10.0)
+    for attempts, longest in ((1, 1.0), (2, 2.0), (4, 8.0), (5, 10.0), (10_000, 10.0)):
+        pauses = {backoff.pause(attempts) for _ in range(50)}
+        assert len(pauses) > 1
+        assert all(longest / 2 <= pause <= longest for pause in pauses)

@@ -1,0 +1,81 @@
+"""The tables of days: which hold a moment, which are emptied, and when not."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+from django.db import connection, transaction
+
+import outbox
+from outbox import ring
+from outbox.relay import cleaning, database
+from tests.outbox import stored
+
+NOW = datetime(2026, 11, 22, 18, tzinfo=UTC)
+DAY = timedelta(days=1)
+
+
+def test_the_tables_between_two_moments() -> None:
+    [today] = ring.slots(NOW, NOW)
+    assert ring.slots(NOW, NOW + DAY) == sorted({today, (today + 1) % ring.SLOTS})
+    assert ring.slots(NOW - 100 * DAY, NOW) == list(range(ring.SLOTS))
+    assert ring.slots(NOW.replace(hour=23), NOW + timedelta(hours=6)) == ring.slots(NOW, NOW + DAY)
+
+
+def test_expired_tables_are_neither_kept_days_nor_tomorrow() -> None:
+    for keep in (1, 7, ring.MOST_DAYS):
+        kept = set(ring.slots(NOW - keep * DAY, NOW + DAY))
+        expired = set(ring.expired(NOW, keep))
+        assert expired
+        assert not kept & expired
+        assert len(kept) + len(expired) == ring.SLOTS
+
+
+def old(id: str, days: int, *, sent: bool) -> str:
+    """A version recorded so many days ago; the table that holds it."""
+    with transaction.atomic():
+        outbox.record("product-instance", id, {})
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE outbox_message SET recorded_at = recorded_at - %s * interval '1 day',"
+            " slot = mod(slot - %s + 64, 32) WHERE document = %s RETURNING slot",
+            [days, days, f"product-instance/{id}"],
+        )
+        [slot] = cursor.fetchone()
+        cursor.execute(
+            "UPDATE outbox_document SET recorded_at = recorded_at - %s * interval '1 day',"
+            " waiting_since = CASE WHEN NOT %s THEN waiting_since - %s * interval '1 day' END,"
+            " sent = %s WHERE key = %s",
+            [days, sent, days, int(sent), f"product-instance/{id}"],
+        )
+    return ring.table(slot)
+
+
+def clean(keep_days: int = 7) -> list[str]:
+    with database.connect("default") as own:
+        return cleaning.clean(own, keep_days)
+
+
+def test_days_that_are_sent_and_over_are_emptied(service: str) -> None:
+    expired, kept = old("A1", 8, sent=True), old("A2", 7, sent=True)
+    assert expired != kept
+    assert clean() == [expired]
+    assert [each.id for each in stored.versions()] == ["A2"]
+    assert clean() == []
+
+
+def test_a_day_with_a_version_that_waits_stays(service: str) -> None:
+    old("A1", 9, sent=True)
+    old("A2", 9, sent=False)
+    assert clean() == []
+    assert len(stored.versions()) == 2
+
+
+def test_a_table_that_somebody_uses_is_left_for_the_next_time(service: str) -> None:
+    table = old("A1", 8, sent=True)
+    with psycopg.connect(service) as reader:
+        reader.execute(f"SELECT FROM {table}")
+        assert clean() == []
+        reader.rollback()
+    assert clean() == [table]

@@ -1,0 +1,168 @@
+"""What operators see: the command, metrics, and the pages of the admin."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
+from django.test import Client, override_settings
+
+import outbox
+from outbox import metrics, status
+from outbox.models import Document
+from tests.need import promtool
+
+KIND = "product-instance"
+PAGE = "/admin/outbox/document/"
+
+
+@pytest.fixture
+def documents(service: str) -> None:
+    """A1 waits with two versions, A2 failed, A3 is being sent, A4 is sent."""
+    for id in ("A1", "A1", "A2", "A2", "A3", "A4"):
+        with transaction.atomic():
+            outbox.record(KIND, id, {"n": Document.objects.count()}, author="m.prygunov")
+    with transaction.atomic():
+        outbox.record(KIND, "A1", {"n": "new"})
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE outbox_document SET attempts = 3, last_error = 'MSG_SIZE_TOO_LARGE: too large',"
+            " next_attempt_at = clock_timestamp() + interval '1 hour' WHERE key LIKE '%%/A2'"
+        )
+        cursor.execute(
+            "UPDATE outbox_document SET sent = 1, waiting_since = NULL WHERE key LIKE '%%/A4'"
+        )
+        cursor.execute(
+            "UPDATE outbox_document SET waiting_since = waiting_since - interval '90 s'"
+            " WHERE key LIKE '%%/A1'"
+        )
+        cursor.execute(
+            "INSERT INTO outbox_relay (name, in_hand) VALUES ('host:7', %s) RETURNING id",
+            [json.dumps([f"{KIND}/A3"])],
+        )
+        [relay] = cursor.fetchone()
+        cursor.execute("UPDATE outbox_bucket SET owner = %s WHERE number < 2", [relay])
+        cursor.execute(
+            "INSERT INTO outbox_tally VALUES ('sent', 9), ('attempts', 12), ('failure X', 3)"
+        )
+
+
+def test_the_status(documents: None) -> None:
+    found = status.read("default")
+    assert (found.documents, found.failed) == (3, 1)
+    assert found.versions == sum(each.version - each.sent for each in Document.objects.all())
+    assert 90 < found.oldest_seconds < 150
+    assert (found.sent, found.attempts, dict(found.failures)) == (9, 12, {"X": 3})
+    assert [found.owners[number] for number in range(3)] == ["host:7", "host:7", None]
+
+
+def test_the_command_says_it(documents: None) -> None:
+    output = StringIO()
+    call_command("outbox", "status", stdout=output)
+    text = output.getvalue()
+    assert "of 3 documents wait" in text
+    assert "3 failures: X\n" in text
+    assert "host:7: 2 of 64 buckets\nno relay: 62 of 64 buckets\n" in text
+    output = StringIO()
+    call_command("outbox", "status", json=True, stdout=output)
+    assert json.loads(output.getvalue())["failures"] == {"X": 3}
+
+
+def test_a_relay_does_not_start_with_wrong_settings(service: str) -> None:
+    with override_settings(OUTBOX={}), pytest.raises(CommandError, match="missing: CLIENT_ID"):
+        call_command("outbox", "relay")
+
+
+def test_metrics_are_what_prometheus_reads(documents: None) -> None:
+    answer = Client().get("/outbox/metrics")
+    assert answer.headers["Content-Type"] == metrics.CONTENT_TYPE
+    text = answer.content.decode()
+    assert "outbox_pending_documents 3\n" in text
+    assert 'outbox_failures_total{reason="X"} 3\n' in text
+    assert 'outbox_bucket_owner{bucket="0",relay="host:7"} 1.0\n' in text
+    assert 'outbox_bucket_owner{bucket="63",relay=""} 0.0\n' in text
+    subprocess.run([promtool(), "check", "metrics"], input=text, text=True, check=True)
+
+
+def test_label_values_are_escaped() -> None:
+    assert metrics._escaped('a"b\\c\nd') == 'a\\"b\\\\c\\nd'
+
+
+def test_the_list_has_what_waits_and_why(documents: None) -> None:
+    text = admin().get(PAGE).content.decode()
+    for word in (f"{KIND}/A1", f"{KIND}/A2", f"{KIND}/A3", "MSG_SIZE_TOO_LARGE", "Processing"):
+        assert word in text
+    assert f"{KIND}/A4" not in text
+
+
+@pytest.mark.parametrize("state, id", [("new", "A1"), ("failed", "A2"), ("processing", "A3")])
+def test_the_list_by_state(documents: None, state: str, id: str) -> None:
+    answer: Any = admin().get(PAGE, {"state": state})
+    assert [each.key for each in answer.context["cl"].queryset] == [f"{KIND}/{id}"]
+
+
+def test_a_document_with_its_versions(documents: None) -> None:
+    document = Document.objects.get(pk=f"{KIND}/A1")
+    answer = admin().get(f"{PAGE}{document.pk.replace('/', '_2F')}/change/")
+    text = answer.content.decode()
+    assert "CREATE" in text
+    assert "UPDATE" in text
+    assert "m.prygunov" in text
+    assert 'name="_save"' not in text
+    assert admin().post(f"{PAGE}{document.pk.replace('/', '_2F')}/change/").status_code == 403
+
+
+def test_a_failed_document_is_tried_again(documents: None) -> None:
+    act("retry")
+    document = Document.objects.get(pk=f"{KIND}/A2")
+    assert document.next_attempt_at is not None
+    assert document.next_attempt_at < document.recorded_at.replace(year=2100)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT next_attempt_at <= clock_timestamp() FROM outbox_document"
+                       " WHERE attempts > 0")  # fmt: skip
+        assert cursor.fetchone() == (True,)
+
+
+def test_only_the_failed_version_is_discarded(documents: None) -> None:
+    act("discard")
+    sent = dict(Document.objects.values_list("key", "sent"))
+    assert sent == {f"{KIND}/A1": 0, f"{KIND}/A2": 1, f"{KIND}/A3": 0, f"{KIND}/A4": 1}
+    document = Document.objects.get(pk=f"{KIND}/A2")
+    assert (document.attempts, document.last_error) == (0, "")
+    [entry] = LogEntry.objects.filter(object_id=f"{KIND}/A2")
+    assert entry.change_message == "Discarded version 1."
+
+
+def test_who_may_only_look_can_do_nothing(documents: None) -> None:
+    client = Client()
+    viewer, _ = User.objects.get_or_create(username="viewer", is_staff=True)
+    viewer.user_permissions.add(Permission.objects.get(codename="view_document"))
+    client.force_login(viewer)
+    assert client.get(PAGE).status_code == 200
+    client.post(PAGE, {"action": "discard", "_selected_action": [f"{KIND}/A2"]})
+    assert Document.objects.get(pk=f"{KIND}/A2").attempts == 3
+
+
+def test_the_relays(documents: None) -> None:
+    text = admin().get("/admin/outbox/relay/").content.decode()
+    assert "host:7" in text
+
+
+def act(action: str) -> None:
+    chosen = [f"{KIND}/A1", f"{KIND}/A2"]
+    answer = admin().post(PAGE, {"action": action, "_selected_action": chosen}, follow=True)
+    assert answer.status_code == 200
+
+
+def admin() -> Client:
+    client = Client()
+    somebody, _ = User.objects.get_or_create(username="admin", is_staff=True, is_superuser=True)
+    client.force_login(somebody)
+    return client
