@@ -13,6 +13,9 @@ SLOTS = 32
 MOST_DAYS = SLOTS - 4
 _SECONDS = 86_400
 
+# SQL: the number of the table for a recorded_at. Rounded down, as _day() does.
+SLOT = f"mod(floor(extract(epoch FROM recorded_at) / {_SECONDS})::bigint, {SLOTS})"
+
 
 def table(slot: int) -> str:
     """The name of a table of the ring."""

@@ -20,6 +20,7 @@ from outbox import author as authors
 from outbox import snapshot
 from outbox.conf import ID_LENGTH, NAME_LENGTH, conf
 from outbox.errors import NotInTransaction, WrongChange
+from outbox.ring import SLOT
 from outbox.snapshot import Snapshot
 
 CHANNEL = "outbox"
@@ -28,32 +29,33 @@ BUCKETS = 64
 # Rows of one statement.
 _MOST = 1_000
 
-_RECORD = """
+# The moment is taken once, so that no version is recorded before its document waits.
+_RECORD = f"""
 WITH change AS (
     SELECT * FROM unnest(%s::text[], %s::int[], %s::int[], %s::bytea[], %s::text[], %s::text[])
         AS c (key, bucket, type, digest, parent, data)
 ), head AS (
     INSERT INTO outbox_document AS d
         (key, bucket, version, sent, type, digest, recorded_at, waiting_since, attempts, last_error)
-    SELECT key, bucket, 1, 0, type, digest, clock_timestamp(), clock_timestamp(), 0, ''
-    FROM change ORDER BY key
+    SELECT key, bucket, 1, 0, type, digest, moment.now, moment.now, 0, ''
+    FROM change CROSS JOIN (SELECT clock_timestamp() AS now) AS moment ORDER BY key
     ON CONFLICT (key) DO UPDATE SET
         version = d.version + 1,
         type = CASE WHEN excluded.type = 2 THEN 2 WHEN d.type = 2 THEN 0 ELSE 1 END,
         digest = excluded.digest,
-        recorded_at = greatest(d.recorded_at, clock_timestamp()),
-        waiting_since = coalesce(d.waiting_since, greatest(d.recorded_at, clock_timestamp()))
+        recorded_at = greatest(d.recorded_at, excluded.recorded_at),
+        waiting_since = coalesce(d.waiting_since, greatest(d.recorded_at, excluded.recorded_at))
     WHERE %s OR d.digest <> excluded.digest
     RETURNING key, bucket, version, type, recorded_at
 ), message AS (
     INSERT INTO outbox_message
         (document, version, type, recorded_at, updated_at, client_id, author, parent, data, slot)
     SELECT key, version, head.type, recorded_at, clock_timestamp(), %s, %s, parent, data,
-        extract(epoch FROM recorded_at)::bigint / 86400 %% 32
+        {SLOT}
     FROM head JOIN change USING (key)
 )
 SELECT key, version, pg_notify(%s, bucket::text) FROM head
-"""
+"""  # noqa: S608 - our own constant
 
 
 @dataclass(frozen=True, slots=True)

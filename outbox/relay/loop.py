@@ -20,6 +20,7 @@ from outbox.relay.membership import Fenced, Membership
 from outbox.relay.outcome import Due, Failure, Outcome
 from outbox.relay.queue import Reader
 from outbox.relay.sender import Sender
+from outbox.status import FAILURE
 from outbox.writer import CHANNEL
 
 logger = logging.getLogger(__name__)
@@ -128,7 +129,7 @@ class Relay:
         self._counts["sent"] += outcome.sent - outcome.due.sent
         failure = outcome.failure
         if failure is not None:
-            self._counts[f"failure {failure.reason}"] += 1
+            self._counts[f"{FAILURE}{failure.reason}"] += 1
             if failure.outage:
                 outcome = replace(outcome, failure=None)
         further = outcome.sent > outcome.due.sent

@@ -16,6 +16,7 @@ from time import monotonic
 import psycopg
 
 from outbox.relay.database import Connection
+from outbox.writer import BUCKETS
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +26,9 @@ _TALLY = """
 INSERT INTO outbox_tally AS t (what, times)
 SELECT * FROM unnest(%s::text[], %s::bigint[]) AS n (what, times) ORDER BY what
 ON CONFLICT (what) DO UPDATE SET times = t.times + excluded.times
+"""
+_BUCKETS = """
+INSERT INTO outbox_bucket (number) SELECT generate_series(0, %s - 1) ON CONFLICT DO NOTHING
 """
 _CLAIM = """
 UPDATE outbox_bucket SET owner = %(relay)s WHERE number IN (
@@ -65,6 +69,8 @@ class Membership:
     def join(self, connection: Connection) -> int:
         """Become a member, or stay one on a new connection. Returns the id. Raises Fenced."""
         if self.id is None:
+            # A test of the service may have emptied all tables.
+            connection.execute(_BUCKETS, [BUCKETS])
             self._beat_at = monotonic()
             row = connection.execute(
                 "INSERT INTO outbox_relay (name) VALUES (%s) RETURNING id", [self.name]

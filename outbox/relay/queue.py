@@ -50,9 +50,9 @@ WITH me AS (
     SELECT * FROM unnest(%(keys)s::text[], %(sent)s::int[], %(recorded_at)s::timestamptz[],
         %(errors)s::text[], %(pauses)s::float8[]) AS o (key, sent, recorded_at, error, pause)
 ), free AS (
-    SELECT d.key FROM outbox_document AS d JOIN outcome USING (key)
-    JOIN outbox_bucket AS b ON b.number = d.bucket JOIN me ON me.id = b.owner
-    FOR UPDATE OF d SKIP LOCKED
+    SELECT d.key FROM outcome AS o CROSS JOIN LATERAL (
+        SELECT key FROM outbox_document WHERE key = o.key FOR UPDATE SKIP LOCKED
+    ) AS d WHERE EXISTS (SELECT FROM me)
 )
 UPDATE outbox_document AS d SET
     sent = greatest(d.sent, o.sent),

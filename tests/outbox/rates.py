@@ -13,10 +13,11 @@ from collections.abc import Callable
 from confluent_kafka import Producer
 
 from annals.embedded.daemon import Daemon
+from outbox.ring import SLOT
 from tests.outbox.stand import stand
 
 BODY = "x" * 2_000
-FILL = """
+FILL = f"""
 WITH head AS (
     INSERT INTO outbox_document (key, bucket, version, sent, type, digest, recorded_at,
         waiting_since, attempts, last_error)
@@ -26,7 +27,7 @@ WITH head AS (
 )
 INSERT INTO outbox_message (document, version, type, recorded_at, updated_at, client_id, data, slot)
 SELECT key, 1, 0, recorded_at, recorded_at, 'shop', %s,
-    mod(extract(epoch FROM recorded_at)::bigint / 86400, 32)
+    {SLOT}
 FROM head
 """
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import psycopg
+import pytest
 from django.db import connection, transaction
 
 import outbox
 from outbox import ring
+from outbox.models import Document
 from outbox.relay import cleaning, database
 from tests.outbox import stored
 
@@ -21,6 +23,29 @@ def test_the_tables_between_two_moments() -> None:
     assert ring.slots(NOW, NOW + DAY) == sorted({today, (today + 1) % ring.SLOTS})
     assert ring.slots(NOW - 100 * DAY, NOW) == list(range(ring.SLOTS))
     assert ring.slots(NOW.replace(hour=23), NOW + timedelta(hours=6)) == ring.slots(NOW, NOW + DAY)
+
+
+MOMENTS = ("1999-12-31 23:59:59.999999", "2026-11-22 00:00:00", "2026-11-22 23:59:59.5")
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_postgresql_and_the_relay_agree_on_the_table_of_a_moment(service: str, moment: str) -> None:
+    with connection.cursor() as cursor:
+        source = "(SELECT %s::timestamptz) AS m (recorded_at)"
+        cursor.execute(f"SELECT {ring.SLOT} FROM {source}", [moment])
+        [slot] = cursor.fetchone()
+    at = datetime.fromisoformat(moment).replace(tzinfo=UTC)
+    assert ring.slots(at, at) == [slot]
+
+
+def test_a_version_is_not_recorded_before_its_document_waits(service: str) -> None:
+    """Around midnight they would be in two tables, and the relay would look in one."""
+    for n in range(2):
+        with transaction.atomic():
+            outbox.record("product-instance", "A1", {"n": n})
+        document = Document.objects.get()
+        assert document.waiting_since == stored.versions()[0].recorded_at
+        assert document.recorded_at == stored.versions()[n].recorded_at
 
 
 def test_expired_tables_are_neither_kept_days_nor_tomorrow() -> None:
