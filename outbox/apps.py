@@ -1,11 +1,13 @@
 """The app."""
 
+from importlib.util import find_spec
+
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
 
 class OutboxConfig(AppConfig):
-    """Connects the checks, and the deletion of recorded models."""
+    """Connects the checks, the deletion of recorded models, and Celery if it is installed."""
 
     name = "outbox"
     label = "outbox"
@@ -17,3 +19,7 @@ class OutboxConfig(AppConfig):
 
         checks.register()
         recorded.connect()
+        if find_spec("celery"):
+            from outbox import tasks
+
+            tasks.connect()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from pathlib import Path
 
 from outbox.conf import NAME_LENGTH
@@ -36,11 +36,21 @@ def acting_as(author: str | None) -> Iterator[None]:
 @contextmanager
 def asking(who: Who) -> Iterator[None]:
     """What is recorded in the block has the author that `who` then returns."""
-    token = _who.set(who)
+    token = begin(who)
     try:
         yield
     finally:
-        _who.reset(token)
+        end(token)
+
+
+def begin(who: Who) -> Token[Who | None]:
+    """As asking(), until end()."""
+    return _who.set(who)
+
+
+def end(token: Token[Who | None]) -> None:
+    """The author is again whom it was before begin()."""
+    _who.reset(token)
 
 
 def _command() -> str | None:

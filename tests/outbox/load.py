@@ -16,7 +16,7 @@ from django.db import connection, transaction
 
 import outbox
 from annals.embedded.daemon import Daemon
-from tests.outbox import relays
+from tests.outbox import relays, stored
 
 
 @dataclass(slots=True)
@@ -77,6 +77,36 @@ class Load:
                 time.sleep(0.002)
         finally:
             connection.close()
+
+
+def contend(writers: int, documents: int) -> dict[str, list[int]]:
+    """Threads that record a version of each document, each in its own order, one document in a
+    transaction. Returns the numbers of each document, ordered."""
+    errors: list[BaseException] = []
+
+    def write(writer: int) -> None:
+        order = list(range(documents))
+        random.Random(writer).shuffle(order)
+        try:
+            for n in order:
+                with transaction.atomic():
+                    outbox.record("product-instance", f"A{n}", {"writer": writer})
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(writers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    numbers: dict[str, list[int]] = {}
+    for each in stored.versions():
+        numbers.setdefault(each.document, []).append(each.version)
+    return {document: sorted(found) for document, found in numbers.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from outbox.message import Version
 from outbox.writer import Change
 from tests.messages import WINDOW, message
 from tests.outbox import settings, stored
+from tests.outbox.load import contend
 
 KIND = "product-instance"
 
@@ -144,20 +145,10 @@ def test_many_documents_in_one_call(service: str) -> None:
 
 
 def test_concurrent_writers_leave_no_gap_and_no_twin(service: str) -> None:
-    """20 threads, each in its own order over the same documents."""
-    documents, writers = 50, 20
-
-    def write(writer: int) -> None:
-        for n in range(documents):
-            id = f"A{(n * 7 + writer * 13) % documents}"
-            record(id, {"writer": writer}, author=str(writer))
-
-    in_threads([partial(write, writer) for writer in range(writers)])
-    numbers: dict[str, list[int]] = {}
-    for each in stored.versions():
-        numbers.setdefault(each.document, []).append(each.version)
-    assert len(numbers) == documents
-    assert all(found == list(range(1, writers + 1)) for found in numbers.values())
+    """`python -m tests.outbox --writers 20 --documents 1000` does more of it."""
+    found = contend(writers=20, documents=50)
+    assert len(found) == 50
+    assert all(numbers == list(range(1, 21)) for numbers in found.values())
 
 
 def test_writers_of_the_same_documents_in_one_call_do_not_block_each_other(service: str) -> None:
