@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 # A row that a writer has locked is tried again after this.
 _LOCKED_SECONDS = 0.05
 _CLEAN_SECONDS = 3_600.0
+# A relay that sleeps notices within this time that it shall stop.
+_STOP_SECONDS = 0.5
 _OUTAGE = Backoff(0.1, 5.0)
 
 
@@ -172,9 +174,13 @@ class Relay:
         if paused > 0:
             self.stop.wait(min(paused, longest))
             return
-        for notify in connection.notifies(timeout=longest, stop_after=1):
-            if notify.channel == membership.CHANNEL:
-                self._member.hurry()
+        until = monotonic() + longest
+        heard: list[str] = []
+        while not heard and not self.stop.is_set() and (left := until - monotonic()) > 0:
+            wait = min(left, _STOP_SECONDS)
+            heard = [each.channel for each in connection.notifies(timeout=wait, stop_after=1)]
+        if membership.CHANNEL in heard:
+            self._member.hurry()
 
     def _idle(self) -> bool:
         return self.until_idle is not None and monotonic() - self._sent_at > self.until_idle

@@ -54,7 +54,8 @@ _SHARED: Final = frozenset({
     KafkaError.INVALID_MSG,
     KafkaError.INVALID_MSG_SIZE,
 })  # fmt: skip
-_MOST_ALONE = 20
+# Batches that are sent to find the bad versions of one batch.
+_MOST_PARTS = 64
 _POLL_SECONDS = 0.1
 
 # Called about ten times a second while versions are on their way. False: hand over nothing more.
@@ -91,17 +92,8 @@ class Sender:
         """Send the chains, and wait until each version is confirmed or refused, at most half of a
         lease. What pulse() raises ends it: then some may be sent and nobody knows."""
         outcomes = self._together(chains, pulse)
-        alone = [
-            place
-            for place, each in enumerate(outcomes)
-            if each.failure and each.failure.shared and len(chains) > 1
-        ]
-        for place in alone[:_MOST_ALONE]:
-            before = outcomes[place]
-            due = replace(before.due, sent=before.sent, waiting_since=before.recorded_at)
-            left = [each for each in chains[place].versions if each.version > before.sent]
-            [again] = self._together([Chain(due, left)], pulse)
-            outcomes[place] = replace(again, due=before.due)
+        if len(chains) > 1:
+            self._isolate(chains, outcomes, pulse)
         return outcomes
 
     def abandon(self) -> None:
@@ -111,6 +103,32 @@ class Sender:
             self._producer = None
         self._reports.clear()
         self.in_hand = frozenset()
+
+    def _isolate(self, chains: Sequence[Chain], outcomes: list[Outcome], pulse: Pulse) -> None:
+        """Of versions that Kafka refused because of another one in the batch, send all but the bad
+        ones: by halves, until each bad one is alone."""
+        groups, parts = [[*range(len(chains))]], 0
+        while groups and parts < _MOST_PARTS:
+            refused = [place for place in groups.pop() if _is_shared(outcomes[place])]
+            for half in (refused[: len(refused) // 2], refused[len(refused) // 2 :]):
+                if half:
+                    self._again([*half], chains, outcomes, pulse)
+                    parts += 1
+                if len(half) > 1:
+                    groups.append(half)
+
+    def _again(
+        self, places: list[int], chains: Sequence[Chain], outcomes: list[Outcome], pulse: Pulse
+    ) -> None:
+        """Send what is left of the chains at these places."""
+        left = []
+        for place in places:
+            before = outcomes[place]
+            due = replace(before.due, sent=before.sent, waiting_since=before.recorded_at)
+            rest = [each for each in chains[place].versions if each.version > before.sent]
+            left.append(Chain(due, rest))
+        for place, outcome in zip(places, self._together(left, pulse), strict=True):
+            outcomes[place] = replace(outcome, due=outcomes[place].due)
 
     def _together(self, chains: Sequence[Chain], pulse: Pulse) -> list[Outcome]:
         under_way = [_Progress(chain) for chain in chains]
@@ -170,6 +188,10 @@ class Sender:
             settings = {**_DEFAULTS, **self.conf.kafka, **FIXED_IN_KAFKA, **timeout}
             self._producer = Producer({**settings, "error_cb": _log}, logger=logger)
         return self._producer
+
+
+def _is_shared(outcome: Outcome) -> bool:
+    return outcome.failure is not None and outcome.failure.shared
 
 
 def _failure(error: KafkaError, *, alone: bool = False) -> Failure:

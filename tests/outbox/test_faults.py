@@ -75,13 +75,13 @@ def test_a_database_that_is_away(service: str, database_name: str, embedded: Bro
     assert relays.check(relays.sent(embedded), load.newest) == 0
 
 
-def test_a_broker_that_is_stopped(service: str, apache: Apache) -> None:
+def test_a_broker_that_is_killed(service: str, apache: Apache) -> None:
     """Nothing is given up, nobody is blamed, and it goes on when the broker is back."""
     brokers.create(apache, [TOPIC])
     load = Load(documents=20, seed=4)
     with relays.thread(apache), load.running():
         relays.until(lambda: load.recorded > 100)
-        apache.stop()
+        apache.kill()
         before = load.recorded
         relays.until(lambda: load.recorded > before + 100)
         relays.until(lambda: RelayRow.objects.exclude(last_error="").exists())
