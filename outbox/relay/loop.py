@@ -31,6 +31,8 @@ _CLEAN_SECONDS = 3_600.0
 # A relay that sleeps notices within this time that it shall stop.
 _STOP_SECONDS = 0.5
 _OUTAGE = Backoff(0.1, 5.0)
+# Newer than any: none of the document is sent.
+_NO_VERSION = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -105,8 +107,8 @@ class Relay:
         self._settle(connection)
         if monotonic() < self._paused_until or not self._member.certain:
             return False
-        found = self._reader.due(connection, self._member.buckets)
-        chains = self._reader.chains(connection, [*filter(None, map(self._ahead, found))])
+        found = self._reader.due(connection, self._member.buckets, self._known())
+        chains = self._reader.chains(connection, [*map(self._ahead, found)])
         outcomes = self._sender.send(chains, lambda: self._pulse(connection))
         outcomes += map(_missing, self._reader.missing)
         for outcome in outcomes:
@@ -116,16 +118,17 @@ class Relay:
         self._settle(connection)
         return progress
 
-    def _ahead(self, due: Due) -> Due | None:
-        """The document as Kafka has it, which may be further than its row. None if nothing is left
-        to send, or its failure is not written yet."""
+    def _known(self) -> dict[str, int]:
+        """Versions that need not be sent: Kafka has them, or their failure is not written yet."""
+        return {
+            key: _NO_VERSION if outcome.failure else outcome.sent
+            for key, (outcome, _) in self._unsettled.items()
+        }
+
+    def _ahead(self, due: Due) -> Due:
+        """The document as Kafka has it, which may be further than its row."""
         known = self._unsettled.get(due.document)
-        if known is None:
-            return due
-        outcome, _ = known
-        if outcome.failure or outcome.sent >= due.version:
-            return None
-        return replace(due, sent=outcome.sent, attempts=0)
+        return due if known is None else replace(due, sent=known[0].sent, attempts=0)
 
     def _take(self, outcome: Outcome) -> None:
         self._counts["sent"] += outcome.sent - outcome.due.sent

@@ -5,7 +5,8 @@ The relay never waits for a lock of a writer: a row that a writer has locked is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from outbox import ring
@@ -20,14 +21,17 @@ _LEAST_ROWS, _MOST_ROWS = 10, 1_000
 _CHAIN = 10
 
 _COLUMNS = "key, bucket, sent, version, waiting_since, recorded_at, attempts"
+# Documents that are further than their rows say hide none behind them.
+_FURTHER = "version > coalesce((%(known)s::jsonb ->> key)::int, -1)"
 _DUE = f"""
 SELECT d.* FROM unnest(%(buckets)s::smallint[]) AS b (number) CROSS JOIN LATERAL (
     (SELECT {_COLUMNS} FROM outbox_document
-    WHERE bucket = b.number AND waiting_since IS NOT NULL AND attempts = 0
+    WHERE bucket = b.number AND waiting_since IS NOT NULL AND attempts = 0 AND {_FURTHER}
     ORDER BY waiting_since LIMIT %(each)s)
     UNION ALL
     (SELECT {_COLUMNS} FROM outbox_document
     WHERE bucket = b.number AND attempts > 0 AND next_attempt_at <= clock_timestamp()
+        AND {_FURTHER}
     ORDER BY next_attempt_at LIMIT %(each)s)
 ) AS d ORDER BY d.waiting_since LIMIT %(rows)s
 """  # noqa: S608 - our own constants
@@ -82,12 +86,20 @@ class Reader:
     # Documents whose next version should be there and is not.
     missing: Sequence[Due] = ()
 
-    def due(self, connection: Connection, buckets: Collection[int]) -> list[Due]:
-        """Documents whose next version may be sent now, the longest waiting first."""
+    def due(
+        self, connection: Connection, buckets: Collection[int], known: Mapping[str, int]
+    ) -> list[Due]:
+        """Documents whose next version may be sent now, the longest waiting first. known: the
+        newest versions of documents that need not be sent, though their rows say so."""
         if not buckets:
             return []
         each = max(16, 2 * self._rows // len(buckets))
-        given = {"buckets": list(buckets), "each": each, "rows": self._rows}
+        given = {
+            "buckets": list(buckets),
+            "each": each,
+            "rows": self._rows,
+            "known": json.dumps(known),
+        }
         return [Due(*row) for row in connection.execute(_DUE, given)]
 
     def chains(self, connection: Connection, documents: Sequence[Due]) -> list[Chain]:

@@ -6,10 +6,12 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 import pytest
+from django.contrib import admin
 from django.core.management import call_command
 from django.db import connections
 from django.test import override_settings
@@ -25,6 +27,7 @@ __all__ = ["apache", "apache_node", "broker", "embedded"]
 SETTINGS = {
     name: value for name, value in vars(settings).items() if name.isupper() and name != "DATABASES"
 }
+SITE = admin.AdminSite()
 TABLES = "outbox_message, outbox_document, outbox_tally, shop_order, shop_item, shop_flag"
 
 
@@ -45,7 +48,7 @@ def installed(database_name: str, django_db_blocker: DjangoDbBlocker) -> Iterato
     given = {**connections.configure_settings(settings.DATABASES)["default"], "NAME": database_name}
     given.update(_address(url))
     kept = connections.settings["default"]
-    with override_settings(**SETTINGS), django_db_blocker.unblock():
+    with own_admin(), override_settings(**SETTINGS), django_db_blocker.unblock():
         del connections["default"]
         connections.settings["default"] = given
         try:
@@ -65,6 +68,17 @@ def service(installed: str) -> Iterator[str]:
     with psycopg.connect(installed, autocommit=True) as connection:
         connection.execute(f"TRUNCATE {TABLES}")
         connection.execute("DELETE FROM outbox_relay")
+
+
+@contextmanager
+def own_admin() -> Iterator[None]:
+    """Django's admin site is one for the process, and that of Annals is another one."""
+    lazy: Any = admin.site
+    kept, lazy._wrapped = lazy._wrapped, SITE
+    try:
+        yield
+    finally:
+        lazy._wrapped = kept
 
 
 def _address(url: str) -> dict[str, Any]:

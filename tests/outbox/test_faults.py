@@ -14,11 +14,14 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from django.db import transaction
 
+import outbox
 from annals.embedded.apache import Apache
 from annals.embedded.broker import Broker
 from outbox.models import Bucket, Document
 from outbox.models import Relay as RelayRow
+from outbox.writer import Change
 from tests.kafka import brokers
 from tests.outbox import relays
 from tests.outbox.load import Load, kills
@@ -110,6 +113,22 @@ def test_a_writer_that_keeps_a_document_locked_delays_only_its_row(
     assert relays.check(relays.sent(embedded), load.newest) == 0
 
 
+def test_documents_that_a_writer_has_locked_hide_no_others(service: str, embedded: Broker) -> None:
+    """A transaction over thousands of documents whose earlier versions are still to be marked."""
+    brokers.create(embedded, [TOPIC])
+    many = {f"A{n}": 1 for n in range(2_500)}
+    with transaction.atomic():
+        outbox.record_many([Change("product-instance", id, {}) for id in many])
+    load = Load(documents=1, seed=7)
+    with relays.thread(embedded):
+        with locked(service, *(f"product-instance/{id}" for id in many)):
+            relays.until(lambda: len(relays.sent(embedded)) == len(many))
+            load.record("B")
+            relays.until(lambda: Document.objects.get(pk="product-instance/B").sent == 1)
+        relays.until(lambda: not relays.waiting())
+    assert relays.check(relays.sent(embedded), {**many, "B": 1}) == 0
+
+
 def test_versions_that_are_not_committed_are_not_sent(service: str, embedded: Broker) -> None:
     """Also a version with a lower number of the sequence of another document that commits later."""
     brokers.create(embedded, [TOPIC])
@@ -136,9 +155,9 @@ def owners() -> set[int]:
 
 
 @contextmanager
-def locked(database: str, key: str) -> Iterator[None]:
+def locked(database: str, *keys: str) -> Iterator[None]:
     with psycopg.connect(database) as other:
-        other.execute("SELECT FROM outbox_document WHERE key = %s FOR UPDATE", [key])
+        other.execute("SELECT FROM outbox_document WHERE key = ANY(%s) FOR UPDATE", [[*keys]])
         yield
         other.rollback()
 
