@@ -62,7 +62,9 @@ class Relay:
         self._member = Membership(f"{socket.gethostname()}:{os.getpid()}", self.conf.lease_seconds)
 
     def run(self) -> None:
-        """Send until it is stopped, over outages of the database and of Kafka."""
+        """Send until it is stopped, over outages of the database and of Kafka. Raises WrongSettings
+        at once if Kafka's client does not take its settings."""
+        self._sender.open()
         while not self.stop.is_set():
             try:
                 with database.connect(self.alias) as connection:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from outbox.conf import FIXED_IN_KAFKA, Conf
+from outbox.errors import WrongSettings
 from outbox.message import IDEMPOTENCY_KEY
 from outbox.relay.outcome import Chain, Failure, Outcome
 
@@ -95,6 +96,15 @@ class Sender:
         if len(chains) > 1:
             self._isolate(chains, outcomes, pulse)
         return outcomes
+
+    def open(self) -> None:
+        """Start the client. Raises WrongSettings with what librdkafka says about its settings."""
+        if "bootstrap.servers" not in self.conf.kafka:
+            raise WrongSettings("settings.OUTBOX: KAFKA has no bootstrap.servers")
+        try:
+            self._client()
+        except KafkaException as error:
+            raise WrongSettings(f"settings.OUTBOX: KAFKA: {error.args[0].str()}") from None
 
     def abandon(self) -> None:
         """Forget what is on its way, as far as it has not left yet."""

@@ -18,6 +18,7 @@ import outbox
 from outbox import metrics, status
 from outbox.models import Document
 from tests.need import promtool
+from tests.outbox import settings
 
 KIND = "product-instance"
 PAGE = "/admin/outbox/document/"
@@ -75,8 +76,20 @@ def test_the_command_says_it(documents: None) -> None:
     assert json.loads(output.getvalue())["failures"] == {"X": 3}
 
 
-def test_a_relay_does_not_start_with_wrong_settings(service: str) -> None:
-    with override_settings(OUTBOX={}), pytest.raises(CommandError, match="missing: CLIENT_ID"):
+@pytest.mark.parametrize(
+    "changes, sentence",
+    [
+        ({"TOPICS": {}}, "TOPICS must map"),
+        ({"KAFKA": {}}, "KAFKA has no bootstrap.servers"),
+        ({"KAFKA": {"bootstrap.servers": "x:1", "no.such": 1}}, "No such configuration property"),
+    ],
+)
+def test_a_relay_does_not_start_with_wrong_settings(
+    service: str, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], sentence: str
+) -> None:
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    given = {**settings.OUTBOX, **changes}
+    with override_settings(OUTBOX=given), pytest.raises(CommandError, match=sentence):
         call_command("outbox", "relay")
 
 

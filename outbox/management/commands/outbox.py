@@ -50,15 +50,15 @@ class Command(BaseCommand):
     def _relay(self, alias: str, until_idle: float | None) -> None:
         try:
             relay = Relay(conf(), alias, until_idle=until_idle)
+
+            def stop(_: int, __: FrameType | None) -> None:
+                relay.stop.set()
+
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, stop)
+            relay.run()
         except WrongSettings as error:
             raise CommandError(str(error)) from None
-
-        def stop(_: int, __: FrameType | None) -> None:
-            relay.stop.set()
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, stop)
-        relay.run()
 
     def _say(self, alias: str, as_json: bool) -> None:
         found = status.read(alias)
