@@ -30,7 +30,7 @@ from history.entities import ROOT
 COMMANDS: Final = (
     "version",
     *(f"{each} --help" for each in ("partitions", "trace", "compare-old", "gaps", "quarantine")),
-    *(f"{each} --help" for each in ("ledger", "bench", "consume", "grants")),
+    *(f"{each} --help" for each in ("ledger", "bench", "consume", "grants", "capacity")),
 )
 WAIT_S: Final = 120.0
 READING: Final = re.compile(r"reading \d+ partitions")

@@ -16,7 +16,6 @@ from history.entities import ENTITIES, Entity
 from history.models import DayShare
 from history.partitions import catalog
 
-BLOCKS = 100
 BY_TABLE = {entity.table: entity for entity in ENTITIES}
 Report = Callable[[str, date], None]
 

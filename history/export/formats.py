@@ -13,6 +13,7 @@ from psycopg import sql
 from history.archive.parquet import Row, Writer
 from history.canonical import Connection, columns, fields
 from history.entities import Entity
+from history.export.kinds import AVRO, JSONL, PARQUET
 from history.masking import Mask
 from history.nul_text import from_store, line_from_store
 from history.record import ChangeType
@@ -120,7 +121,7 @@ class Avro:
         self._writer.flush()
 
 
-FORMATS: dict[str, type[Format]] = {"jsonl": JsonLines, "parquet": Parquet, "avro": Avro}
+FORMATS: dict[str, type[Format]] = {JSONL: JsonLines, PARQUET: Parquet, AVRO: Avro}
 
 
 class Masked:

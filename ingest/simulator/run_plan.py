@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
 
+from ingest.simulator.pace import LIVE_RPS
 from ingest.simulator.stream import MEAN_MESSAGES, count_messages
 
-LIVE_RPS: Final = 200.0
 _UNPACED_STEP = timedelta(microseconds=20)  # shorter than a message takes: never in the future
 _LIVE_LIFE = timedelta(seconds=30)
 _PAST_LIFE = timedelta(days=3)

@@ -1,11 +1,11 @@
 """`manage.py embedded`: shows, starts and stops the embedded servers."""
 
-import os
 from argparse import ArgumentParser
+from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from annals import embedded, env
+from history.late import late
 
 
 class Command(BaseCommand):
@@ -17,21 +17,5 @@ class Command(BaseCommand):
             "action", choices=["status", "start", "stop"], help="what to do with both servers"
         )
 
-    def handle(self, *, action: str, **_: object) -> None:
-        home = env.read(os.environ).home
-        servers: dict[str, embedded.Postgres | embedded.Broker] = {
-            "postgres": embedded.database_server(home),
-            "broker": embedded.broker_server(home),
-        }
-        if action == "start":
-            for server in servers.values():
-                server.start()
-        for name, server in servers.items():
-            if action == "stop":
-                stopped = server.stop()
-                self.stdout.write(f"{name}: {'stopped' if stopped else 'was not running'}")
-            elif server.running():
-                place = f"port {server.port()}, pid {server.pid()}, {server.home}"
-                self.stdout.write(f"{name}: running, {place}")
-            else:
-                self.stdout.write(f"{name}: not running, {server.home}")
+    def handle(self, *_: Any, **options: Any) -> None:
+        late("annals.management.actions.embedded.run")(self, **options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from history import labels
+from history.late import late
 from history.management.load_file import LoadFileCommand
 
 
@@ -12,4 +12,5 @@ class Command(LoadFileCommand):
     file = ("FILE.json", 'of the form of history/labels.json; "sensitive": true masks a field')
 
     def load(self, text: bytes) -> str:
-        return f"{labels.load(text)} labels loaded."
+        count = late("history.labels.load")(text)
+        return f"{count} labels loaded."

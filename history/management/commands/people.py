@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from history import people
+from history.late import late
 from history.management.load_file import LoadFileCommand
 
 
@@ -12,5 +12,5 @@ class Command(LoadFileCommand):
     file = ("FILE.csv", "UTF-8, with a header line")
 
     def load(self, text: bytes) -> str:
-        done = people.load(text)
+        done = late("history.people.load")(text)
         return f"{done.added} added, {done.changed} changed, {done.unchanged} unchanged."

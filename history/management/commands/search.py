@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections import Counter
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import Error as DatabaseError
+from django.core.management.base import BaseCommand, CommandParser
 
-from history.error_text import describe
-from history.management.progress import Progress
-from history.search_index.backfill import backfill, targets
+from history.late import late
 
 
 class Command(BaseCommand):
@@ -32,30 +26,5 @@ class Command(BaseCommand):
         )
         index.add_argument("--json", action="store_true", help="JSON on stdout")
 
-    def handle(self, **options: Any) -> None:
-        done: Counter[str] = Counter(partitions=0, rows=0, keys=0)
-        try:
-            self._index(done, again=options["again"])
-        except KeyboardInterrupt:
-            raise CommandError(
-                f"Interrupted after {_sentence(done)} The next run continues there."
-            ) from None
-        except DatabaseError as error:
-            raise CommandError(
-                f"{describe(error)}\nIt ended after {_sentence(done)} The next run continues there."
-            ) from None
-        self.stdout.write(json.dumps(done) if options["json"] else f"Indexed {_sentence(done)}")
-
-    def _index(self, done: Counter[str], *, again: bool) -> None:
-        wanted = targets(again=again)
-        pages = sum(target.pages - target.first for target in wanted)
-        with Progress("search index, pages of 8 kB", pages, sys.stderr) as progress:
-            for target in wanted:
-                for step in backfill(target):
-                    done.update(rows=step.rows, keys=step.keys)
-                    progress.advance(step.pages)
-                done["partitions"] += 1
-
-
-def _sentence(done: Counter[str]) -> str:
-    return f"{done['partitions']} partitions: {done['rows']:,} versions, {done['keys']:,} keys."
+    def handle(self, *_: Any, **options: Any) -> None:
+        late("history.management.actions.search.run")(self, **options)

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from argparse import ArgumentParser
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
-from django.utils.translation import override
+from django.core.management.base import BaseCommand
 
-from annals.access.journal import read
-from annals.access.journal.lines import COLUMNS, Line, cell, lines
-from annals.access.journal.operators import record
-from annals.access.journal.read import Filters
-from annals.access.journal.words import Action, Outcome
-from annals.access.journal.write import JournalError
+from history.late import late
 
 
 class Command(BaseCommand):
@@ -51,42 +43,5 @@ class Command(BaseCommand):
             help="format (default %(default)s)",
         )
 
-    def handle(self, *_: object, **options: Any) -> None:
-        application = options["application"]
-        try:
-            record(Action.JOURNAL, "manage.py journal", options["reason"], application=application)
-        except JournalError as error:
-            raise CommandError(f"the access journal cannot be written: {error}") from None
-        filters = Filters(
-            application=application,
-            outcome="" if options["all"] else Outcome.SHOWN,
-            since=_midnight(options["since"]),
-            until=_midnight(options["until"], days=1),
-        )
-        with override("en"):
-            found = lines(read.rows(filters))
-            getattr(self, f"_{options['format']}")(list(found))
-
-    def _text(self, found: list[Line]) -> None:
-        for line in found:
-            row = line.row
-            now = f", now {line.now}" if line.now else ""
-            who = f"{row.login} ({line.who or line.actor}{now})" if row.login else line.actor
-            what = " ".join(filter(None, (line.action, row.entity, row.entity_id, row.path)))
-            why = f", reason: {row.reason}" if row.reason else ""
-            at = f"{row.at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
-            self.stdout.write(f"{at} UTC  {who}: {what}, {line.outcome}{why}")
-        self.stdout.write(f"{len(found)} entries.")
-
-    def _csv(self, found: list[Line]) -> None:
-        writer = csv.writer(self.stdout)
-        writer.writerow(COLUMNS)
-        writer.writerows([cell(line.row, name) for name in COLUMNS] for line in found)
-
-    def _json(self, found: list[Line]) -> None:
-        objects = [{name: str(getattr(line.row, name)) for name in COLUMNS} for line in found]
-        self.stdout.write(json.dumps(objects, ensure_ascii=False))
-
-
-def _midnight(day: date | None, days: int = 0) -> datetime | None:
-    return None if day is None else datetime.combine(day + timedelta(days), time(), UTC)
+    def handle(self, *_: Any, **options: Any) -> None:
+        late("annals.access.management.actions.journal.run")(self, **options)

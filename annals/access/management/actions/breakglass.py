@@ -1,0 +1,39 @@
+"""What `manage.py breakglass` does."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from annals.access.models import BreakGlass
+from annals.access.passwords import make_break_glass, switch_off
+
+
+def run(command: BaseCommand, **options: Any) -> None:
+    """Make the login or switch it off. options: as the command declares them. Raises
+    CommandError."""
+    name = options["name"]
+    if options["remove"]:
+        found = BreakGlass.objects.filter(user__username=name).first()
+        if found is None:
+            raise CommandError(f"There is no break-glass login {name!r}.")
+        switch_off(found.user)
+        command.stderr.write(
+            f"{name} is switched off, and its sessions have ended. The login itself stays: what"
+            " it did is in the access journal and in the admin's log under this name."
+        )
+        return
+    password = secrets.token_urlsafe(24)
+    try:
+        make_break_glass(name, password, timezone.now())
+    except ValidationError as error:
+        raise CommandError(" ".join(error.messages)) from None
+    command.stdout.write(password)
+    command.stderr.write(
+        f"This is the password of {name}. Keep it where two people are needed to get it; it is "
+        "not shown again."
+    )

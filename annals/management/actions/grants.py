@@ -1,0 +1,99 @@
+"""What `manage.py grants` does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import ProgrammingError, connection, transaction
+from psycopg import errors, sql
+
+from annals.access import logins, public_schema
+from annals.access.grants import CONSUMER, WEB, statements
+
+ROLES = {"web": WEB, "consumer": CONSUMER}
+
+
+def run(command: BaseCommand, **options: Any) -> None:
+    """Print the SQL or run it. options: as the command declares them. Raises CommandError."""
+    if not options["apply"]:
+        if options["login"]:
+            raise CommandError("--login needs --apply: a password is not printed.")
+        for statement in (*statements(), *public_schema.closing(), *logins.limits()):
+            command.stdout.write(f"{_text(statement)};")
+        return
+    asked = list(_asked(options["login"]))
+    with transaction.atomic():
+        # Who logs in waits for auth_user meanwhile.
+        _run([sql.SQL("SET LOCAL lock_timeout = '10s'").format()])
+        _run(statements())
+        for role, name, password in asked:
+            _refuse_other_rights(role, name)
+            _run(logins.make(role, name, password))
+    left = [statement for statement in list(logins.limits()) if not _allowed(statement)]
+    for statement in public_schema.closing():
+        _allowed(statement)
+    # PostgreSQL only warns of rights that it did not take away.
+    left += public_schema.closing()
+    command.stdout.write(f"The roles {WEB} and {CONSUMER} have their rights.")
+    if left:
+        text = "".join(f"\n{_text(statement)};" for statement in left)
+        raise CommandError(
+            "The rights are applied, but this login may not run the following. Let an "
+            f"administrator of PostgreSQL run it:{text}"
+        )
+
+
+def _asked(given: Iterable[list[str]]) -> Iterator[tuple[str, str, str]]:
+    """Role, login and password of each --login."""
+    for role, name, file in given:
+        if role not in ROLES:
+            raise CommandError(f"--login {role}: the role must be web or consumer.")
+        try:
+            password = Path(file).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise CommandError(f"{file} cannot be read: {error}") from None
+        if not password:
+            raise CommandError(f"{file} is empty: it must have the password of {name}.")
+        yield ROLES[role], name, password
+
+
+def _refuse_other_rights(role: str, name: str) -> None:
+    """A login with two roles would have the rights of both."""
+    others = logins.other_roles(role, name)
+    if logins.OWNER in others:
+        raise CommandError(
+            f"{name} has the rights of the owner of the tables, or of a superuser: it cannot be a "
+            f"login of {role}. Nothing is changed. Give another name."
+        )
+    if others:
+        raise CommandError(
+            f"{name} is a login of {others[0]}: as one of {role} too, it would have the rights of "
+            f"both. Nothing is changed. Give another name, or run REVOKE {others[0]} FROM {name}; "
+            "first."
+        )
+
+
+def _run(given: Iterable[sql.Composed]) -> None:
+    with connection.cursor() as cursor:
+        for statement in given:
+            cursor.execute(_text(statement))
+
+
+def _allowed(statement: sql.Composed) -> bool:
+    """Run a statement; False if the login may not."""
+    try:
+        with transaction.atomic():
+            _run([statement])
+    except ProgrammingError as error:
+        if isinstance(error.__cause__, errors.InsufficientPrivilege):
+            return False
+        raise
+    return True
+
+
+def _text(statement: sql.Composed) -> str:
+    connection.ensure_connection()
+    return statement.as_string(connection.connection)
