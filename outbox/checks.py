@@ -12,7 +12,7 @@ from django.db import connections, router
 
 from outbox.conf import conf
 from outbox.errors import WrongSettings
-from outbox.recorded import Kind, Recorded
+from outbox.recorded import Kind, Recorded, RecordedQuerySet
 
 TAG = "outbox"
 MIDDLEWARE = "outbox.middleware.author_middleware"
@@ -57,7 +57,8 @@ def check_database(**_: Any) -> Found:
 
 
 def check_models(**_: Any) -> Found:
-    """outbox.E003: each recorded model says how; outbox.E004: its entity has a topic."""
+    """outbox.E003: each recorded model says how; outbox.E004: its entity has a topic; outbox.W002:
+    its manager records changes of many rows."""
     try:
         topics = conf().topics
     except WrongSettings:
@@ -91,4 +92,8 @@ def _check_model(model: type[Recorded], topics: Iterable[str]) -> Found:
         hint = f'Add it to OUTBOX["TOPICS"], which has {", ".join(sorted(topics))}.'
         text = f"The entity {kind.entity!r} has no topic."
         return [checks.Error(text, hint=hint, obj=model, id="outbox.E004")]
+    if not isinstance(model._default_manager.get_queryset(), RecordedQuerySet):
+        text = "bulk_create(), bulk_update() and update() of its default manager record nothing."
+        hint = "Make the manager from RecordedQuerySet, or from a class that extends it."
+        return [checks.Warning(text, hint=hint, obj=model, id="outbox.W002")]
     return []

@@ -87,7 +87,7 @@ class Relay:
         self._tick(connection)
         self._failures = 0
         while not self.stop.is_set() and not self._idle():
-            if self._member.due:
+            if self._member.unbalanced:
                 self._tick(connection)
             if not self._round(connection):
                 self._sleep(connection)
@@ -185,7 +185,7 @@ class Relay:
             wait = min(left, _STOP_SECONDS)
             heard = [each.channel for each in connection.notifies(timeout=wait, stop_after=1)]
         if membership.CHANNEL in heard:
-            self._member.hurry()
+            self._member.hurried = True
 
     def _idle(self) -> bool:
         return self.until_idle is not None and monotonic() - self._sent_at > self.until_idle

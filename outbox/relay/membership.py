@@ -45,21 +45,29 @@ class Fenced(Exception):
 
 @dataclass(slots=True)
 class Membership:
-    """This relay among the others. buckets: those that it alone sends."""
+    """This relay among the others. buckets: those that it alone sends. hurried: another relay came
+    or left."""
 
     name: str
     lease: float
     id: int | None = None
     buckets: frozenset[int] = frozenset()
     _beat_at: float = 0.0
-    _hurried: bool = False
+    hurried: bool = False
+    _balanced_at: float = 0.0
     # By relay: the last beat that was different, and when it was seen.
     _seen: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     @property
     def due(self) -> bool:
         """Whether it is time for a beat."""
-        return self._hurried or monotonic() - self._beat_at > self.lease / 5
+        return monotonic() - self._beat_at > self.lease / 5
+
+    @property
+    def unbalanced(self) -> bool:
+        """Whether it is time to look at the others. Beats while versions are on their way do not
+        count: a relay that is always busy has others, too."""
+        return self.hurried or monotonic() - self._balanced_at > self.lease / 5
 
     @property
     def certain(self) -> bool:
@@ -93,10 +101,6 @@ class Membership:
         """After being fenced: the next join() is as another relay."""
         self.id, self.buckets = None, frozenset()
 
-    def hurry(self) -> None:
-        """Another relay came or left: it is time for a beat now."""
-        self._hurried = True
-
     def beat(self, connection: Connection, in_hand: Collection[str], error: str = "") -> None:
         """Show that this relay is alive, what it is sending, and why it cannot. Raises Fenced."""
         before = monotonic()
@@ -106,11 +110,12 @@ class Membership:
         )
         if not done.rowcount:
             raise Fenced
-        self._beat_at, self._hurried = before, False
+        self._beat_at = before
 
     def balance(self, connection: Connection, busy: Collection[int]) -> None:
         """Remove relays that are dead, give up buckets of which others have too few, claim free
         ones. busy: buckets that are kept for now. Raises Fenced."""
+        self._balanced_at, self.hurried = monotonic(), False
         alive = self._alive(connection)
         if self.id not in alive:
             raise Fenced

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from django.core.checks import run_checks
-from django.db import connections
+from django.db import connections, models
 from django.test import override_settings
 
 from outbox.checks import TAG
 from tests.outbox import settings
+from tests.outbox.shop.models import Flag
 
 
 def found(**changes: Any) -> list[tuple[str | None, str]]:
@@ -57,6 +58,17 @@ def test_a_model_that_does_not_say_how_it_is_recorded(
 ) -> None:
     monkeypatch.delattr("tests.outbox.shop.models.Flag.recorded_as")
     assert found() == [("outbox.E003", "recorded_as is missing.")]
+
+
+def test_a_manager_that_records_no_bulk_changes(
+    service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager: models.Manager[Flag] = models.Manager()
+    manager.model = Flag
+    monkeypatch.setitem(Flag._meta.__dict__, "default_manager", manager)
+    [(identity, text)] = found()
+    assert identity == "outbox.W002"
+    assert "record nothing" in text
 
 
 def test_the_middleware_is_missing(service: str) -> None:

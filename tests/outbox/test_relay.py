@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from django.db import connection, transaction
 
 import outbox
 from annals.embedded.daemon import Daemon
 from outbox.models import Bucket, Document, Relay
+from outbox.relay import database
 from outbox.relay.backoff import Backoff
+from outbox.relay.membership import Membership
 from outbox.writer import Change
 from tests.kafka import brokers
 from tests.outbox import relays, stored
@@ -128,6 +132,32 @@ def test_relays_share_the_buckets(service: str, broker: Daemon, topic: str) -> N
         with relays.thread(broker), relays.thread(broker):
             relays.until(lambda: shares() == [21, 21, 22])
         relays.until(lambda: shares() == [64])
+
+
+def test_a_relay_that_is_busy_shares_too(service: str, embedded: Daemon) -> None:
+    brokers.create(embedded, [TOPIC])
+    with transaction.atomic():
+        outbox.record_many([Change(KIND, f"A{n}", {"n": n}) for n in range(20_000)])
+    with relays.thread(embedded):
+        relays.until(lambda: relays.waiting() < 20_000)
+        with relays.thread(embedded):
+            relays.until(lambda: shares() == [32, 32])
+            assert relays.waiting()
+            relays.until(lambda: not relays.waiting())
+    assert relays.check(relays.sent(embedded), {f"A{n}": 1 for n in range(20_000)}) == 0
+
+
+def test_beats_do_not_put_off_the_look_at_other_relays(service: str) -> None:
+    """A relay that is always busy beats only while versions are on their way."""
+    member = Membership("busy", lease=1.0)
+    with database.connect("default") as own:
+        member.join(own)
+        member.balance(own, ())
+        assert not member.unbalanced
+        time.sleep(0.3)
+        member.beat(own, ["product-instance/A1"])
+        assert (member.due, member.unbalanced) == (False, True)
+        member.leave(own)
 
 
 def shares() -> list[int]:

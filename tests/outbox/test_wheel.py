@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,13 @@ def test_the_wheel_has_every_file_of_the_app_and_no_other(tmp_path: Path) -> Non
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
     subprocess.run([*pip, "--wheel-dir", tmp_path, source], check=True)
     [wheel] = tmp_path.glob("annals_outbox-*.whl")
-    files = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    with ZipFile(wheel) as opened:
+        names = opened.namelist()
+        [metadata] = (name for name in names if name.endswith("/METADATA"))
+        text = opened.read(metadata).decode()
+    needs = re.findall(r"^Requires-Dist: ([\w-]+)", text, re.MULTILINE)
+    assert needs == ["django", "psycopg", "confluent-kafka"]
+    files = {name for name in names if ".dist-info/" not in name}
     assert files == {
         str(path.relative_to(FOLDER.parent))
         for path in FOLDER.rglob("*")
