@@ -37,6 +37,8 @@ class Breaker:
 
     def note_good(self, count: int) -> None:
         """Count good messages. None of them trips the breaker."""
+        if not count:
+            return
         recent = self._recent
         recent.extend(repeat(False, count))
         self._row = 0

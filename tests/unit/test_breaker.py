@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ingest.consumer.breaker import Breaker, Tolerance
@@ -48,6 +48,7 @@ def test_it_says_what_counting_says(bad: list[bool], consecutive: int, window: i
 
 
 @given(st.lists(st.booleans() | st.integers(0, 30), max_size=20))
+@example([True] * TOLERANCE.consecutive + [0])
 def test_good_messages_may_be_counted_at_once(steps: list[bool | int]) -> None:
     one_by_one, at_once = Breaker(TOLERANCE), Breaker(TOLERANCE)
     for step in steps:
