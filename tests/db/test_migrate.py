@@ -99,7 +99,7 @@ def test_a_held_lock_ends_migrate_with_a_sentence_and_stops_no_writer() -> None:
     with long_transaction(JOURNAL) as holder, writing(WRITE) as took:
         until(lambda: len(took) > 10, "nothing is written")
         with pytest.raises(CommandError) as error:
-            call_command("migrate", give_up_after=2, verbosity=0, stderr=said)
+            call_command("migrate", give_up_after=5, verbosity=0, stderr=said)
         before = len(took)
         # The transaction is still open: a migration that still waited would be in the way.
         until(lambda: len(took) > before + 10, "writing does not go on")
