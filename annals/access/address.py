@@ -62,19 +62,12 @@ def network(address: str) -> str:
         found = ip_address(address)
     except ValueError:
         return address
-    return address if found.version == 4 else str(ip_network((found, 64), strict=False))
+    return address if found.version == 4 else str(ip_network((found, IPV6_PREFIX), strict=False))
 
 
 def within(address: str, networks: Sequence[Network]) -> bool:
     """Whether an address that client() gave is in one of these."""
     return address != UNKNOWN and any(ip_address(address) in network for network in networks)
-
-
-def prefix(address: str) -> str:
-    """What counts as one client: an IPv4 address, or the network of an IPv6 address."""
-    if ":" not in address:
-        return address
-    return str(ip_network(f"{address}/{IPV6_PREFIX}", strict=False))
 
 
 def _plain(text: str) -> str:

@@ -19,7 +19,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from annals import metrics
-from annals.access.address import client, prefix, within
+from annals.access.address import client, network, within
 from annals.access.journal.actions import BREAK_GLASS
 
 log = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ def on_success(request: HttpRequest | None, user: Any, **_: Any) -> None:
 def _keys(request: HttpRequest | None, name: str) -> dict[str, str]:
     """The counts of an attempt, by their keys, and of which kind each is."""
     address = address_of(request)
-    one = prefix(address)
+    one = network(address)
     keys = {_key("pair", f"{name}\0{one}"): "pair", _key("address", one): "address"}
     if not within(address, settings.OPERATOR_NETWORKS):
         keys[_key("name", name)] = "name"

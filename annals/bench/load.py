@@ -14,6 +14,7 @@ from history.window import Window
 from ingest.simulator.stream import stream
 from ingest.source.decode import decode
 from ingest.source.message import Message
+from ingest.source.producer import Producer
 from ingest.store.copy_format import HEADER, TRAILER, columns, encode_row
 
 TOPIC = ROOT.topics[0]
@@ -60,5 +61,10 @@ def produce(bench: Harness, sent: Iterable[Message]) -> None:
     producer = bench.producer()
     for message in sent:
         producer.send(message.topic, message.key or b"", message.value or b"")
+    confirm(producer)
+
+
+def confirm(producer: Producer) -> None:
+    """Wait until everything is produced. Raises RuntimeError if something was not."""
     if producer.flush() or producer.failed:
         raise RuntimeError(f"not everything was produced: {producer.first_error}")

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from annals.bench.harness import Harness, finish, harness
-from annals.bench.load import produce
+from annals.bench.load import confirm, produce
 from annals.embedded.apache import Apache
 from history.entities import ROOT
 from ingest.simulator.stream import stream
@@ -113,8 +113,7 @@ def _produce_compacted(bench: Harness, sent: list[Message], log: Path) -> None:
     for number, message in enumerate(sent):
         for _ in range(2):
             producer.send(WITH_HOLES, b"%d" % number, message.value or b"")
-    if producer.flush() or producer.failed:
-        raise RuntimeError(f"not everything was produced: {producer.first_error}")
+    confirm(producer)
     whole = 2 * sum(message.size for message in sent)
     until = time.monotonic() + CLEANED_IN_SECONDS
     while _bytes(log) > 0.6 * whole:

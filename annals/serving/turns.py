@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from django.http.cookie import parse_cookie
 
-from annals.access.address import Network, client, prefix
+from annals.access.address import Network, client, network
 
 # Schemes whose text is the login under /api/.
 _PROOFS: Final = ("bearer", "basic")
@@ -102,4 +102,4 @@ class Clients:
         key = parse_cookie(headers.get("COOKIE", "")).get(self.session)
         if key:
             return "session", key
-        return "address", prefix(client(peer, headers.get("X_FORWARDED_FOR", ""), self.proxies))
+        return "address", network(client(peer, headers.get("X_FORWARDED_FOR", ""), self.proxies))

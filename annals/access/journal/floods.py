@@ -14,7 +14,7 @@ from typing import Final
 import psycopg
 from django.db import Error, connection
 
-from annals.access.address import prefix
+from annals.access.address import network
 from annals.access.journal.entry import Entry
 from annals.access.journal.words import Action, Actor, Outcome
 from annals.access.journal.write import JournalError, write
@@ -150,7 +150,7 @@ def bounded(entries: Sequence[Entry]) -> list[Entry]:
     """The rows of one request that are to be written; none if it is counted only."""
     if any(each.actor is not Actor.NOBODY or each.outcome is Outcome.SHOWN for each in entries):
         return list(entries)
-    note = FLOOD.take(prefix(entries[0].address))
+    note = FLOOD.take(network(entries[0].address))
     if note is None:
         return []
     return [replace(each, reason=each.reason or note) for each in entries]
