@@ -33,5 +33,11 @@ def print_help(arguments: Sequence[str]) -> None:
     parser.parse_args(words)  # which exits
 
 
+def names() -> list[str]:
+    """Our commands, in the order of the alphabet."""
+    files = (each for app in APPS for each in _file(app, "*").parent.glob("[!_]*.py"))
+    return sorted(each.stem for each in files)
+
+
 def _file(app: str, name: str) -> Path:
     return ROOT / app / "management" / "commands" / f"{name}.py"

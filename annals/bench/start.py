@@ -22,16 +22,13 @@ from django.conf import settings
 from rich.console import Console
 from rich.table import Table
 
+from annals import quick_help
 from annals.bench.harness import MANAGE, Harness, cpu, harness
 from annals.bench.web import HOST, web
 from annals.embedded.apache import Apache
 from history.entities import ROOT
 
-COMMANDS: Final = (
-    "version",
-    *(f"{each} --help" for each in ("partitions", "trace", "compare-old", "gaps", "quarantine")),
-    *(f"{each} --help" for each in ("ledger", "bench", "consume", "grants", "capacity")),
-)
+COMMANDS: Final = ("version", *(f"{name} --help" for name in quick_help.names()))
 WAIT_S: Final = 120.0
 READING: Final = re.compile(r"reading \d+ partitions")
 
