@@ -1,22 +1,7 @@
 #!/usr/bin/env python
-"""Annals' command line."""
+"""The command `annals` in a clone, under the name that Django's projects have."""
 
-import os
-import sys
-
-
-def main() -> None:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "annals.settings")
-    from annals.quick_help import print_help
-
-    print_help(sys.argv[1:])
-    from annals.start import prepare
-
-    prepare(sys.argv[1:])
-    from django.core.management import execute_from_command_line
-
-    execute_from_command_line(sys.argv)
-
+from annals.command_line.run import main
 
 if __name__ == "__main__":
     main()

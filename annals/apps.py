@@ -1,5 +1,5 @@
 """The Django app of this package: creates the roles, and the days of the access journal,
-after migrations; checks the server's settings."""
+after migrations; checks the server's settings, and what an installation lacks."""
 
 from typing import Final
 
@@ -20,6 +20,7 @@ class AnnalsConfig(AppConfig):
 
     def ready(self) -> None:
         register(late("annals.observe.server_checks.server_settings"), Tags.database)
+        register(late("annals.observe.deploy_checks.first_hour"), Tags.security, deploy=True)
 
         # contenttypes is installed after our apps and after auth, so the permissions of all of
         # them exist when its signal arrives.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import get_type_hints
 from urllib.parse import urlsplit
@@ -12,6 +13,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from annals.fields.moving import Moving
+from history.failure.complaint import Complaint
+from history.failure.files import FileError, of_file, read_bytes
 
 EXACT = {"DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS"}
 # No setting: this process and those that it starts serve a demo because DATABASE_URL was unset.
@@ -20,7 +23,7 @@ KAFKA_PREFIX = "ANNALS_KAFKA_"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-class SettingError(ValueError):
+class SettingError(Complaint, ValueError):
     """A setting has a wrong value. The message names the setting and says what is valid."""
 
 
@@ -38,6 +41,12 @@ _FORMS = {
 }
 # A host as browsers send it, without its port.
 _HOST = re.compile(r"\*|\.?[^\s/:@]+|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]?")
+# As librdkafka reads it; without a port it takes 9092.
+_BROKER = re.compile(
+    r"(?:(?:plaintext|ssl|sasl_plaintext|sasl_ssl)://)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]]+)"
+    r"(?::(?P<port>[0-9]{1,5}))?",
+    re.IGNORECASE,
+)
 
 WEB_THREADS = 16  # of a web process: they answer requests
 
@@ -83,6 +92,7 @@ def read(environ: Mapping[str, str]) -> Settings:
                 f"ANNALS_ALLOWED_HOSTS is wrong: {host!r} must be a host name or an address, "
                 "without https:// and port, as annals.bank.example. See docs/settings.md."
             )
+    _check_brokers(settings.kafka_bootstrap_servers)
     _check_fallback(settings)
     return settings
 
@@ -101,6 +111,10 @@ def _check_database_url(url: str) -> None:
         parts = {name: str(value) for name, value in conninfo_to_dict(url).items()}
     except (ProgrammingError, UnicodeError):
         parts = {"host": "@"}
+    for name in ("sslrootcert", "sslcert", "sslkey", "sslcrl", "passfile"):
+        file = parts.get(name, "")
+        if file not in ("", "system") and not Path(file).expanduser().is_file():
+            raise SettingError(f"DATABASE_URL is wrong: its {name} is no file: {file}.")
     ports = parts.get("port", "").split(",")
     if "@" in parts.get("host", "") + parts.get("dbname", "") or not all(
         port.isdigit() or not port for port in ports
@@ -111,6 +125,17 @@ def _check_database_url(url: str) -> None:
         )
 
 
+def _check_brokers(servers: str | None) -> None:
+    """Refuse what librdkafka takes for a host or a port, and nobody means."""
+    for server in _split(servers or ""):
+        found = _BROKER.fullmatch(server)
+        if found is None or not 0 < int(found["port"] or 9092) < 65_536:
+            raise SettingError(
+                f"KAFKA_BOOTSTRAP_SERVERS is wrong: {server!r} must be HOST:PORT, with a port from "
+                "1 to 65535. See docs/settings.md."
+            )
+
+
 def _check_fallback(settings: Settings) -> None:
     """Refuse an old service that cannot be asked, or would get its token over an open line. The
     message quotes nothing: there may be a password in the URL, and a token in the file."""
@@ -118,13 +143,7 @@ def _check_fallback(settings: Settings) -> None:
         return
     wrong = "ANNALS_FALLBACK_URL is wrong: it must be https://HOST (http:// only on the loopback "
     wrong += "address), without user, query and fragment. See docs/migration.md."
-    try:
-        parts = urlsplit(settings.fallback_url)
-        usable = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        raise SettingError(wrong) from None
-    secure = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
-    if not usable or not secure or "@" in parts.netloc or parts.query or parts.fragment:
+    if not is_safe_url(settings.fallback_url):
         raise SettingError(wrong)
     if settings.fallback_until is None:
         raise SettingError(
@@ -134,12 +153,23 @@ def _check_fallback(settings: Settings) -> None:
     for name in ("fallback_token_file", "fallback_ca_file"):
         file: Path | None = getattr(settings, name)
         try:
-            empty = file is not None and not file.read_bytes().strip()
-        except OSError as error:
-            text = f"{variable(name)} cannot be read: {error.strerror}: {file}"
-            raise SettingError(text) from None
+            empty = file is not None and not read_bytes(file).strip()
+        except FileError as error:
+            raise SettingError(f"{variable(name)} is wrong: {error}.") from None
         if empty:
             raise SettingError(f"{variable(name)} is wrong: {file} is empty.")
+
+
+def is_safe_url(url: str) -> bool:
+    """Whether a token may be sent to an address: https://HOST (http:// only on the loopback
+    address), without user, query and fragment."""
+    try:
+        parts = urlsplit(url)
+        usable = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    secure = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
+    return usable and secure and not ("@" in parts.netloc or parts.query or parts.fragment)
 
 
 def _split(text: str) -> tuple[str, ...]:
@@ -179,11 +209,21 @@ def secret_key(settings: Settings) -> str:
         return settings.secret_key
     import secrets
 
-    settings.home.mkdir(parents=True, exist_ok=True)
     path = settings.home / "secret_key"
     try:
-        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
-            file.write(secrets.token_urlsafe(48))
-    except FileExistsError:
-        pass
-    return path.read_text()
+        settings.home.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            opened = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            with os.fdopen(opened, "w") as file:
+                file.write(secrets.token_urlsafe(48))
+        return path.read_text()
+    except OSError as error:
+        raise unusable_home(error) from None
+
+
+def unusable_home(error: OSError) -> SettingError:
+    """The error about a folder of ANNALS_HOME in which a file cannot be made or read."""
+    return SettingError(
+        f"ANNALS_HOME cannot be used: {of_file(error)}. Let it name a folder that this process may "
+        "write, or set DATABASE_URL, KAFKA_BOOTSTRAP_SERVERS and ANNALS_SECRET_KEY."
+    )

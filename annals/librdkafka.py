@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from annals import env
+from history.failure.files import FileError, read_text
 
 # librdkafka settings that belong to the consumer, each with what another value would break.
 OURS = {
@@ -40,9 +41,9 @@ def _properties(file: Path | None) -> dict[str, str]:
     if file is None:
         return {}
     try:
-        lines = file.read_text().splitlines()
-    except OSError as error:
-        raise env.SettingError(f"ANNALS_LIBRDKAFKA_FILE cannot be read: {error}") from None
+        lines = read_text(file).splitlines()
+    except FileError as error:
+        raise env.SettingError(f"ANNALS_LIBRDKAFKA_FILE is wrong: {error}.") from None
     found = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):

@@ -126,7 +126,7 @@ STORE_NEVER_READ: Final = REGISTER.collected_gauge(
     "Topics that no consumer has read and that are not retired.",
 )
 STORE_FAULTS: Final = REGISTER.collected_gauge(
-    "annals_store_faults", "faults", "Faults in the ledger (`manage.py ledger` lists them)."
+    "annals_store_faults", "faults", "Faults in the ledger (`annals ledger` lists them)."
 )
 STORE_QUARANTINE: Final = REGISTER.collected_gauge(
     "annals_store_quarantine",
@@ -147,7 +147,7 @@ WAL_ARCHIVE_FAILING: Final = REGISTER.collected_gauge(
 SHARE_VERSIONS: Final = REGISTER.collected_gauge(
     "annals_share_versions",
     "versions",
-    "Versions of the newest day that `manage.py share` sampled: all, those that changed nothing, "
+    "Versions of the newest day that `annals share` sampled: all, those that changed nothing, "
     "those that changed technical fields only.",
     client=CLIENT,
     changed=CHANGED,
@@ -243,7 +243,7 @@ GAPS: Final = REGISTER.collected_gauge(
     "annals_gaps",
     "gaps",
     "Runs of versions of a document that never arrived, by the service that made the next version; "
-    "no value before the first `manage.py gaps`.",
+    "no value before the first `annals gaps`.",
     entity=[entity.name for entity in ENTITIES],
     client=GAP_CLIENT,
 )
@@ -262,8 +262,45 @@ GAPS_QUARANTINED: Final = REGISTER.collected_gauge(
 GAPS_STARTED: Final = REGISTER.collected_gauge(
     "annals_gaps_timestamp_seconds",
     "Unix time",
-    "When the latest complete `manage.py gaps` began; no value before the first.",
+    "When the latest complete `annals gaps` began; no value before the first.",
+)
+GAP_SOURCE: Final = Open("names of ANNALS_SOURCES_FILE; `old-service`")
+GAPS_ASKED: Final = REGISTER.collected_counter(
+    "annals_gaps_asked_total",
+    "versions",
+    "Missing versions that `annals gaps heal` got an answer about.",
+    source=GAP_SOURCE,
+)
+GAPS_RECOVERED: Final = REGISTER.collected_counter(
+    "annals_gaps_recovered_total",
+    "versions",
+    "Of those the ones that were stored.",
+    source=GAP_SOURCE,
+)
+GAPS_REFUSED: Final = REGISTER.collected_counter(
+    "annals_gaps_refused_total",
+    "versions",
+    "Of those the ones that were not what was asked for, or could not be stored.",
+    source=GAP_SOURCE,
+)
+GAPS_UNANSWERABLE: Final = REGISTER.collected_counter(
+    "annals_gaps_unanswerable_total",
+    "versions",
+    "Of those the ones that the source does not have.",
+    source=GAP_SOURCE,
+)
+GAPS_SOURCE_FAILURES: Final = REGISTER.collected_gauge(
+    "annals_gaps_source_failures",
+    "failures",
+    "Failures of a source of `annals gaps heal` since its last right answer.",
+    source=GAP_SOURCE,
+)
+GAPS_SOURCE_ANSWERED: Final = REGISTER.collected_gauge(
+    "annals_gaps_source_answered_timestamp_seconds",
+    "Unix time",
+    "When a source of `annals gaps heal` last gave a right answer; no value before the first.",
+    source=GAP_SOURCE,
 )
 GAPS_SECONDS: Final = REGISTER.collected_gauge(
-    "annals_gaps_seconds", "seconds", "Duration of the latest complete `manage.py gaps`."
+    "annals_gaps_seconds", "seconds", "Duration of the latest complete `annals gaps`."
 )

@@ -4,13 +4,16 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Callable, Sequence
 
 from annals import env, librdkafka
 
 WITHOUT_DATABASE = frozenset(
-    {"help", "embedded", "compilemessages", "makemessages", "collectstatic", "simulate", "version"}
+    {
+        *("help", "embedded", "completion", "compilemessages", "makemessages", "collectstatic"),
+        "simulate",
+        "contract",
+    }
 )
 WITH_KAFKA = frozenset({"consume", "simulate", "ledger", "trace"})
 PROCESSES = frozenset({"consume", "runserver"})
@@ -25,6 +28,7 @@ def checked_settings(arguments: Sequence[str] = ()) -> env.Settings:
         librdkafka.given(os.environ, settings.librdkafka_file)
         refuse_open_demo(settings, _binds(arguments))
         _refuse_missing(settings)
+        _refuse_wrong_kinds(settings)
         if settings.quota_roles:
             from annals.access import roles
 
@@ -53,53 +57,74 @@ def _refuse_missing(settings: env.Settings) -> None:
         )
 
 
-def _uncaught(kind: type[BaseException], error: BaseException, stack: TracebackType | None) -> None:
-    """Print an error that ends the process; of a database error nothing that quotes a row."""
-    from history import schema
-    from history.error_text import describe, is_forbidden, is_of_database, trace, unreachable
+def _refuse_wrong_kinds(settings: env.Settings) -> None:
+    """Refuse a wrong declaration of the kinds, and one that the other settings do not fit."""
+    from history import kinds
 
-    if is_forbidden(error):
-        print(
-            f"annals: the database login of this process may not do that ({describe(error)}). "
-            "docs/operations.md says which login runs which command.",
-            file=sys.stderr,
+    try:
+        declared = kinds.given(os.environ)
+    except kinds.KindsError as error:
+        raise env.SettingError(str(error)) from None
+    alone = [kind.name for kind in declared if kind.alone]
+    if alone and settings.need_to_know is not None:
+        raise env.SettingError(
+            "ANNALS_NEED_TO_KNOW is set, which decides for each application who may open it, but "
+            f"the kind {alone[0]!r} of ANNALS_ENTITIES_FILE stands alone, in no application. Give "
+            "it a parent, or unset ANNALS_NEED_TO_KNOW. See docs/kinds.md."
         )
-    elif (why := unreachable(error)) is not None:
-        print(
-            f"annals: {why}. Check DATABASE_URL and whether PostgreSQL runs.",
-            file=sys.stderr,
-        )
-    elif (why := schema.behind(error)) is not None:
-        print(f"annals: {why}", file=sys.stderr)
-    elif is_of_database(error):
+
+
+def _uncaught(error: BaseException) -> None:
+    """Print an error that ends a process or a thread; of a database error nothing that quotes a
+    row. Those that end a command never come here: annals.command_line.ending has them."""
+    from history.error_text import is_of_database, trace
+
+    if is_of_database(error):
         print(trace(error), file=sys.stderr)
     else:
-        sys.__excepthook__(kind, error, stack)
+        sys.__excepthook__(type(error), error, error.__traceback__)
 
 
-def prepare(arguments: Sequence[str]) -> None:
+def prepare(arguments: Sequence[str], before_start: Callable[[], None] = lambda: None) -> None:
     """Check the settings. Then, if the command needs a server whose DATABASE_URL or
     KAFKA_BOOTSTRAP_SERVERS is unset, start the embedded one and set the variable.
 
-    arguments: the command line after the program's name. Exits with 1 and a message if a setting
-    is wrong.
+    arguments: the command line after the program's name. before_start: called if the embedded
+    PostgreSQL has to be started. Exits with 1 and a message if a setting is wrong or a server does
+    not start.
     """
-    sys.excepthook = _uncaught
-    threading.excepthook = lambda args: _uncaught(
-        args.exc_type, args.exc_value or args.exc_type(), args.exc_traceback
-    )
+    sys.excepthook = lambda _kind, error, _stack: _uncaught(error)
+    threading.excepthook = lambda args: _uncaught(args.exc_value or args.exc_type())
     settings = checked_settings(arguments)
     command = next((word for word in arguments if not word.startswith("-")), "help")
     if {"-h", "--help"} & set(arguments):
         return
-    from annals import embedded
-
     if command not in PROCESSES:  # a command says once why it got no connection, as it ends
         logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+        if settings.log_level != "DEBUG":
+            logging.getLogger("ingest.source.client").setLevel(logging.CRITICAL)
+    if settings.database_url is not None and settings.kafka_bootstrap_servers is not None:
+        return
+    from annals.embedded.process import EmbeddedError
+
+    try:
+        _start_missing(settings, command, before_start)
+    except EmbeddedError as error:
+        sys.exit(f"annals: {error}")
+    except OSError as error:
+        sys.exit(f"annals: {env.unusable_home(error)}")
+
+
+def _start_missing(settings: env.Settings, command: str, before_start: Callable[[], None]) -> None:
+    """Start what the command needs and nobody named. Raises EmbeddedError."""
+    from annals import embedded
+
     if settings.database_url is None:
         if "ANNALS_DEMO" not in os.environ:
             os.environ |= {"ANNALS_DEMO": "true", env.UNASKED_DEMO: "true"}
         if command not in WITHOUT_DATABASE:
+            if not embedded.database_server(settings.home).running():
+                before_start()
             os.environ["DATABASE_URL"] = embedded.database_url(settings.home)
     if settings.kafka_bootstrap_servers is None and command in WITH_KAFKA:
         os.environ["KAFKA_BOOTSTRAP_SERVERS"] = embedded.bootstrap_servers(settings.home)

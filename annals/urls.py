@@ -3,6 +3,7 @@
 from django.contrib import admin
 from django.urls import include, path
 from django.views import defaults
+from django.views.generic import RedirectView
 
 from annals.access.oidc.description import LoginDocs, LoginDone
 from annals.access.passwords import LoginForm
@@ -15,6 +16,8 @@ admin.autodiscover()
 admin.site.login_form = LoginForm
 
 urlpatterns = [
+    # Who types the name of the host looks for the screens.
+    path("", RedirectView.as_view(url="/admin/")),
     path("admin/", admin.site.urls),
     path("oidc/", include("annals.access.oidc.urls")),
     path("api/schema/", Schema.as_view(), name="schema"),

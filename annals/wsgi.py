@@ -18,6 +18,7 @@ from django.db import connections  # noqa: E402
 
 from annals.access.grants import WEB  # noqa: E402
 from annals.access.logins import LIMITS  # noqa: E402
+from annals.serving.charset import Utf8Request  # noqa: E402
 from history import privileges, session  # noqa: E402
 from history.addresses import keeping_raw_path  # noqa: E402
 from ingest.store.connect import connect  # noqa: E402
@@ -40,4 +41,5 @@ if not settings.ANNALS.demo:
     )
 # Else the first request of each process would import all pages, and others wait for it.
 import_module(settings.ROOT_URLCONF)
+_django.request_class = Utf8Request
 application = keeping_raw_path(_django)

@@ -1,6 +1,7 @@
 """The history app: what is kept, and how it is read."""
 
 from django.apps import AppConfig
+from django.core.checks import Tags, register
 from django.db.models.signals import m2m_changed, post_delete, post_migrate, post_save
 from django.utils.translation import gettext_lazy as _
 
@@ -16,6 +17,9 @@ class HistoryConfig(AppConfig):
 
         from history.models import FieldLabel
 
+        register(late("history.kind_tables.undeclared"), Tags.database)
+        register(late("history.labels.unmarked"), Tags.database)
+        post_migrate.connect(late("history.kind_tables.create_missing"), sender=self, weak=False)
         post_migrate.connect(late("history.labels.load_shipped"), sender=self, weak=False)
         for changed in (post_save, post_delete):
             changed.connect(late("history.labels.forget"), sender=FieldLabel, weak=False)

@@ -7,11 +7,13 @@ from typing import Any
 
 import psycopg
 
+from history.failure.complaint import Complaint
+
 # Hosts that follow a time service differ by milliseconds.
 TOLERANCE = timedelta(hours=1)
 
 
-class WrongClockError(RuntimeError):
+class WrongClockError(Complaint, RuntimeError):
     """The clocks of this machine and of the database server differ by more than TOLERANCE."""
 
     def __init__(self, ours: datetime, theirs: datetime) -> None:

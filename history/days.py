@@ -1,6 +1,6 @@
 """The SQL that creates and drops the partition of one UTC day. Only psycopg.
 
-Ingest calls it for a missing day, `manage.py partitions` for all other days. A lock request has a
+Ingest calls it for a missing day, `annals partitions` for all other days. A lock request has a
 short timeout and is repeated, because a session that waits for a strong lock blocks every session
 behind it.
 """
@@ -19,6 +19,7 @@ import psycopg
 from psycopg import errors, sql
 
 from history.day_storage import WHOLE_ROWS
+from history.failure.complaint import Complaint
 
 # psqlextra's comment on a partition that a program created: one without it is never dropped.
 MARK = "psqlextra_auto_partitioned"
@@ -62,7 +63,7 @@ class State(Enum):
     DETACHED = "detached"
 
 
-class ForeignTableError(RuntimeError):
+class ForeignTableError(Complaint, RuntimeError):
     """A table that Annals did not create has the name of a day's partition."""
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 import psycopg
 from django.db import Error as DjangoDatabaseError
-from django.db import connection
-from psycopg_pool import PoolTimeout
 
 # Classes of SQLSTATE whose message can quote a value: data, constraints, errors of triggers.
 _QUOTING = ("22", "23", "P0")
@@ -47,21 +45,6 @@ def is_of_database(error: BaseException) -> bool:
 def is_forbidden(error: BaseException) -> bool:
     """Whether PostgreSQL refused it because of the login's privileges."""
     return any(isinstance(e, psycopg.errors.InsufficientPrivilege) for e in causes(error))
-
-
-def unreachable(error: BaseException) -> str | None:
-    """Why there was no connection to the database: one line that says so, if that is the error. The
-    pool says only that it waited, so one more connection is tried."""
-    cause = list(causes(error))[-1]
-    if isinstance(cause, PoolTimeout):
-        try:
-            psycopg.connect(**connection.get_connection_params()).close()
-        except psycopg.OperationalError as refused:
-            return f"no connection to the database: {_first_line(refused)}"
-        return f"no connection to the database: {_first_line(cause)}"
-    if isinstance(cause, psycopg.OperationalError) and "connection failed" in str(cause):
-        return f"no connection to the database: {_first_line(cause)}"
-    return None
 
 
 def _first_line(error: BaseException) -> str:

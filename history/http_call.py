@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final
 
 import requests
@@ -18,6 +19,22 @@ CHUNK: Final = 65_536
 
 class TooLargeError(Exception):
     """The answer is larger than it may be."""
+
+
+class TokenError(Exception):
+    """The file of a token has none, or cannot be read. The message quotes nothing of it."""
+
+
+def token(file: Path) -> str:
+    """The Bearer token in a file. Raises TokenError."""
+    try:
+        found = file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        text = f"the file of the token cannot be read ({type(error).__name__})"
+        raise TokenError(text) from None
+    if not found or not found.isprintable() or " " in found:
+        raise TokenError("the file of the token has no token")
+    return found
 
 
 class _Deadline:
@@ -42,6 +59,10 @@ class _Deadline:
             for each in self._sockets:
                 each.close()
             self._sockets.clear()
+
+    @property
+    def passed(self) -> bool:
+        return self._passed
 
     def watch(self, one: socket.socket) -> None:
         # A second descriptor of it: TLS takes the first one away.
@@ -98,21 +119,31 @@ class _Adapter(HTTPAdapter):
 POOLS: Final = {"http": _PlainPool, "https": _SecurePool}
 
 
+class _Session(requests.Session):
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """None: requests reads the whole body of a redirect, however large, also of one that it is
+        not to follow and of an answer that is to be streamed."""
+
+
 @contextmanager
 def session(seconds: float) -> Iterator[requests.Session]:
     """A session for calls of this thread; all of them together end after this time, with what
     requests raises for a connection that breaks."""
-    with _Deadline(seconds), requests.Session() as opened:
+    with _Deadline(seconds), _Session() as opened:
         for scheme in ("http://", "https://"):
             opened.mount(scheme, _Adapter())
         yield opened
 
 
 def body(answer: requests.Response, most: int) -> bytes:
-    """The body of a streamed answer. Raises TooLargeError beyond this many bytes."""
+    """The body of a streamed answer. Raises TooLargeError beyond this many bytes, and
+    requests.Timeout if the time of the session is over: an answer without a length ends there."""
     found = bytearray()
     for part in answer.iter_content(CHUNK):
         found += part
         if len(found) > most:
             raise TooLargeError
+    deadline: _Deadline | None = getattr(_here, "deadline", None)
+    if deadline is not None and deadline.passed:
+        raise requests.Timeout
     return bytes(found)

@@ -22,6 +22,13 @@ def segments(pointer: str) -> list[str]:
     return [part.replace("~1", "/").replace("~0", "~") for part in parts]
 
 
+def as_pointer(place: str) -> str:
+    """The name of a member as a pointer; a pointer stays as it is."""
+    if not place or place.startswith("/"):
+        return place
+    return "/" + place.replace("~", "~0").replace("/", "~1")
+
+
 @dataclass(slots=True)
 class _Node:
     """A member that is wanted (number: which), or on the way to one that is."""

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from codecs import BOM_UTF8
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from django.db import transaction
+from django.core.checks import CheckMessage, Warning
+from django.db import connections, transaction
 
-from history.entities import BY_NAME
+from history.entities import BY_NAME, ENTITIES
+from history.failure.declared import of_declaration
+from history.kinds import Label as DeclaredLabel
+from history.kinds.labels import problems_of_mark
 from history.models import FieldLabel
 
 SHIPPED = Path(__file__).with_name("labels.json")
@@ -161,9 +166,9 @@ def read(text: bytes) -> list[FieldLabel]:
 def _read(text: bytes) -> list[tuple[FieldLabel, bool]]:
     """The labels in a file, each with whether the file says if it is sensitive."""
     try:
-        entries = msgspec.json.decode(text, type=list[_Entry])
-    except msgspec.MsgspecError as error:
-        raise LabelsFileError(str(error)) from None
+        entries = msgspec.json.decode(text.removeprefix(BOM_UTF8), type=list[_Entry])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise LabelsFileError(of_declaration(error, "JSON")) from None
     found: dict[tuple[str, str], tuple[FieldLabel, bool]] = {}
     for number, entry in enumerate(entries, 1):
         marked = entry.sensitive is True
@@ -187,20 +192,10 @@ def problems(entity: str, path: str, kind: str, sensitive: bool) -> list[str]:
     if not path.startswith("/"):
         found.append("a path begins with a slash")
     if sensitive:
-        found += _problems_of_mark(path.split("/")[1:])
+        found += problems_of_mark(path)
     if kind not in FieldLabel.Kind.values:
         found.append(f"kind must be one of {', '.join(FieldLabel.Kind.values)}")
     return found
-
-
-def _problems_of_mark(segments: list[str]) -> Iterator[str]:
-    if "" in segments:
-        yield "the path of a sensitive field has no empty segment and no slash at its end"
-    for segment in segments:
-        if segment.startswith("["):
-            yield f"{segment} selects nothing in the path of a sensitive field: write *"
-        elif segment.isdigit():
-            yield f"{segment} is one place of a list, and items move: write *"
 
 
 def load(text: bytes) -> int:
@@ -224,6 +219,50 @@ def load(text: bytes) -> int:
 
 
 def load_shipped(**_: object) -> None:
-    """Fill an empty catalogue with the labels that come with Annals. A post_migrate receiver."""
+    """Fill an empty catalogue with the labels that come with Annals; then add those of the file of
+    kinds that are missing. A post_migrate receiver."""
     if not FieldLabel.objects.exists():
-        load(SHIPPED.read_bytes())
+        entries: list[dict[str, Any]] = msgspec.json.decode(SHIPPED.read_bytes())
+        known = [each for each in entries if each.get("entity", "") in {"", *BY_NAME}]
+        load(msgspec.json.encode(known))
+    declared = [_declared(kind.name, each) for kind in ENTITIES for each in kind.labels]
+    if declared:
+        FieldLabel.objects.bulk_create(declared, ignore_conflicts=True)
+        forget()
+
+
+def unmarked(*, databases: list[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Warning history.W002 for each field that the file of kinds marks as sensitive and the
+    catalogue does not: migrate changes no label that is there, and the catalogue is what masks."""
+    marked = [(kind.name, each.path) for kind in ENTITIES for each in kind.labels if each.sensitive]
+    found: list[CheckMessage] = []
+    for alias in (databases or []) if marked else []:
+        if FieldLabel._meta.db_table not in connections[alias].introspection.table_names():
+            continue
+        entries = FieldLabel.objects.using(alias).filter(sensitive=True, entity__in=["", *BY_NAME])
+        masks = Catalogue(entries)
+        found += [
+            Warning(
+                f"The field {path} of {kind} is marked as sensitive in the file of kinds and not "
+                "in the catalogue of labels: everybody who reads the history sees it.",
+                hint="Mark it on the screens or with `annals labels load`, or remove the mark from "
+                "the file. If it is new there, run `annals migrate`. See docs/kinds.md.",
+                obj=f"PostgreSQL ({alias})",
+                id="history.W002",
+            )
+            for kind, path in marked
+            if path not in masks.sensitive(kind)
+        ]
+    return found
+
+
+def _declared(kind: str, label: DeclaredLabel) -> FieldLabel:
+    return FieldLabel(
+        entity=kind,
+        path=label.path,
+        russian=label.russian,
+        english=label.english,
+        kind=label.kind,
+        words={value: dict(names) for value, names in label.words},
+        sensitive=bool(label.sensitive),
+    )

@@ -10,12 +10,17 @@ from psqlextra.types import PostgresPartitioningMethod
 
 from history import gap_models as gap_models  # Django looks for tables here only
 from history.entities import ENTITIES, SEARCH_VALUE_LENGTH, Entity
+from history.kinds import shipped
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
 
 
-def _version_model(entity: Entity) -> type[PostgresPartitionedModel]:
+def _version_model(entity: Entity, app: str) -> type[PostgresPartitionedModel]:
     """The model of an entity's *_aud table: range-partitioned by updated_at, written by COPY."""
-    meta: dict[str, object] = {"db_table": entity.table, "verbose_name": entity.title}
+    meta: dict[str, object] = {
+        "app_label": app,
+        "db_table": entity.table,
+        "verbose_name": entity.title,
+    }
     fields: dict[str, object] = {
         "id": models.CharField(max_length=ID_LENGTH),
         "version": models.IntegerField(),
@@ -25,7 +30,7 @@ def _version_model(entity: Entity) -> type[PostgresPartitionedModel]:
         "author": models.CharField(max_length=AUTHOR_LENGTH, null=True),
         "type": models.IntegerField(),
     }
-    if not entity.root:
+    if entity.parent is not None:
         fields["product_instance_id"] = models.CharField(max_length=ID_LENGTH)
         meta["indexes"] = [
             models.Index(
@@ -33,7 +38,7 @@ def _version_model(entity: Entity) -> type[PostgresPartitionedModel]:
             )
         ]
     return type(
-        entity.model_name,
+        entity.model_name if app == "history" else entity.table,  # unique in its app
         (PostgresPartitionedModel,),
         {
             "__module__": __name__,
@@ -50,11 +55,19 @@ def _version_model(entity: Entity) -> type[PostgresPartitionedModel]:
     )
 
 
-VERSION_MODELS = {entity.name: _version_model(entity) for entity in ENTITIES}
+# The kinds that come with Annals, which have migrations, whether they are declared or not.
+_SHIPPED = {entity.name: _version_model(entity, "history") for entity in shipped()}
+# The others belong to no installed app, so that Django wants no migrations of them:
+# history.kind_tables makes their tables.
+_OF_OTHERS = "kinds"
+VERSION_MODELS = {
+    entity.name: _SHIPPED.get(entity.name) or _version_model(entity, _OF_OTHERS)
+    for entity in ENTITIES
+}
 
 
 class Person(models.Model):
-    """The person or service that uses a login. Filled by `manage.py people import`, on the screens,
+    """The person or service that uses a login. Filled by `annals people import`, on the screens,
     and by logins of people who are not in it. written_by: the identity whose login wrote the name;
     empty: the bank did."""
 
@@ -144,7 +157,7 @@ class SearchKey(models.Model):
 
 
 class IndexedPartition(models.Model):
-    """How far `manage.py search index` has read a partition. file: its file on disk. keys: which
+    """How far `annals search index` has read a partition. file: its file on disk. keys: which
     business keys were declared then, as a hash."""
 
     name = models.CharField(max_length=63, primary_key=True)
@@ -195,7 +208,7 @@ class MaintainRun(models.Model):
 
 class DayShare(models.Model):
     """What one client service brought to one day of one table, estimated from a sample by
-    `manage.py share`; total: what all services brought together, always there. client_id: "" for
+    `annals share`; total: what all services brought together, always there. client_id: "" for
     the total, and for the services that are not there by name. Versions and bytes of everything
     (all), of versions that changed nothing, and of those that changed technical fields only
     (technical), each with the variance of the estimate."""

@@ -11,6 +11,7 @@ from typing import Final, Literal
 from django.db import transaction
 
 from history import prepared
+from history.failure.files import of_text
 from history.models import Person
 from history.record import AUTHOR_LENGTH
 
@@ -79,7 +80,7 @@ def _decode(text: bytes) -> str:
     try:
         return text.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise PeopleFileError(str(error)) from None
+        raise PeopleFileError(f"it {of_text(error)}") from None
 
 
 def _parse(text: str) -> dict[str, Person]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from history.entities import ROOT
+from history.entities import ENTITIES
 from history.error_text import describe
 
 log = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What `manage.py grants` gave a login. process: the name of the process for --login. role: of
+    """What `annals grants` gave a login. process: the name of the process for --login. role: of
     which the login is a member. settings: of its sessions."""
 
     process: str
@@ -33,14 +33,14 @@ def complaint(connection: psycopg.Connection[Any]) -> str | None:
         "SELECT current_user, r.rolsuper, coalesce(pg_has_role(c.relowner, 'USAGE'), false)"
         " FROM pg_roles r LEFT JOIN pg_class c ON c.oid = to_regclass(%s)"
         " WHERE r.rolname = current_user",
-        [ROOT.table],
+        [ENTITIES[0].table],
     ).fetchone()
     if row is None or not (row[1] or row[2]):
         return None
     what = "is a superuser of PostgreSQL" if row[1] else "owns the tables"
     return (
         f"The database login {row[0]!r} of this process {what}: a fault of the process could "
-        "change the history. Give it a login of its own with `manage.py grants`; "
+        "change the history. Give it a login of its own with `annals grants`; "
         "docs/operations.md says how."
     )
 
@@ -56,7 +56,7 @@ def wrong_login(connection: psycopg.Connection[Any], given: Given) -> str | None
         return None
     return (
         f"The database login {row[0]!r} of this process is no member of {given.role}: DATABASE_URL "
-        f"has the login of another process. Give the {given.process} its own login; `manage.py "
+        f"has the login of another process. Give the {given.process} its own login; `annals "
         f"grants --apply --login {given.process} NAME FILE` creates one."
     )
 
@@ -73,11 +73,10 @@ def changed_settings(connection: psycopg.Connection[Any], given: Mapping[str, st
     if not strange:
         return None
     return (
-        f"The database login {rows[0][0]!r} of this process has settings that `manage.py grants` "
-        f"did not give it: {', '.join(strange)}. A login can change its own: if nobody of yours "
-        "did, somebody runs statements as this login. Find out who, then change its password, run "
-        "as the owner of the tables: ALTER ROLE .. RESET ALL, and `manage.py grants --apply`, and "
-        "restart this process, whose connections have the old settings."
+        f"The database login {rows[0][0]!r} has settings that `annals grants` did not give it: "
+        f"{', '.join(strange)}. If nobody of yours did, somebody runs statements as this login: "
+        "change its password, run ALTER ROLE .. RESET ALL and `annals grants --apply`, and restart "
+        "this process. See docs/operations.md."
     )
 
 

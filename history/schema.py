@@ -3,15 +3,16 @@ has from a newer release that this one cannot work with."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
-from typing import Final, LiteralString
+from typing import Any, Final, LiteralString, Protocol
 
 import psycopg
 from django.db import connection
 from django.db.migrations.loader import MigrationLoader
 from psycopg import errors
 
+from history.entities import ENTITIES
 from history.error_text import causes
 
 Name = tuple[str, str]
@@ -47,8 +48,8 @@ def complaint(applied: Collection[Name]) -> str | None:
     sentences. None: it can."""
     if lacking := missing(applied):
         return (
-            f"The database lacks migrations of this release ({names(lacking)}). Run `manage.py "
-            "migrate` and `manage.py grants --apply` as the owner of the tables, then start this "
+            f"The database lacks migrations of this release ({names(lacking)}). Run `annals "
+            "migrate` and `annals grants --apply` as the owner of the tables, then start this "
             "process again."
         )
     if newer := stops(set(applied) - known()):
@@ -59,19 +60,64 @@ def complaint(applied: Collection[Name]) -> str | None:
     return None
 
 
+class Cursor(Protocol):
+    """psycopg's, or Django's."""
+
+    def execute(self, statement: LiteralString, values: Any = ..., /) -> object: ...
+    def fetchall(self) -> Sequence[tuple[Any, ...]]: ...
+
+
+_KINDS: Final[LiteralString] = """
+SELECT name, to_regclass(name) IS NOT NULL, EXISTS (SELECT FROM pg_attribute
+    WHERE attrelid = to_regclass(name) AND attname = 'product_instance_id' AND NOT attisdropped)
+FROM unnest(%s::text[]) AS given(name)
+"""
+
+
+def complaint_of_kinds(cursor: Cursor) -> str | None:
+    """Why the tables are not those of the declared kinds: what to do, in sentences. None: they are.
+    Raises the errors of the database."""
+    cursor.execute(_KINDS, [[entity.table for entity in ENTITIES]])
+    found = {name: (there, with_parent) for name, there, with_parent in cursor.fetchall()}
+    for entity in ENTITIES:
+        there, with_parent = found[entity.table]
+        if not there:
+            return (
+                f"The kind {entity.name} has no table yet ({entity.table}). Run `annals migrate`"
+                " and `annals grants --apply` as the owner of the tables, then start this "
+                "process again."
+            )
+        if with_parent is (entity.parent is None):
+            has, declared = ("a", "none") if with_parent else ("no", "one")
+            return (
+                f"The table {entity.table} has {has} column for the parent, and the kind "
+                f"{entity.name} declares {declared}. A kind keeps what it had when its table was "
+                "made: declare it so again, or under another name. See docs/kinds.md."
+            )
+    return None
+
+
 def behind(error: BaseException) -> str | None:
     """What to do if an error is one of tables that are not those of this release; None if it is
     none. Asks the database."""
     if not any(isinstance(each, _OTHER_TABLES) for each in causes(error)):
         return None
+    return of_database()
+
+
+def of_database() -> str | None:
+    """What to do if the tables of the database are not those of this release, or it has none; None
+    if they are. Asks the database."""
+    of_kinds = None
     try:
         with psycopg.connect(**connection.get_connection_params()) as own:
             applied = own.execute(APPLIED).fetchall()
+            of_kinds = complaint_of_kinds(own.cursor())
     except psycopg.errors.UndefinedTable:
         applied = []
     except psycopg.Error:
         return None
-    return complaint([(str(app), str(name)) for app, name in applied])
+    return complaint([(str(app), str(name)) for app, name in applied]) or of_kinds
 
 
 def names(migrations: Collection[Name], most: int = 3) -> str:

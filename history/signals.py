@@ -4,6 +4,8 @@ from typing import Final
 
 from django.dispatch import Signal
 
+from history.failure.complaint import Complaint
+
 # Sent before the first row is read, with `entity`, `days` (history.export.days.Day) and `options`
 # of the command. A receiver that raises ExportRefusedError stops the export.
 begins: Final = Signal()
@@ -13,5 +15,5 @@ begins: Final = Signal()
 opens: Final = Signal()
 
 
-class ExportRefusedError(RuntimeError):
+class ExportRefusedError(Complaint, RuntimeError):
     """The export must not begin; the message says why."""

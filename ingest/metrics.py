@@ -72,6 +72,15 @@ DATABASE_UP = REGISTER.gauge(
     "annals_database_up", "0 or 1", "0 while a write is repeated after an error, else 1."
 )
 DATABASE_UP.set(1)
+LOGIN_REFUSED = REGISTER.gauge(
+    "annals_login_refused",
+    "0 or 1",
+    "1 while PostgreSQL or a broker does not accept the login of this consumer, which worked "
+    "before.",
+    server=("kafka", "postgresql"),
+)
+for _server in ("kafka", "postgresql"):
+    LOGIN_REFUSED.labels(_server).set(0)
 RETRIES = REGISTER.counter(
     "annals_write_retries_total", "writes", "Attempts to write that the database did not serve."
 )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from django.apps import apps
 from django.conf import settings
 from django.core import checks
 from django.db import connections, router
 
+from outbox import bearer
 from outbox.conf import conf
 from outbox.errors import WrongSettings
-from outbox.recorded import Kind, Recorded, RecordedQuerySet
+from outbox.recorded import Kind, PartOf, Recorded, RecordedQuerySet
 
 TAG = "outbox"
 MIDDLEWARE = "outbox.middleware.author_middleware"
@@ -30,11 +31,17 @@ Found = list[checks.CheckMessage]
 
 
 def check_settings(**_: Any) -> Found:
-    """outbox.E001: settings.OUTBOX."""
+    """outbox.E001: settings.OUTBOX. outbox.E005: the file of the tokens, if there is one."""
+    hint = "See docs/outbox.md."
     try:
-        conf()
+        file = conf().resend_token_file
     except WrongSettings as error:
-        return [checks.Error(str(error), hint="See docs/outbox.md.", id="outbox.E001")]
+        return [checks.Error(str(error), hint=hint, id="outbox.E001")]
+    try:
+        if file is not None:
+            bearer.tokens(file)
+    except WrongSettings as error:
+        return [checks.Error(str(error), hint=hint, id="outbox.E005")]
     return []
 
 
@@ -58,7 +65,7 @@ def check_database(**_: Any) -> Found:
 
 def check_models(**_: Any) -> Found:
     """outbox.E003: each recorded model says how; outbox.E004: its entity has a topic; outbox.W002:
-    its manager records changes of many rows."""
+    its managers record changes of many rows; outbox.W003: it shares no row with another model."""
     try:
         topics = conf().topics
     except WrongSettings:
@@ -85,6 +92,8 @@ def _recorded() -> Iterable[type[Recorded]]:
 
 def _check_model(model: type[Recorded], topics: Iterable[str]) -> Found:
     kind = getattr(model, "recorded_as", None)
+    if isinstance(kind, PartOf):
+        return _check_part(model, kind)
     if not isinstance(kind, Kind):
         hint = 'Add recorded_as = Kind("name-of-the-entity") to the class.'
         return [checks.Error("recorded_as is missing.", hint=hint, obj=model, id="outbox.E003")]
@@ -92,8 +101,45 @@ def _check_model(model: type[Recorded], topics: Iterable[str]) -> Found:
         hint = f'Add it to OUTBOX["TOPICS"], which has {", ".join(sorted(topics))}.'
         text = f"The entity {kind.entity!r} has no topic."
         return [checks.Error(text, hint=hint, obj=model, id="outbox.E004")]
-    if not isinstance(model._default_manager.get_queryset(), RecordedQuerySet):
-        text = "bulk_create(), bulk_update() and update() of its default manager record nothing."
-        hint = "Make the manager from RecordedQuerySet, or from a class that extends it."
-        return [checks.Warning(text, hint=hint, obj=model, id="outbox.W002")]
-    return []
+    return _check_manager(model)
+
+
+def _check_part(model: type[Recorded], kind: PartOf) -> Found:
+    keys = {
+        field.name
+        for field in model._meta.concrete_fields
+        if field.related_model and issubclass(cast(type[Any], field.related_model), Recorded)
+    }
+    if kind.whole in keys:
+        return _check_manager(model)
+    text = f"It is a part of {kind.whole!r}, which is no foreign key to a model that is recorded."
+    hint = f"Its foreign keys to recorded models: {', '.join(sorted(keys)) or 'none'}."
+    return [checks.Error(text, hint=hint, obj=model, id="outbox.E003")]
+
+
+def _check_manager(model: type[Recorded]) -> Found:
+    managers = (model._default_manager, *model._meta.managers)
+    blind = {
+        each.name: None
+        for each in managers
+        if not isinstance(each.get_queryset(), RecordedQuerySet)
+    }
+    if not blind:
+        return _check_family(model)
+    names = ", ".join(map(str, blind))
+    text = f"bulk_create(), bulk_update() and update() of its managers record nothing: {names}."
+    hint = "Make each manager from RecordedQuerySet, or from a class that extends it."
+    return [checks.Warning(text, hint=hint, obj=model, id="outbox.W002"), *_check_family(model)]
+
+
+def _check_family(model: type[Recorded]) -> Found:
+    """Multi-table inheritance: one row in two tables."""
+    text = "A change by {} is not recorded as a change of {}, though they share a row."
+    hint = "Change the rows by one of the two models only, or call record() of the other one."
+    return [
+        checks.Warning(
+            text.format(model.__name__, parent.__name__), hint=hint, obj=model, id="outbox.W003"
+        )
+        for parent, pointer in model._meta.parents.items()
+        if pointer is not None and issubclass(parent, Recorded)
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -17,7 +18,11 @@ ID_LENGTH = 32
 NAME_LENGTH = 64
 
 # What the promises about order and loss depend on.
-FIXED_IN_KAFKA: Mapping[str, str | bool] = {"enable.idempotence": True, "acks": "all"}
+FIXED_IN_KAFKA: Mapping[str, str | bool] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "delivery.report.only.error": False,
+}
 
 KafkaSettings = Mapping[str, str | int | float | bool]
 
@@ -30,7 +35,8 @@ class Conf:
     librdkafka. send_unchanged: record a version also if the document is the same as before.
     keep_days: how long sent versions stay in the database, at least. lease_seconds: a relay that
     shows no sign of life for so long loses its buckets. retry_first_seconds, retry_most_seconds:
-    pause after the first failure of a document, and the longest one.
+    pause after the first failure of a document, and the longest one. resend_token_file: tokens of
+    those who may ask for versions again; None: nobody may.
     """
 
     client_id: str
@@ -41,6 +47,7 @@ class Conf:
     lease_seconds: float = 5.0
     retry_first_seconds: float = 1.0
     retry_most_seconds: float = 300.0
+    resend_token_file: str | Path | None = None
 
     def __post_init__(self) -> None:
         _require(
@@ -74,6 +81,11 @@ class Conf:
         _require(
             _is_number(self.retry_most_seconds, self.retry_first_seconds),
             "RETRY_MOST_SECONDS must be RETRY_FIRST_SECONDS or more",
+        )
+        _require(
+            self.resend_token_file is None
+            or (isinstance(self.resend_token_file, str | Path) and self.resend_token_file != ""),
+            "RESEND_TOKEN_FILE must be the path of a file",
         )
 
 

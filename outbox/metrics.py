@@ -11,16 +11,21 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Sample = tuple[Mapping[str, object], float]
 
 
+# Name, type, help and samples.
+Metric = tuple[str, str, str, Iterable[Sample]]
+
+
 def render(status: Status) -> str:
     """One text for all metrics."""
-    return "".join(
-        line
-        for name, kind, text, samples in _metrics(status)
-        for line in _lines(name, kind, text, samples)
-    )
+    return write(_metrics(status))
 
 
-def _metrics(status: Status) -> Iterator[tuple[str, str, str, Iterable[Sample]]]:
+def write(metrics: Iterable[Metric]) -> str:
+    """Metrics in the text format."""
+    return "".join(line for metric in metrics for line in _lines(*metric))
+
+
+def _metrics(status: Status) -> Iterator[Metric]:
     def one(value: float) -> list[Sample]:
         return [({}, value)]
 

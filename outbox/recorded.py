@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import date, time, timedelta
+from decimal import Decimal
+from types import MappingProxyType, NoneType
 from typing import Any, ClassVar, TypeVar
+from uuid import UUID
 
 from django.apps import apps
-from django.db import models, router, transaction
-from django.db.models.signals import post_delete
+from django.db import connections, models, router, transaction
 
 from outbox.errors import OutboxError
 from outbox.snapshot import Snapshot
@@ -19,14 +22,21 @@ from outbox.writer import Change, record_many
 # Rows that are read and recorded at a time.
 _ROWS = 500
 
+# Values that a snapshot can hold.
+_AS_JSON = (NoneType, bool, int, float, Decimal, str, date, time, timedelta, UUID, list, dict)
+
 Row = TypeVar("Row", bound=models.Model)
 
 
 def columns(instance: models.Model) -> Snapshot:
     """The snapshot of all columns; foreign keys as `..._id`."""
-    return {
-        field.attname: field.value_from_object(instance) for field in instance._meta.concrete_fields
-    }
+    return {field.attname: _column(instance, field) for field in instance._meta.concrete_fields}
+
+
+def _column(instance: models.Model, field: models.Field[Any, Any]) -> Any:
+    value = field.value_from_object(instance)
+    # What JSON has no form for, as a file or bytes, is the text that Django's fixtures have for it.
+    return value if isinstance(value, _AS_JSON) else field.value_to_string(instance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +45,7 @@ class Kind:
 
     snapshot: a callable of an instance that gives a mapping, or a serializer class (what it makes
     of an instance has `.data`). id, parent: names of attributes; the parent is sent as
-    productInstanceId.
+    productInstanceId. A UUID is sent as its 32 digits: with hyphens it is too long for an id.
     """
 
     entity: str
@@ -48,15 +58,75 @@ class Kind:
         parent = None if self.parent is None else getattr(instance, self.parent)
         return Change(
             self.entity,
-            str(getattr(instance, self.id)),
+            _name(getattr(instance, self.id)),
             None if deleted else self._data(instance),
-            None if parent is None else str(parent),
+            None if parent is None else _name(parent),
             deleted,
         )
 
     def _data(self, instance: models.Model) -> Any:
         taken = self.snapshot(instance)
         return taken if isinstance(taken, Mapping) else getattr(taken, "data", taken)
+
+
+@dataclass(frozen=True, slots=True)
+class PartOf:
+    """The rows of a model are parts of a document, as the items of an order: a change of one is a
+    change of the document. whole: name of the foreign key to the model of the document, which is
+    Recorded too."""
+
+    whole: str
+
+
+def _name(value: object) -> str:
+    return value.hex if isinstance(value, UUID) else str(value)
+
+
+@dataclass(slots=True)
+class _Block:
+    """What a block of as_one() has to record at its end: rows by model, and the deletions of
+    documents by model and primary key."""
+
+    rows: dict[type[models.Model], dict[Any, None]] = field(default_factory=dict)
+    deleted: dict[type[models.Model], dict[Any, Change]] = field(default_factory=dict)
+
+
+# By the alias of the database.
+_blocks: ContextVar[Mapping[str, _Block]] = ContextVar(
+    "outbox_blocks", default=MappingProxyType({})
+)
+
+
+@contextmanager
+def as_one(using: str | None = None) -> Iterator[None]:
+    """A transaction whose changes of a document are one version, recorded at the end of the block;
+    also usable as a decorator. A block inside of another one is a part of it."""
+    alias = using or router.db_for_write(apps.get_model("outbox", "Document"))
+    with transaction.atomic(alias):
+        if alias in _blocks.get():
+            yield
+            return
+        block = _Block()
+        token = _blocks.set({**_blocks.get(), alias: block})
+        try:
+            yield
+        finally:
+            _blocks.reset(token)
+        if not connections[alias].needs_rollback:
+            _record(block, alias)
+
+
+def _record(block: _Block, using: str) -> None:
+    """Rows that are there again are not deleted: a savepoint was rolled back."""
+    deleted = {
+        change.key: change
+        for model, changes in block.deleted.items()
+        for key, change in changes.items()
+        if key not in _there(model, list(changes), using)
+    }
+    record_many(deleted.values(), using=using)
+    for model, keys in block.rows.items():
+        record_rows(model, keys, using)
 
 
 class RecordedQuerySet(models.QuerySet[Row]):
@@ -80,31 +150,37 @@ class RecordedQuerySet(models.QuerySet[Row]):
     def bulk_update(
         self, objs: Iterable[Row], fields: Iterable[str], batch_size: int | None = None
     ) -> int:
-        """As Django's."""
-        rows = tuple(objs)
-        with transaction.atomic(self._written()):
-            changed = super().bulk_update(rows, fields, batch_size)
-            record_rows(self.model, [row.pk for row in rows], self._written())
-        return changed
+        """As Django's, which calls update()."""
+        with as_one(self._written()):
+            return super().bulk_update(tuple(objs), fields, batch_size)
 
     def update(self, **values: Any) -> int:
         """As Django's. Locks the rows first, so that it records exactly those that it changes."""
         with transaction.atomic(self._written()):
-            found = self.using(self._written()).order_by("pk").select_for_update(of=("self",))
-            keys = list(found.values_list("pk", flat=True))
-            changed = super(RecordedQuerySet, self.filter(pk__in=keys)).update(**values)
-            record_rows(self.model, keys, self._written())
+            keys = list(self._locked().values_list("pk", flat=True))
+            with _changing(self.model, keys, self._written()):
+                changed = super(RecordedQuerySet, self.filter(pk__in=keys)).update(**values)
+                record_rows(self.model, keys, self._written())
         return changed
 
     def delete(self) -> tuple[int, dict[str, int]]:
         """As Django's; rows that it deletes by cascade are recorded, too."""
-        with transaction.atomic(self._written()), _deletions(self._written()):
+        with as_one(self._written()):
             return super().delete()
 
     # A manager made of this queryset must not have these, like Django's.
     update.alters_data = True  # type: ignore[attr-defined]
     delete.alters_data = True  # type: ignore[attr-defined]
     delete.queryset_only = True  # type: ignore[attr-defined]
+
+    def _locked(self) -> models.QuerySet[Row]:
+        """The rows, locked as UPDATE locks them: other rows may refer to them meanwhile."""
+        found: models.QuerySet[Row] = self.using(self._written()).order_by()
+        if found.query.distinct or found.query.group_by is not None:
+            # PostgreSQL locks no rows of a query that joins several into one.
+            rows = self.model._base_manager.using(self._written())
+            found = rows.filter(pk__in=found.values("pk"))
+        return found.order_by("pk").select_for_update(of=("self",), no_key=True)
 
     def _written(self) -> str:
         self._for_write = True
@@ -118,7 +194,7 @@ class Recorded(models.Model):
     many-to-many relation or by SQL, are recorded by a call of record().
     """
 
-    recorded_as: ClassVar[Kind]
+    recorded_as: ClassVar[Kind | PartOf]
 
     objects = RecordedQuerySet.as_manager()
 
@@ -128,9 +204,15 @@ class Recorded(models.Model):
     def save(self, *args: Any, **options: Any) -> None:
         """As Django's, and records the row, in one transaction."""
         using = options.get("using") or router.db_for_write(type(self), instance=self)
-        with transaction.atomic(using):
+        with _changing(type(self), [self.pk], using):
             super().save(*args, **options)
             self.record(using)
+
+    def delete(self, *args: Any, **options: Any) -> tuple[int, dict[str, int]]:
+        """As Django's; what it deletes by cascade is recorded in the same transaction."""
+        using = options.get("using") or router.db_for_write(type(self), instance=self)
+        with as_one(using):
+            return super().delete(*args, **options)
 
     def record(self, using: str | None = None) -> None:
         """Record the row as it is in the database now. Needs a transaction."""
@@ -139,45 +221,78 @@ class Recorded(models.Model):
 
 
 def record_rows(model: type[models.Model], keys: Collection[Any], using: str) -> None:
-    """Record rows by their primary keys. They are read again: the snapshot has what the database
-    has, not what an instance was given."""
-    kind: Kind = model.recorded_as  # type: ignore[attr-defined]
-    for part in _parts(list(keys)):
+    """Record rows by their primary keys, or the documents that they are parts of. They are read
+    again: the snapshot has what the database has, not what an instance was given."""
+    kind: Kind | PartOf = model.recorded_as  # type: ignore[attr-defined]
+    if isinstance(kind, PartOf):
+        record_rows(whole_of(model, kind), _wholes(model, kind, keys, using), using)
+        return
+    block = _blocks.get().get(using)
+    if block is not None:
+        block.rows.setdefault(model, {}).update(dict.fromkeys(keys))
+        return
+    for part in _parts(sorted(set(keys))):
+        # Locked, so that of two transactions the one that records later has seen the other's
+        # change, also if it is one of rows that the snapshot reads.
         rows = model._base_manager.using(using).filter(pk__in=part).order_by("pk")
-        record_many([kind.change(row) for row in rows], using=using)
+        record_many([kind.change(row) for row in rows.select_for_update(no_key=True)], using=using)
 
 
-def connect() -> None:
-    """Have deletions of all recorded models recorded. Django tells of each row, whoever deletes
-    it."""
-    for model in apps.get_models():
-        if issubclass(model, Recorded):
-            uid = f"outbox.recorded.{model._meta.label}"
-            post_delete.connect(_record_deletion, sender=model, dispatch_uid=uid)
-
-
-# What is deleted in a block, to be recorded at its end.
-_collected: ContextVar[list[Change] | None] = ContextVar("outbox_deleted", default=None)
+def record_deleted(model: type[models.Model], key: Any, change: Change, using: str) -> None:
+    """Record the deletion of a row by its primary key, at the end of the block if there is one."""
+    block = _blocks.get().get(using)
+    if block is None:
+        record_many([change], using=using)
+    else:
+        block.deleted.setdefault(model, {})[key] = change
 
 
 @contextmanager
-def _deletions(using: str) -> Iterator[None]:
-    changes: list[Change] = []
-    token = _collected.set(changes)
-    try:
+def _changing(model: type[models.Model], keys: Collection[Any], using: str) -> Iterator[None]:
+    """A transaction in which these rows change. Parts may leave one document for another: then both
+    are recorded."""
+    kind: Kind | PartOf = model.recorded_as  # type: ignore[attr-defined]
+    if not isinstance(kind, PartOf):
+        with transaction.atomic(using):
+            yield
+        return
+    with as_one(using):
+        record_rows(model, [key for key in keys if key is not None], using)
         yield
-    finally:
-        _collected.reset(token)
-    record_many(changes, using=using)
 
 
-def _record_deletion(instance: models.Model, using: str, **_: Any) -> None:
-    kind: Kind = instance.recorded_as  # type: ignore[attr-defined]
-    change, collected = kind.change(instance, deleted=True), _collected.get()
-    if collected is None:
-        record_many([change], using=using)
-    else:
-        collected.append(change)
+def _there(model: type[models.Model], keys: Sequence[Any], using: str) -> set[Any]:
+    rows = model._base_manager.using(using)
+    return {
+        key
+        for part in _parts(keys)
+        for key in rows.filter(pk__in=part).values_list("pk", flat=True)
+    }
+
+
+def foreign_key(model: type[models.Model], kind: PartOf) -> models.ForeignKey[Any, Any]:
+    """The field from a part to its document."""
+    found = model._meta.get_field(kind.whole)
+    assert isinstance(found, models.ForeignKey)  # noqa: S101 - outbox.E003 checks it
+    return found
+
+
+def whole_of(model: type[models.Model], kind: PartOf) -> type[models.Model]:
+    """The model of the document that rows of this model are parts of."""
+    return foreign_key(model, kind).related_model
+
+
+def _wholes(
+    model: type[models.Model], kind: PartOf, keys: Collection[Any], using: str
+) -> list[Any]:
+    """The primary keys of the documents that these rows are parts of now."""
+    name = f"{kind.whole}__pk"
+    rows = model._base_manager.using(using)
+    return [
+        key
+        for part in _parts(list(keys))
+        for key in rows.filter(pk__in=part).order_by(name).values_list(name, flat=True).distinct()
+    ]
 
 
 def _parts(keys: Sequence[Any]) -> Iterator[Sequence[Any]]:

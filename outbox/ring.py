@@ -17,9 +17,9 @@ _SECONDS = 86_400
 SLOT = f"mod(floor(extract(epoch FROM recorded_at) / {_SECONDS})::bigint, {SLOTS})"
 
 
-def table(slot: int) -> str:
-    """The name of a table of the ring."""
-    return f"outbox_message_{slot:02}"
+def table(slot: int, of: str = "outbox_message") -> str:
+    """The name of a table of a ring."""
+    return f"{of}_{slot:02}"
 
 
 def slots(oldest: datetime, newest: datetime) -> list[int]:

@@ -2,7 +2,10 @@
 
 from django.urls import path
 
-from outbox.views import metrics
+from outbox.views import metrics, versions
 
 app_name = "outbox"
-urlpatterns = [path("metrics", metrics, name="metrics")]
+urlpatterns = [
+    path("metrics", metrics, name="metrics"),
+    path("versions", versions, name="versions"),
+]

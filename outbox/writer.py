@@ -38,7 +38,8 @@ WITH change AS (
     INSERT INTO outbox_document AS d
         (key, bucket, version, sent, type, digest, recorded_at, waiting_since, attempts, last_error)
     SELECT key, bucket, 1, 0, type, digest, moment.now, moment.now, 0, ''
-    FROM change CROSS JOIN (SELECT clock_timestamp() AS now) AS moment ORDER BY key
+    FROM change CROSS JOIN (SELECT clock_timestamp() AS now) AS moment
+    ORDER BY key COLLATE "C"
     ON CONFLICT (key) DO UPDATE SET
         version = d.version + 1,
         type = CASE WHEN excluded.type = 2 THEN 2 WHEN d.type = 2 THEN 0 ELSE 1 END,
@@ -121,9 +122,11 @@ def record_many(
         _require_name("author", who)
     for change in given:
         _check(change)
+    texts = [snapshot.text(change.data, change.key) for change in given]
     numbers: list[int | None] = [None] * len(given)
     for part in _statements(given):
-        found = _store([given[place] for place in part], who, service, alias)
+        written = [(given[place], texts[place]) for place in part]
+        found = _store(written, who, service, alias)
         for place in part:
             numbers[place] = found.get(given[place].key)
     return numbers
@@ -151,20 +154,17 @@ def _statements(changes: Sequence[Change]) -> Iterable[list[int]]:
 
 
 def _store(
-    changes: Sequence[Change], author: str | None, client_id: str, alias: str
+    written: Sequence[tuple[Change, str]], author: str | None, client_id: str, alias: str
 ) -> dict[str, int]:
-    """The new version by document; without those that did not change."""
-    texts = [snapshot.text(change.data, change.key) for change in changes]
+    """The new version by document; without those that did not change. written: with the texts of
+    their snapshots."""
     columns: list[list[Any]] = [
-        [change.key for change in changes],
-        [bucket(change.key) for change in changes],
-        [2 if change.deleted else 0 for change in changes],
-        [
-            snapshot.digest(text, change.parent, change.deleted)
-            for text, change in zip(texts, changes, strict=True)
-        ],
-        [change.parent for change in changes],
-        texts,
+        [change.key for change, _ in written],
+        [bucket(change.key) for change, _ in written],
+        [2 if change.deleted else 0 for change, _ in written],
+        [snapshot.digest(text, change.parent, change.deleted) for change, text in written],
+        [change.parent for change, _ in written],
+        [text for _, text in written],
     ]
     with connections[alias].cursor() as cursor:
         cursor.execute(_RECORD, [*columns, conf().send_unchanged, client_id, author, CHANNEL])

@@ -21,10 +21,13 @@ from detect_secrets.settings import Settings, default_settings
 ROOT = Path(__file__).resolve().parent.parent
 REVIEWED = "scripts/not_secrets.json"
 CACHE = ".secret_scan_cache"
-# In these files, what pip, npm and scripts/kafka compare is no secret; everything else is read.
-HASHED = re.compile(r"(^|/)(requirements(-dev)?\.txt|package-lock\.json|kafka_jars\.sha256)$")
+# In these files, what pip, npm, go and scripts/kafka compare is no secret; everything else is read.
+HASHED = re.compile(
+    r"(^|/)(requirements(-\w+)?\.txt|package-lock\.json|go\.sum|kafka_jars\.sha256)$"
+)
 HASH = re.compile(
-    r"--hash=sha256:[0-9a-f]{64}\b|\"integrity\": \"sha512-[A-Za-z0-9+/=]{88}\"|^[0-9a-f]{64} ",
+    r"--hash=sha256:[0-9a-f]{64}\b|\"integrity\": \"sha512-[A-Za-z0-9+/=]{88}\"|^[0-9a-f]{64} "
+    r"| h1:[A-Za-z0-9+/]{43}=$",
     re.MULTILINE,
 )
 # The default filters through which a secret could be committed unseen: by its file, by a comment,

@@ -1,8 +1,7 @@
-"""`manage.py consume` as a process, what it is fed, and what must be there afterwards."""
+"""`annals consume` as a process, what it is fed, and what must be there afterwards."""
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import signal
@@ -26,6 +25,7 @@ from annals.embedded.daemon import Client, Daemon
 from annals.embedded.postgres import Postgres
 from history.entities import ENTITIES
 from tests.messages import NOW, value
+from tests.shape import shaped
 
 ROOT = Path(__file__).parents[1]
 LIVE = [entity.topics[0] for entity in ENTITIES]
@@ -184,7 +184,7 @@ class Running:
             self.kill()
             raise AssertionError(f"does not end:\n{self.said()}") from None
         assert self.process.returncode == 0, self.said()
-        summary: dict[str, Any] = json.loads(out)
+        summary: dict[str, Any] = shaped("consume", out)
         return summary
 
     def terminate(self, seconds: float = 5) -> dict[str, Any]:
@@ -337,4 +337,4 @@ def complete(consumers: Consumers, database: Database, feed: Feed) -> None:
     assert database.quarantined() == []
     done = consumers.manage("ledger", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert json.loads(done.stdout)["totals"]["lag"] == 0
+    assert shaped("ledger", done.stdout)["totals"]["lag"] == 0

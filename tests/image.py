@@ -27,7 +27,7 @@ HOST = {n: v for n, v in os.environ.items() if n.lower().endswith("_proxy")}
 TRY = (
     "echo user $(id -u) && ! touch /opt/annals/x 2>/dev/null && "
     "gunicorn --config python:annals.server --check-config annals.wsgi && "
-    "python manage.py consume --help >/dev/null && echo the image works"
+    "annals consume --help >/dev/null && python manage.py --version && echo the image works"
 )
 
 
@@ -72,10 +72,12 @@ def copy(words: list[str], place: Path, stages: dict[str, Path]) -> None:
     source = PROJECT
     if words[0].startswith("--from="):
         source = stages[words.pop(0).removeprefix("--from=")]
-    found, to = source / words[0].lstrip("/"), place / words[1].lstrip("/")
-    to = to / found.name if words[1].endswith("/") else to
-    to.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["cp", "--archive", "--no-target-directory", found, to], check=True)
+    *names, target = words
+    for name in names:
+        found, to = source / name.lstrip("/"), place / target.lstrip("/")
+        to = to / found.name if target.endswith("/") else to
+        to.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["cp", "--archive", "--no-target-directory", found, to], check=True)
 
 
 def build(folder: Path) -> tuple[Path, dict[str, str], str, str]:

@@ -6,12 +6,12 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from history.entities import BY_NAME, ROOT
+from history.entities import BY_NAME, root
 from history.window import Window
 from ingest.source.message import Message, TopicPartition
 
-TOPIC = ROOT.topics[0]
-TWIN = ROOT.topics[1]
+TOPIC = root().topics[0]
+TWIN = root().topics[1]
 CHILD = BY_NAME["product-task"].topics[0]
 PARTICIPANT = BY_NAME["participant-role"].topics[0]
 # The kinds that the simulator makes; others may be declared.

@@ -43,6 +43,14 @@ def maven_program(what: str) -> None:
         _missing(f"needs Maven to fetch {what} (Debian: maven)")
 
 
+def go() -> str:
+    """The Go program."""
+    program = shutil.which("go")
+    if program is None:
+        _missing("needs Go (Debian: golang-go)")
+    return program
+
+
 def chromium() -> str:
     """The Chromium program."""
     program = next(filter(None, map(shutil.which, CHROMIUM)), None)
@@ -85,6 +93,12 @@ def nginx() -> str:
     if program is None:
         _missing("needs nginx (Debian: nginx-light)")
     return program
+
+
+def program(name: str) -> None:
+    """A program whose Debian package has its name."""
+    if shutil.which(name) is None:
+        _missing(f"needs {name} (Debian: {name})")
 
 
 def _missing(reason: str) -> NoReturn:

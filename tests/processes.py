@@ -30,7 +30,7 @@ TEMPLATE = "template_annals"
 @pytest.fixture(scope="session")
 def server() -> Iterator[Postgres]:
     """A PostgreSQL with a migrated template, one for the run. Its tables belong to the owner's
-    login, and those of the web and the consumer have only the rights of `manage.py grants`. It has
+    login, and those of the web and the consumer have only the rights of `annals grants`. It has
     the days around today.
 
     Not under pytest's own directory: every other run of pytest closes that to the server's user.

@@ -48,8 +48,17 @@ WEB_INSERTS: Final = (JournalEntry, Opened, LogoutToken)
 HIDDEN_FROM_WEB: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
     (Quarantined, frozenset({"key", "value", "headers"})),
 )
-CONSUMER_READS: Final = ("sealed_day", "ingest_retired_topic", "django_migrations")
-CONSUMER_INSERTS: Final = ("ingest_gap", "ingest_unstored", "late_row")
+CONSUMER_READS: Final = ("sealed_day", "ingest_retired_topic", "django_migrations", "gap_run")
+CONSUMER_INSERTS: Final = ("ingest_gap", "ingest_unstored", "late_row", "recovered_version")
+# `gaps heal` remembers answers, and closes the gaps of what came: as they were found, from what is
+# stored. Who can add versions can close any gap.
+CONSUMER_HEALS: Final[Mapping[str, str]] = {
+    "gap_answer": "SELECT, INSERT, UPDATE",
+    "gap_source": "SELECT, INSERT, UPDATE",
+    "gap_document": "SELECT, UPDATE (versions, lowest, judged, begun, since)",
+    "gap_pending": "SELECT, INSERT, DELETE",
+    "version_gap": "SELECT, INSERT, DELETE",
+}
 # What the consumer changes, but for the named columns.
 CONSUMER_UPDATES: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
     (
@@ -159,6 +168,8 @@ def _consumer() -> Iterator[sql.Composed]:
         rights = f"SELECT, INSERT, UPDATE {_columns(model, kept)}"
         yield _grant(rights, [model._meta.db_table], CONSUMER)
     yield _grant("SELECT, INSERT, UPDATE (day)", ["search_key"], CONSUMER)
+    for table, rights in CONSUMER_HEALS.items():
+        yield _grant(rights, [table], CONSUMER)
     # Repeats are compared in a temporary table. Nobody else needs one: a temporary table of the
     # web could take the place of a table that it reads.
     database = sql.Identifier(connection.settings_dict["NAME"])
@@ -168,7 +179,8 @@ def _consumer() -> Iterator[sql.Composed]:
 
 def _tables() -> set[str]:
     managed = (model for model in apps.get_models(include_auto_created=True) if model._meta.managed)
-    return {model._meta.db_table for model in managed} | {"django_migrations"}
+    versions = {model._meta.db_table for model in VERSION_MODELS.values()}
+    return {model._meta.db_table for model in managed} | versions | {"django_migrations"}
 
 
 def _fields(model: type[Model]) -> list[Any]:

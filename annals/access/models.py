@@ -46,7 +46,7 @@ class ProviderSession(models.Model):
 
 
 class BreakGlass(models.Model):
-    """A local superuser for the day on which no provider answers; see `manage.py breakglass`."""
+    """A local superuser for the day on which no provider answers; see `annals breakglass`."""
 
     user = models.OneToOneField(User, on_delete=models.CASCADE, primary_key=True)
     made = models.DateTimeField()

@@ -1,4 +1,4 @@
-"""Which of the rights that `manage.py grants` gives the web its login does not have: after a
+"""Which of the rights that `annals grants` gives the web its login does not have: after a
 migration that added a table, before grants were applied again.
 """
 

@@ -1,6 +1,6 @@
 """The roles and their permissions; in demo mode, a login for each role.
 
-`manage.py migrate` sets the permissions of the groups to those of this module. Permissions that
+`annals migrate` sets the permissions of the groups to those of this module. Permissions that
 somebody added to a group manually are removed, so that this module is always right.
 """
 

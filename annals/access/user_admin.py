@@ -1,5 +1,5 @@
 """The logins on the screens: an administrator sees them, gives and takes permissions, and switches
-a login off. Providers make logins, and `manage.py` those with a password."""
+a login off. Providers make logins, and `annals` those with a password."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class UserAdmin(Users):
 
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
         """A break-glass login is seen only: nobody may switch it off on the day on which it is
-        needed. `manage.py breakglass --remove` does."""
+        needed. `annals breakglass --remove` does."""
         if obj is not None and BreakGlass.objects.filter(user=obj).exists():
             return False
         return super().has_change_permission(request, obj)

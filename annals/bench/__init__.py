@@ -1,1 +1,1 @@
-"""The benchmarks of `manage.py bench`."""
+"""The benchmarks of `annals bench`."""

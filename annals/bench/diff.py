@@ -1,4 +1,4 @@
-"""`manage.py bench diff`: history.diff next to DeepDiff and jsonpatch."""
+"""`annals bench diff`: history.diff next to DeepDiff and jsonpatch."""
 
 import gzip
 import json
@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from annals.bench.diff_shapes import ITEM_BYTES, SHAPES, Pair
+from annals.bench.printed import print_json
 from history.diff import compare
 from history.diff.similarity import Similarity
 from history.exactjson import Json, canonical, dumps, loads
@@ -57,7 +58,7 @@ def run(real: str = "", messages: int = 20_000, as_json: bool = False) -> int:
     figures["likeness_ms"] = {f"{n} x {n + 1}": similarity(n) for n in (1, 2, 3)}
     figures["targets"] = targets(figures)
     if as_json:
-        sys.stdout.write(json.dumps(figures) + "\n")
+        print_json("diff", figures)
     else:
         show(figures)
     return 0

@@ -1,4 +1,4 @@
-"""Pairs of snapshots that are hard to compare, at any size, for `manage.py bench diff`."""
+"""Pairs of snapshots that are hard to compare, at any size, for `annals bench diff`."""
 
 from collections.abc import Callable
 from random import Random

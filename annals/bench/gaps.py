@@ -1,4 +1,4 @@
-"""`manage.py bench gaps`: time and memory of `manage.py gaps` over many rows."""
+"""`annals bench gaps`: time and memory of `annals gaps` over many rows."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from django.conf import settings
 from django.db import connection
 from psycopg.conninfo import make_conninfo
 
+from annals.bench.printed import print_json
+from annals.own_commands import PROGRAM
 from history import days
-from history.entities import ROOT
+from history.entities import root
 from history.gaps import read
 from history.gaps.run import run as find
 from history.window import Window
 
-MANAGE: Final = Path(__file__).resolve().parents[2] / "manage.py"
+ROOT = root()
+
 DATABASE: Final = "annals_bench"
 DAYS: Final = 88
 VERSIONS: Final = 10  # of each document, one a day
@@ -67,7 +70,7 @@ def run(rows: int = 5_000_000, as_json: bool = False) -> int:
     read_days = (second["days"], third["days"])
     met = missing > 0 and left == missing - late and read_days == (0, 1)
     if as_json:
-        sys.stdout.write(json.dumps({**found, "met": met}) + "\n")
+        print_json("gaps", found, met)
         return 0 if met else 1
     sys.stdout.write(f"{rows:,} rows in {DAYS} days, {missing:,} versions missing\n")
     for name in ("first", "nothing new", "late rows"):
@@ -154,7 +157,7 @@ def _database(server: str, documents: int) -> Iterator[str]:
     url = make_conninfo(server, dbname=DATABASE)
     try:
         environment = {**os.environ, "DATABASE_URL": url, "ANNALS_DEMO": "true"}
-        words = [sys.executable, str(MANAGE), "migrate", "--verbosity", "0"]
+        words = [sys.executable, str(PROGRAM), "migrate", "--verbosity", "0"]
         subprocess.run(words, env=environment, check=True)  # noqa: S603 - our own command
         connection.close()
         connection.close_pool()  # type: ignore[attr-defined]

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -23,11 +22,11 @@ from psycopg.conninfo import make_conninfo
 
 from annals.embedded import Broker
 from annals.embedded.daemon import Daemon
+from annals.own_commands import PROGRAM
 from history.entities import ENTITIES
 from ingest.source.producer import Producer
 
 DATABASE = "annals_bench"
-MANAGE = Path(__file__).resolve().parents[2] / "manage.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class Harness:
     def manage(self, *words: str) -> None:
         """Run a management command to its end."""
         subprocess.run(  # noqa: S603 - our own command
-            [sys.executable, str(MANAGE), *words], env=self.environment(), check=True,
+            [sys.executable, str(PROGRAM), *words], env=self.environment(), check=True,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
@@ -93,7 +92,7 @@ class Harness:
         words += [] if until_idle is None else ["--until-idle", str(until_idle)]
         words += [] if topics is None else ["--topics", topics]
         started = subprocess.Popen(  # noqa: S603 - our own command
-            [sys.executable, str(MANAGE), *words], env={**self.environment(), **env},
+            [sys.executable, str(PROGRAM), *words], env={**self.environment(), **env},
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         self._consumers.append(started)

@@ -1,4 +1,4 @@
-"""`manage.py bench ingest`: the consumer from broker to table, next to COPY of the same rows."""
+"""`annals bench ingest`: the consumer from broker to table, next to COPY of the same rows."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from rich.table import Table
 from annals.bench.catch_up import catching_up
 from annals.bench.harness import Harness, bare_copy, finish, harness
 from annals.bench.load import TOPIC, Prepared, prepared, produce, simulated
+from annals.bench.printed import print_json
 from annals.bench.writers import writers
 from annals.embedded.apache import Apache
 from history.record import Record
@@ -48,7 +49,7 @@ def run(messages: int, catch_up: int, rounds: int, as_json: bool) -> int:
             say(f"catching up {catch_up:,} messages ...")
             figures["catch_up"] = catching_up(bench, catch_up)
     if as_json:
-        sys.stdout.write(json.dumps(figures) + "\n")
+        print_json("ingest", figures)
     else:
         show(figures)
     return 0

@@ -1,4 +1,4 @@
-"""`manage.py bench journal`: what the access journal costs a request.
+"""`annals bench journal`: what the access journal costs a request.
 
 Two middlewares, one on each side of the journal's, take the time: what passes between them is the
 journal's, measured in the same request as the whole. Every other request does not wait for the
@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -29,10 +28,13 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client, override_settings
 from psycopg.conninfo import make_conninfo
 
+from annals.bench.printed import print_json
+from annals.own_commands import PROGRAM
 from history import days
-from history.entities import ROOT
+from history.entities import root
 
-MANAGE: Final = Path(__file__).resolve().parents[2] / "manage.py"
+ROOT = root()
+
 DATABASE: Final = "annals_bench"
 MIDDLEWARE: Final = "annals.access.journal.middleware.Journal"
 WARM_UP: Final = 50
@@ -60,9 +62,9 @@ def run(requests: int = 1000, as_json: bool = False) -> int:
             cursor.execute("SELECT current_setting('fsync'), count(*) FROM access_journal")
             fsync, rows = cursor.fetchone() or ("", 0)
     met = all(figures["cost"] < TARGET_MS for figures in looks.values())
-    found = {"looks": looks, "rows": rows, "fsync": fsync, "met": met}
+    found = {"looks": looks, "rows": rows, "fsync": fsync}
     if as_json:
-        sys.stdout.write(json.dumps(found) + "\n")
+        print_json("journal", found, met)
         return 0 if met else 1
     sys.stdout.write(f"p50 in ms; fsync {fsync}, {rows:,} rows\n")
     for name, figures in looks.items():
@@ -166,7 +168,7 @@ def _database(server: str) -> Iterator[None]:
 
 def _manage(url: str, *words: str) -> None:
     environment = {**os.environ, "DATABASE_URL": url, "ANNALS_DEMO": "true"}
-    subprocess.run([sys.executable, str(MANAGE), *words], env=environment, check=True)  # noqa: S603
+    subprocess.run([sys.executable, str(PROGRAM), *words], env=environment, check=True)  # noqa: S603
 
 
 def _fill(plain: psycopg.Connection[Any]) -> None:

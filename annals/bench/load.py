@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from django.conf import settings
 
 from annals.bench.harness import Harness
-from history.entities import BY_NAME, ROOT
+from history.entities import BY_NAME, root
 from history.record import Record
 from history.window import Window
 from ingest.simulator.stream import stream
@@ -16,6 +16,8 @@ from ingest.source.decode import decode
 from ingest.source.message import Message
 from ingest.source.producer import Producer
 from ingest.store.copy_format import HEADER, TRAILER, columns, encode_row
+
+ROOT = root()
 
 TOPIC = ROOT.topics[0]
 # A transaction of bare COPY: statements with their binary payloads.

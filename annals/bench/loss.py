@@ -1,8 +1,7 @@
-"""`manage.py bench loss`: when Apache Kafka deletes unread messages, next to the forecast."""
+"""`annals bench loss`: when Apache Kafka deletes unread messages, next to the forecast."""
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from django.conf import settings
 from rich.console import Console
 from rich.table import Table
 
+from annals.bench.printed import print_json
 from annals.embedded.apache import Apache
 from history.entities import ENTITIES
 from ingest.forecast.loss import Outlook
@@ -125,10 +125,11 @@ def run(as_json: bool) -> int:
     finally:
         stop.set()
         node.kill()
-    _show(found, as_json)
     wrong = [each for each in found if each.wrong]
     late = [each for each in wrong if each.error is None or each.error > 0]
-    return 1 if late or len(wrong) > EXCEPTIONS * len(found) else 0
+    met = not late and len(wrong) <= EXCEPTIONS * len(found)
+    _show(found, met, as_json)
+    return 0 if met else 1
 
 
 def _send(
@@ -222,7 +223,7 @@ def _forecasted(scenario: Scenario, next_: int, answer: Outlook) -> Forecasted:
     return Forecasted(scenario, next_, answer.log.at, answer.forecast.at, answer.forecast.by)
 
 
-def _show(found: list[Forecasted], as_json: bool) -> None:
+def _show(found: list[Forecasted], met: bool, as_json: bool) -> None:
     rows = [
         {
             "retention": each.scenario.name,
@@ -235,7 +236,7 @@ def _show(found: list[Forecasted], as_json: bool) -> None:
         for each in sorted(found, key=lambda each: each.scenario.name)
     ]
     if as_json:
-        sys.stdout.write(json.dumps({"forecasts": rows}) + "\n")
+        print_json("loss", {"forecasts": rows}, met)
         return
     table = Table(*rows[0])
     for row in rows:

@@ -1,4 +1,4 @@
-"""`manage.py bench start`: how long processes take to start, by part.
+"""`annals bench start`: how long processes take to start, by part.
 
 Processor time is what counts on a busy machine; the time on the clock includes what others take.
 """
@@ -6,7 +6,6 @@ Processor time is what counts on a busy machine; the time on the clock includes 
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import re
 import signal
@@ -22,13 +21,17 @@ from django.conf import settings
 from rich.console import Console
 from rich.table import Table
 
-from annals import quick_help
-from annals.bench.harness import MANAGE, Harness, cpu, harness
+from annals import own_commands
+from annals.bench.harness import Harness, cpu, harness
+from annals.bench.printed import print_json
 from annals.bench.web import HOST, web
 from annals.embedded.apache import Apache
-from history.entities import ROOT
+from history.entities import root
 
-COMMANDS: Final = ("version", *(f"{name} --help" for name in quick_help.names()))
+ROOT = root()
+
+HELPS: Final = [f"{name} --help" for name in own_commands.names()]
+COMMANDS: Final = ("--help", "help --commands", *HELPS)
 WAIT_S: Final = 120.0
 READING: Final = re.compile(r"reading \d+ partitions")
 
@@ -43,7 +46,7 @@ def run(rounds: int = 5, apache: bool = False, as_json: bool = False) -> int:
     found: dict[str, list[tuple[float, float]]] = {}
     with harness(1, broker) as bench:
         for number in range(rounds):
-            times = {f"manage.py {words}": _command(words) for words in COMMANDS}
+            times = {f"annals {words}": _command(words) for words in COMMANDS}
             times |= _web(bench)
             times |= _consumer(bench, f"bench-start-{number}")
             for part, each in times.items():
@@ -53,7 +56,7 @@ def run(rounds: int = 5, apache: bool = False, as_json: bool = False) -> int:
         for part, each in found.items()
     }
     if as_json:
-        sys.stdout.write(json.dumps(medians) + "\n")
+        print_json("start", medians)
         return 0
     table = Table("", "seconds", "CPU seconds", title=f"start, medians of {rounds}")
     for part, (clock, used) in medians.items():
@@ -65,7 +68,9 @@ def run(rounds: int = 5, apache: bool = False, as_json: bool = False) -> int:
 def _command(words: str) -> tuple[float, float]:
     before, began = os.times(), time.perf_counter()
     subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, str(MANAGE), *words.split()], check=True, stdout=subprocess.DEVNULL
+        [sys.executable, str(own_commands.PROGRAM), *words.split()],
+        check=True,
+        stdout=subprocess.DEVNULL,
     )
     after = os.times()
     spent = after.children_user + after.children_system
@@ -103,7 +108,7 @@ def _status(port: int, address: str) -> int:
 def _consumer(bench: Harness, group: str) -> Times:
     """Until its modules are loaded and it has asked Kafka for its partitions, and until it reads
     them: what is between the two is the brokers'."""
-    command = [sys.executable, str(MANAGE), "consume", "--group", group]
+    command = [sys.executable, str(own_commands.PROGRAM), "consume", "--group", group]
     began = time.perf_counter()
     consumer = subprocess.Popen(  # noqa: S603 - our own command
         command, env=bench.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""`manage.py bench storage`: how the server keeps long documents, with each kind of compression.
+"""`annals bench storage`: how the server keeps long documents, with each kind of compression.
 
 The same rows are sent by COPY into empty days, each time with another setting of their column
 `data`, in turn. The first change of a page after a checkpoint writes the page to the WAL, as in
@@ -7,9 +7,7 @@ production.
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -21,7 +19,10 @@ from rich.table import Table
 
 from annals.bench.harness import Harness, bare_copy, harness
 from annals.bench.load import Prepared, prepared, simulated
-from history.entities import ENTITIES, ROOT
+from annals.bench.printed import print_json
+from history.entities import ENTITIES, root
+
+ROOT = root()
 
 # Applications of which a page is read.
 PAGES: Final = 300
@@ -71,7 +72,7 @@ def run(messages: int, rounds: int, as_json: bool) -> int:
         "variants": {str(each): _medians(found) for each, found in turns.items()},
     }
     if as_json:
-        sys.stdout.write(json.dumps(figures) + "\n")
+        print_json("storage", figures)
     else:
         _show(figures)
     return 0

@@ -16,9 +16,12 @@ from urllib.parse import quote
 from django.conf import settings
 
 from annals.bench.harness import Harness
-from annals.bench.timeline_data import MANAGE, DataSet
+from annals.bench.timeline_data import DataSet
 from annals.embedded import Broker
-from history.entities import ENTITIES, ROOT
+from annals.own_commands import PROGRAM
+from history.entities import ENTITIES, root
+
+ROOT = root()
 
 CLIENTS = 16
 RPS = 2000
@@ -74,7 +77,7 @@ def _ingested(bench: Harness, environment: dict[str, str], seconds: int) -> floa
     """Messages per second that were read, from the simulator's first to its last."""
     before, began = _settled(bench), time.monotonic()
     subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, str(MANAGE), "simulate", "--rps", str(RPS), "--seconds", str(seconds),
+        [sys.executable, str(PROGRAM), "simulate", "--rps", str(RPS), "--seconds", str(seconds),
          "--seed", str(random.randrange(10**9))],  # noqa: S311 - other ids each time
         env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip

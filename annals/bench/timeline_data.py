@@ -1,4 +1,4 @@
-"""The data of `manage.py bench timeline`: one database for each number of partitions.
+"""The data of `annals bench timeline`: one database for each number of partitions.
 
 It has copies of simulated applications under different ids, written by COPY. Later runs use it
 again.
@@ -13,19 +13,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import cycle, islice
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from history.entities import BY_NAME, ROOT
+from annals.own_commands import PROGRAM
+from history.entities import BY_NAME, root
 from history.record import Record
 from ingest.simulator.stream import stream
 from ingest.store import copy_format
 
-MANAGE = Path(__file__).resolve().parents[2] / "manage.py"
+ROOT = root()
+
 BIG, BIG_VERSIONS = "BIG", 10_000
 HOT_COUNT, HOT_VERSIONS = 50, 120
 TEMPLATES = 400
@@ -141,7 +142,7 @@ def _fill(conninfo: str, days: int, rows: int, say: Say) -> None:
 
 def _manage(conninfo: str, days: int, *words: str) -> None:
     subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, str(MANAGE), *words],
+        [sys.executable, str(PROGRAM), *words],
         env=_environment(conninfo, days),
         check=True,
         stdout=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""`manage.py bench transactions`: topics in which every second offset has no message, next to a
+"""`annals bench transactions`: topics in which every second offset has no message, next to a
 plain one: one transaction for each message, and a topic that was compacted.
 
 On Apache Kafka, with the wait for fetch requests that docs/kafka.md recommends.
@@ -6,7 +6,6 @@ On Apache Kafka, with the wait for fetch requests that docs/kafka.md recommends.
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import time
@@ -21,11 +20,14 @@ from rich.table import Table
 
 from annals.bench.harness import Harness, finish, harness
 from annals.bench.load import confirm, produce
+from annals.bench.printed import print_json
 from annals.embedded.apache import Apache
-from history.entities import ROOT
+from history.entities import root
 from ingest.simulator.stream import stream
 from ingest.source.message import Message
 from ingest.source.producer import Producer, TransactionalProducer
+
+ROOT = root()
 
 PLAIN, WITH_HOLES = ROOT.topics
 FETCH_WAIT_MS = 500
@@ -67,7 +69,7 @@ def run(messages: int, rounds: int, as_json: bool) -> int:
         **_compared("compacted", compacted),
     }
     if as_json:
-        sys.stdout.write(json.dumps(figures) + "\n")
+        print_json("transactions", figures)
     else:
         _show(figures)
     return 0

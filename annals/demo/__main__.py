@@ -7,17 +7,17 @@ import time
 from pathlib import Path
 
 from annals import env
-from annals.demo import check
+from annals.demo import check, shop
 from annals.demo.client import Client, ClientError
 from annals.demo.people import LOGINS
 from annals.demo.port import Port, hold
 from annals.demo.supervisor import DemoError, StopAskedError, Supervisor, print_step
 from annals.embedded import logins
 from annals.embedded.process import EmbeddedError
+from annals.own_commands import PROGRAM
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-MANAGE = str(ROOT / "manage.py")
-MARKS = str(ROOT / "docs" / "sensitive-fields.json")
+MANAGE = str(PROGRAM)
+MARKS = str(Path(__file__).with_name("sensitive-fields.json"))
 FIRST_PORT, PORTS = 8000, 100
 FIRST_LOAD = ("--applications", "40", "--days", "30", "--json")
 CONTINUOUS_LOAD = ("--rps", "2")
@@ -39,19 +39,27 @@ def arguments(given: list[str]) -> argparse.Namespace:
         action="store_true",
         help="produce no messages: other programs fill the topics",
     )
+    add("--with-shop", action="store_true",
+        help="also start the service examples/shop: Annals keeps what changes in it")  # fmt: skip
     add("--check", action="store_true",
         help="run everything on a small load in a temporary directory, verify what is stored and "
         "served, and exit with 0 or 1")  # fmt: skip
     return parser.parse_args(given)
 
 
-def environment() -> None:
-    """Set the demo mode. DATABASE_URL and KAFKA_BOOTSTRAP_SERVERS are ignored: simulated
-    applications must not reach a real server."""
+def environment(with_shop: bool) -> None:
+    """Set the demo mode, and declare the documents of the shop. DATABASE_URL and
+    KAFKA_BOOTSTRAP_SERVERS are ignored: simulated applications must not reach a real server."""
     for name in sorted(env.EXACT & set(os.environ)):
         print(f"{name} is set but ignored: the demo starts its own servers.")
         del os.environ[name]
     os.environ["ANNALS_DEMO"] = "true"
+    if with_shop:
+        if not shop.KINDS.exists():
+            raise DemoError(
+                f"{shop.SHOP} is not there: the example shop is in a clone of Annals only."
+            )
+        os.environ["ANNALS_ENTITIES_FILE"] = str(shop.KINDS)
 
 
 def hold_port(asked: int | None) -> Port:
@@ -89,9 +97,10 @@ def prepare(demo: Supervisor) -> None:
     print_step("Tables", "one partition per day, from the start of retention to some days ahead")
 
 
-def serve(demo: Supervisor, port: Port, simulate: bool) -> None:
-    """Start the consumer, the web and the simulator, and print the addresses. Returns only by an
-    exception."""
+def serve(demo: Supervisor, port: Port, options: argparse.Namespace) -> None:
+    """Start the consumer, the web, the shop and the simulator, and print the addresses. Returns
+    only by an exception."""
+    shop_environment = shop.prepare(demo, MANAGE) if options.with_shop else None
     demo.start("consume", MANAGE, "consume", login=logins.CONSUMER)
     demo.web(port)
     address = f"http://localhost:{port.number}"
@@ -101,7 +110,9 @@ def serve(demo: Supervisor, port: Port, simulate: bool) -> None:
     print_step("Logins", "the password of each is its name")
     for login, may in LOGINS.items():
         print_step("", f"{login:<13}{may}")
-    if simulate:
+    if shop_environment is not None:
+        serve_shop(demo, shop_environment, address)
+    if not options.no_simulate:
         identifier = showcase(demo, address)
         demo.start("simulate", MANAGE, "simulate", *CONTINUOUS_LOAD)
         if identifier is None:
@@ -110,6 +121,17 @@ def serve(demo: Supervisor, port: Port, simulate: bool) -> None:
             print_step("Look at", f"{address}/admin/history/product-instance/{identifier}/")
     print_step("", "Ctrl-C stops everything. Stored data is kept for the next start.")
     demo.wait(lambda: False)
+
+
+def serve_shop(demo: Supervisor, environment: dict[str, str], address: str) -> None:
+    """Start the web of the shop and print its address. address: of Annals."""
+    port = hold_port(None)
+    shop.serve(demo, port, environment)
+    print_step("Shop", f"http://localhost:{port.number}/admin/")
+    print_step(
+        "", f"{' and '.join(shop.LOGINS)} change prices and orders; the password is the name"
+    )
+    print_step("", f"what they change: {address}/admin/history/product/{shop.SKU}/")
 
 
 def showcase(demo: Supervisor, address: str) -> str | None:
@@ -143,14 +165,14 @@ def main(given: list[str]) -> int:
     options = arguments(given)
     began = time.monotonic()
     try:
-        environment()
+        environment(options.with_shop)
         home = env.read(os.environ).home.resolve()
         if options.check:
-            return check.run(MANAGE, prepare, began)
+            return check.run(MANAGE, prepare, began, options.with_shop)
         with Supervisor(home) as demo:
             port = hold_port(options.port)
             prepare(demo)
-            serve(demo, port, simulate=not options.no_simulate)
+            serve(demo, port, options)
     except StopAskedError:
         print("\nEverything has stopped.")
         return 0

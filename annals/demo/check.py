@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from annals.demo import json_patch, masked, people, produced
+from annals.demo import json_patch, masked, people, produced, shop
 from annals.demo.client import Client, ClientError
-from annals.demo.port import hold
+from annals.demo.port import Port, hold
 from annals.demo.produced import Produced
 from annals.demo.supervisor import Supervisor, print_step
 from annals.embedded import logins, process
@@ -23,10 +23,13 @@ class CheckError(AssertionError):
     """A result is wrong; the text says which."""
 
 
-def run(manage: str, prepare: Callable[[Supervisor], None], began: float) -> int:
+def run(
+    manage: str, prepare: Callable[[Supervisor], None], began: float, with_shop: bool = False
+) -> int:
     """Exit code: 0 if everything is right. Leaves no process and no file behind.
 
-    began: time.monotonic() at the start of the demo. Raises what Supervisor raises.
+    with_shop: change a price in the example shop, too. began: time.monotonic() at the start of the
+    demo. Raises what Supervisor raises.
     """
     home = Path(tempfile.mkdtemp(prefix="annals-check-"))
     problem: Exception | None = None
@@ -34,8 +37,10 @@ def run(manage: str, prepare: Callable[[Supervisor], None], began: float) -> int
         with Supervisor(home) as demo:
             try:
                 prepare(demo)
-                _check(demo, manage)
-            except (CheckError, ClientError) as error:
+                address = _check(demo, manage)
+                if with_shop:
+                    _shop(demo, manage, Client(address, "support", "support"))
+            except (CheckError, ClientError, shop.ShopError) as error:
                 problem = error
     finally:
         shutil.rmtree(home, ignore_errors=True)
@@ -43,7 +48,8 @@ def run(manage: str, prepare: Callable[[Supervisor], None], began: float) -> int
     return 1 if problem else 0
 
 
-def _check(demo: Supervisor, manage: str) -> None:
+def _check(demo: Supervisor, manage: str) -> str:
+    """The address of the web, which still runs."""
     load = demo.run("simulate", manage, "simulate", *LOAD)
     showcase = load.answer()["showcase"]
     produced.add_bad_and_repeated(REPEATS)
@@ -54,9 +60,7 @@ def _check(demo: Supervisor, manage: str) -> None:
         f"{len(expected.documents):,} documents, {expected.repeated} repeats, {expected.bad} bad",
     )
     _consumed(demo, manage, expected)
-    port = hold(0)
-    if port is None:
-        raise CheckError("no port is free")
+    port = _port()
     demo.web(port)
     address = f"http://{process.HOST}:{port.number}"
     client = Client(address, "support", "support")
@@ -67,6 +71,28 @@ def _check(demo: Supervisor, manage: str) -> None:
     _same("the application's screen", showcase in page and "support" in page, True)
     print_step("Screens", f"support sees {application}")
     _logged_in(address, application)
+    return address
+
+
+def _port() -> Port:
+    port = hold(0)
+    if port is None:
+        raise CheckError("no port is free")
+    return port
+
+
+def _shop(demo: Supervisor, manage: str, reader: Client) -> None:
+    """A price that a person changes in the shop is in Annals."""
+    environment = shop.prepare(demo, manage)
+    demo.start("consume", manage, "consume", login=logins.CONSUMER)
+    port = _port()
+    shop.serve(demo, port, environment)
+    seen = shop.change(demo, f"http://{process.HOST}:{port.number}", reader)
+    print_step(
+        "Shop",
+        f"{seen.author} changed the price of {shop.SKU} from {seen.old} to {seen.new}: in the API "
+        f"of Annals {seen.milliseconds:.0f} ms after the form was sent to the shop",
+    )
 
 
 def _logged_in(address: str, application: str) -> None:

@@ -15,6 +15,8 @@ from history import exactjson
 TIMEOUT_S = 30
 _HIDDEN = re.compile(r'<input type="hidden" name="([^"]*)"(?: value="([^"]*)")?')
 
+_TYPED = re.compile(r'<input type="(?:hidden|text|number)" name="([^"]*)"(?: value="([^"]*)")?')
+
 
 class ClientError(RuntimeError):
     """An answer that is not a success; the text has the URL, the status and the body."""
@@ -23,8 +25,11 @@ class ClientError(RuntimeError):
 class Client:
     """One login at one address (`http://host:port`). Calls raise ClientError."""
 
-    def __init__(self, address: str, login: str, password: str) -> None:
+    def __init__(
+        self, address: str, login: str, password: str, csrf_cookie: str = "csrftoken"
+    ) -> None:
         self.address, self.login, self.password = address, login, password
+        self._csrf_cookie = csrf_cookie
         self._cookies = CookieJar()
         self._opener = urllib.request.build_opener(
             urllib.request.HTTPCookieProcessor(self._cookies)
@@ -56,15 +61,21 @@ class Client:
         page = self._open(path)
         if 'name="password"' not in page:
             return page
-        token = next(cookie.value for cookie in self._cookies if cookie.name == "csrftoken")
+        token = next(cookie.value for cookie in self._cookies if cookie.name == self._csrf_cookie)
         form = {"username": self.login, "password": self.password, "next": path}
         return self._open("/admin/login/", {**form, "csrfmiddlewaretoken": token or ""})
 
     def send(self, path: str, /, **fields: str) -> str:
         """The HTML after the form of a screen is sent, with its hidden fields and these."""
-        hidden = _HIDDEN.findall(self.screen(path))
-        form = {html.unescape(name): html.unescape(value) for name, value in hidden}
-        return self._open(path, form | fields)
+        return self._open(path, _values(_HIDDEN, self.screen(path)) | fields)
+
+    def form(self, path: str) -> dict[str, str]:
+        """The fields of the form of a screen, as they are: those for texts and numbers only."""
+        return _values(_TYPED, self.screen(path))
+
+    def submit(self, path: str, form: dict[str, str]) -> str:
+        """The HTML after a form is sent. Take it from form()."""
+        return self._open(path, form)
 
     def _open(self, path: str, form: dict[str, str] | None = None) -> str:
         data = urllib.parse.urlencode(form).encode() if form else None
@@ -78,3 +89,7 @@ class Client:
             said = error.read(500).decode(errors="replace")
             raise ClientError(f"{request.full_url}: {error.code} {said}") from None
         return body
+
+
+def _values(fields: re.Pattern[str], page: str) -> dict[str, str]:
+    return {html.unescape(name): html.unescape(value) for name, value in fields.findall(page)}

@@ -7,10 +7,10 @@ import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from annals import embedded
@@ -102,18 +102,25 @@ class Supervisor:
         *arguments: str,
         login: str = logins.OWNER,
         pass_fds: Sequence[int] = (),
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> ChildProcess:
         """Start a Python process that works as this login in PostgreSQL. If it ends without `stop`,
-        the demo ends too."""
-        environment = {**os.environ, "DATABASE_URL": self.postgres.url(login=login)}
-        child = ChildProcess(name, arguments, self.logs / f"{name}.log", pass_fds, environment)
+        the demo ends too. environment: variables that it has next to those of this process."""
+        variables = {**os.environ, "DATABASE_URL": self.postgres.url(login=login), **environment}
+        child = ChildProcess(name, arguments, self.logs / f"{name}.log", pass_fds, variables)
         self.children.append(child)
         self._undo.callback(child.stop)
         return child
 
-    def run(self, name: str, *arguments: str, login: str = logins.OWNER) -> ChildProcess:
+    def run(
+        self,
+        name: str,
+        *arguments: str,
+        login: str = logins.OWNER,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> ChildProcess:
         """Run a Python process to its end. Raises DemoError unless it exits with 0."""
-        child = self.start(name, *arguments, login=login)
+        child = self.start(name, *arguments, login=login, environment=environment)
         self.wait(lambda: child.returncode is not None, but=child)
         self.children.remove(child)
         if child.returncode:
@@ -164,12 +171,24 @@ class Supervisor:
 
     def web(self, port: Port) -> ChildProcess:
         """Start the web server on a port that is held; returns when it is ready."""
+        command = ("--config", "python:annals.server", "annals.wsgi")
+        return self.gunicorn("web", port, "/readyz", *command, login=logins.WEB)
+
+    def gunicorn(
+        self,
+        name: str,
+        port: Port,
+        ready: str,
+        *arguments: str,
+        login: str = logins.OWNER,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> ChildProcess:
+        """Start gunicorn on a port that is held; returns when it answers at the path `ready`."""
         files = [each.fileno() for each in port.sockets]
-        binds = [f"--bind=fd://{file}" for file in files]
-        command = ("--config", "python:annals.server", *binds, "annals.wsgi")
-        child = self.start("web", "-m", "gunicorn", *command, login=logins.WEB, pass_fds=files)
+        command = ("-m", "gunicorn", *(f"--bind=fd://{file}" for file in files), *arguments)
+        child = self.start(name, *command, login=login, pass_fds=files, environment=environment)
         port.close()
-        self.wait(lambda: answers(f"http://{process.HOST}:{port.number}/readyz"))
+        self.wait(lambda: answers(f"http://{process.HOST}:{port.number}{ready}"))
         return child
 
 

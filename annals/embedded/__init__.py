@@ -46,4 +46,4 @@ def bootstrap_servers(home: str | Path) -> str:
 
 
 def _report(text: str) -> None:
-    sys.stderr.write(f"annals: {text} (to stop it: manage.py embedded stop)\n")
+    sys.stderr.write(f"annals: {text} (to stop it: annals embedded stop)\n")

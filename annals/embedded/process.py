@@ -17,6 +17,8 @@ from pathlib import Path
 
 import psutil
 
+from history.failure.complaint import Complaint
+
 HOST = "127.0.0.1"
 
 # Below the range of ephemeral ports. In that range a client that retries to connect to a stopped
@@ -30,7 +32,7 @@ KERNEL = (0, 2)
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
 
 
-class EmbeddedError(RuntimeError):
+class EmbeddedError(Complaint, RuntimeError):
     """An embedded server could not be created, started or stopped; the text says which and why."""
 
 

@@ -21,7 +21,7 @@ class Messages(Store, frozen=True, kw_only=True):
         ),
     ] = None
     consumer_group: Annotated[
-        str, Meta(min_length=1, description="Kafka consumer group that `manage.py consume` joins.")
+        str, Meta(min_length=1, description="Kafka consumer group that `annals consume` joins.")
     ] = "annals"
     librdkafka_file: Annotated[
         Path | None,
@@ -30,11 +30,26 @@ class Messages(Store, frozen=True, kw_only=True):
             "example passwords and certificates. `ANNALS_KAFKA_*` variables override it."
         ),
     ] = None
+    entities_file: Annotated[
+        Path | None,
+        Meta(
+            description="TOML file that declares the kinds of entities; see docs/kinds.md. Unset: "
+            "the five kinds of a loan application."
+        ),
+    ] = None
     envelopes_file: Annotated[
         Path | None,
         Meta(
             description="JSON file that says where the fields of a topic's messages are, if they "
             "are not where the message contract has them; see docs/kafka.md."
+        ),
+    ] = None
+    sources_file: Annotated[
+        Path | None,
+        Meta(
+            description="TOML file that says which services `annals gaps heal` asks for "
+            "versions that never arrived; see docs/gaps.md. Unset: only the service of "
+            "ANNALS_FALLBACK_URL, if there is one."
         ),
     ] = None
     writers: Annotated[

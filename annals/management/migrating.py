@@ -1,4 +1,4 @@
-"""What `manage.py migrate` does about other sessions: limits its own waits, sees who blocks it."""
+"""What `annals migrate` does about other sessions: limits its own waits, sees who blocks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py partitions verify`: sealed days in the tables, or the files of the archive."""
+"""`annals partitions verify`: sealed days in the tables, or the files of the archive."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, Protocol
 
 from django.db import Error, connection
@@ -14,13 +14,14 @@ from django.db.models import Min, QuerySet, Sum
 
 from history import clock
 from history.archive.scrub import Pace, scrub, waiting
-from history.archive.store import Store
+from history.archive.store import ArchiveError, Store
 from history.day_rows import DayRows
 from history.entities import Entity
 from history.error_text import describe
 from history.management.progress import Progress
-from history.models import ArchivedDay
-from history.seals import verified
+from history.models import ArchivedDay, DaySeal
+from history.seals import closed, verified
+from history.seals.seal import NotSealable
 from history.seals.verify import chain_fault, newest_seal, verify
 
 
@@ -32,7 +33,9 @@ def verify_tables(tables: Sequence[DayRows], options: dict[str, Any], out: Out, 
     """Check the sealed days and the chain of each table; returns the exit code. A check of all days
     of a table is recorded for the metrics."""
     connection.ensure_connection()
+    _refuse_unsealed(tables, options["day"])
     code, objects = 0, []
+    say = err.write if options["json"] else out.write
     for rows in tables:
         began = clock.now()
         broken = chain_fault(rows)
@@ -43,9 +46,9 @@ def verify_tables(tables: Sequence[DayRows], options: dict[str, Any], out: Out, 
                 objects.append({**asdict(found), "day": str(found.day)})
                 count, bad, late = count + 1, bad + bool(found.fault), late + found.late
                 if found.fault:
-                    err.write(f"{found.table} {found.day}: {found.fault}")
+                    say(f"{found.table} {found.day}: {found.fault}")
         if broken:
-            err.write(f"{rows.table}: {broken}")
+            say(f"{rows.table}: {broken}")
         code = 1 if broken or bad else code
         if options["day"] is None:
             _note(rows, began, count, bad + bool(broken), err)
@@ -57,6 +60,19 @@ def verify_tables(tables: Sequence[DayRows], options: dict[str, Any], out: Out, 
     if options["json"]:
         out.write(json.dumps({"ok": code == 0, "days": objects}))
     return code
+
+
+def _refuse_unsealed(tables: Sequence[DayRows], day: date | None) -> None:
+    """Raise NotSealable for a day that was never sealed: to check it would find nothing wrong."""
+    names = [rows.table for rows in tables]
+    if day is None or DaySeal.objects.filter(table__in=names, day=day).exists():
+        return
+    if any(day in dict(closed.unsealed(connection.connection, rows)) for rows in tables):
+        return  # it has to have a seal, and verify says that it has none
+    raise NotSealable(
+        f"{day} has no seal in {', '.join(names)}, so there is nothing to check it against. "
+        "`partitions seal` seals a day that is finished"
+    )
 
 
 def _note(rows: DayRows, began: datetime, days: int, faults: int, err: Out) -> None:
@@ -74,6 +90,13 @@ def verify_archive(
     returns the exit code."""
     connection.ensure_connection()
     found = waiting(entity, options["day"])
+    if options["day"] is not None and not found.exists():
+        raise ArchiveError(
+            f"the archive has no day {options['day']}"
+            + (f" of {entity.table}" if entity else "")
+            + ". `partitions list` and the archive say which days there are"
+        )
+    say = err.write if options["json"] else out.write
     total = found.aggregate(total=Sum("file_bytes"))["total"] or 0
     objects = []
     with Progress("verify archive, bytes", 2 * total, sys.stderr) as progress:
@@ -81,7 +104,7 @@ def verify_archive(
         for each in scrub(store, found, pace, options["seconds"]):
             objects.append({**asdict(each), "day": str(each.day)})
             if each.fault:
-                err.write(f"{each.table} {each.day}: {each.fault}")
+                say(f"{each.table} {each.day}: {each.fault}")
     faulty = waiting(entity, options["day"]).exclude(fault="").count()
     if options["json"]:
         out.write(json.dumps({"ok": not faulty, "days": objects}))

@@ -77,14 +77,21 @@ def _rights() -> str:
     if not lacking:
         return OK
     log.warning("readiness: the database login of this process lacks: %s", ", ".join(lacking))
-    return f"{len(lacking)} missing: run `manage.py grants --apply` as the owner of the tables"
+    return f"{len(lacking)} missing: run `annals grants --apply` as the owner of the tables"
 
 
 def _migrations() -> str:
     applied = MigrationRecorder(connection).applied_migrations()
     if missing := schema.missing(applied):
         return f"{len(missing)} not applied"
-    return OK if schema.complaint(applied) is None else "those of a newer release"
+    if schema.complaint(applied) is not None:
+        return "those of a newer release"
+    with connection.cursor() as cursor:
+        why = schema.complaint_of_kinds(cursor)
+    if why is None:
+        return OK
+    log.warning("readiness: %s", why)
+    return "a declared kind has no table, or another one"
 
 
 def _partitions() -> str:

@@ -43,13 +43,14 @@ class Migrated:
 
 
 def complaint() -> str | None:
-    """history.schema.complaint() about the database. Raises the errors of the database."""
+    """What history.schema says of the database. Raises the errors of the database."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT to_regclass('django_migrations') IS NOT NULL")
         (there,) = cursor.fetchone() or (False,)
         if there:
             cursor.execute(schema.APPLIED)
-        return schema.complaint(cursor.fetchall() if there else [])
+        why = schema.complaint(cursor.fetchall() if there else [])
+        return why or schema.complaint_of_kinds(cursor)
 
 
 def _unavailable(request: HttpRequest) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""`manage.py check --database default`, also a part of `migrate`: compares the settings of the
+"""`annals check --database default`, also a part of `migrate`: compares the settings of the
 PostgreSQL server with annals.observe.server_rules."""
 
 from __future__ import annotations

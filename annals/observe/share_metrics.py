@@ -14,7 +14,7 @@ OTHER = "other"
 
 
 def shares() -> Iterator[Metric]:
-    """No samples before the first run of `manage.py share`."""
+    """No samples before the first run of `annals share`."""
     newest = services.newest()
     versions, sizes = metrics.SHARE_VERSIONS(), metrics.SHARE_BYTES()
     for client, brought in _bounded(newest.by_client() if newest else []).items():

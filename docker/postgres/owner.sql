@@ -1,4 +1,4 @@
--- Creates the owner of the tables; `manage.py grants` creates the other logins as this one. The
+-- Creates the owner of the tables; `annals grants` creates the other logins as this one. The
 -- image runs it for an empty volume. For one of an earlier release, where the superuser owns the
 -- tables, after `docker compose up --detach postgres`:
 --   docker compose exec postgres psql --username annals -f /docker-entrypoint-initdb.d/owner.sql
@@ -8,7 +8,7 @@ SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'owner_login') AS missin
 \if :missing
 CREATE ROLE owner_login;
 \endif
-ALTER ROLE owner_login LOGIN CREATEROLE CONNECTION LIMIT 10 PASSWORD :'password';
+ALTER ROLE owner_login LOGIN CREATEROLE CONNECTION LIMIT 7 PASSWORD :'password';
 ALTER DATABASE :"DBNAME" OWNER TO owner_login;
 DO $$ DECLARE found regclass; BEGIN
     FOR found IN SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace

@@ -67,7 +67,7 @@ def version(found: Version, output: Output, after: int = 0) -> Answer:
         "updatedAt": output.moment(found.updated_at),
         "createdAt": found.created_at,
     }
-    if found.entity.root:
+    if found.entity.closed_at is not None:
         answer["closedAt"] = found.closed_at
     answer |= {**service(found.service), **author(found.author)}
     if Include.DIFF in output.include:
@@ -85,6 +85,9 @@ def version(found: Version, output: Output, after: int = 0) -> Answer:
         answer["fromFallback"] = True
     if found.other_moment is not None:
         answer["fallbackUpdatedAt"] = output.moment(found.other_moment)
+    if found.recovered is not None:
+        source, at = found.recovered
+        answer["recovered"] = {"at": output.moment(at), "from": source}
     return answer
 
 
@@ -194,10 +197,11 @@ def field_value(value: FieldValue, output: Output) -> Answer:
 
 def found(entity: Found, output: Output) -> Answer:
     """An entity with the id, or an application with the business key."""
+    application = {} if entity.entity.alone else {"productInstanceId": entity.application}
     return {
         "kind": entity.entity.name,
         "id": entity.id,
-        "productInstanceId": entity.application,
+        **application,
         "foundBy": entity.key,
         "foundIn": [{"kind": each.entity.name, "id": each.id} for each in entity.carriers],
         "version": entity.version,

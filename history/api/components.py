@@ -2,46 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from history import trace
+from history.api.json_schema import Schema, list_of, nullable, object_of, one_of, ref
 from history.entities import BY_NAME
 from history.fallback import State
 from history.models import FieldLabel, Person
 from history.reasons import REASONS
 from history.record import MAX_VERSION, ChangeType
 from history.timeline import Absence
-
-Schema = dict[str, Any]
-
-
-def ref(name: str) -> Schema:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def object_of(required: Schema, optional: Schema | None = None) -> Schema:
-    """An object with these members and no others."""
-    return {
-        "type": "object",
-        "properties": {**required, **(optional or {})},
-        "required": list(required),
-        "additionalProperties": False,
-    }
-
-
-def one_of(*values: str) -> Schema:
-    return {"type": "string", "enum": list(values)}
-
-
-def nullable(schema: Schema) -> Schema:
-    if "enum" in schema:
-        schema = {**schema, "enum": [*schema["enum"], None]}
-    return {**schema, "type": [schema["type"], "null"]}
-
-
-def list_of(schema: Schema) -> Schema:
-    return {"type": "array", "items": schema}
-
 
 TEXT: Schema = {"type": "string"}
 NUMBER: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_VERSION}
@@ -85,7 +53,7 @@ VERSION_REQUIRED = {
     "version": NUMBER,
     "type": TYPE,
     "updatedAt": MOMENT,
-    "createdAt": {**ANYTHING, "description": "/createdAt of the snapshot, unchanged."},
+    "createdAt": {**ANYTHING, "description": "When the snapshot says it was created, unchanged."},
     **SERVICE,
     **AUTHOR,
     "previousVersion": {
@@ -112,7 +80,10 @@ VERSION_REQUIRED = {
 }
 VERSION_OPTIONAL = {
     "productInstanceId": TEXT,
-    "closedAt": {**ANYTHING, "description": "/closedAt of the snapshot; product-instance only."},
+    "closedAt": {
+        **ANYTHING,
+        "description": "When the snapshot says it was closed; of kinds that declare where it is.",
+    },
     "entity": {**ANYTHING, "description": "The snapshot, its numbers exact."},
     "diff": {
         "oneOf": [list_of(ref("Operation")), {"type": "null"}],
@@ -135,6 +106,11 @@ VERSION_OPTIONAL = {
     "fallbackUpdatedAt": {
         **MOMENT,
         "description": "When the old service has this version, where its clock differs.",
+    },
+    "recovered": {
+        **object_of({"at": MOMENT, "from": TEXT}),
+        "description": "It never arrived from Kafka: Annals asked this service for it. Absent for "
+        "others.",
     },
 }
 
@@ -268,7 +244,6 @@ COMPONENTS: dict[str, Schema] = {
                 object_of(
                     {
                         **PLACE,
-                        "productInstanceId": TEXT,
                         "foundBy": {**TEXT, "description": "id, or the name of a business key."},
                         "foundIn": {
                             **list_of(object_of(PLACE)),
@@ -280,7 +255,8 @@ COMPONENTS: dict[str, Schema] = {
                         },
                         "type": nullable(TYPE),
                         "updatedAt": MOMENT,
-                    }
+                    },
+                    {"productInstanceId": TEXT},
                 )
             ),
             "limited": {
@@ -314,6 +290,7 @@ COMPONENTS: dict[str, Schema] = {
             "topic": {**nullable(TEXT), "description": "The message, as far as known."},
             "partition": nullable(COUNT),
             "offset": nullable(OFFSET),
+            "recoveredFrom": nullable(TEXT),
             "mayBe": {
                 "oneOf": [
                     object_of({"unread": nullable(COUNT), "lost": COUNT, "expired": COUNT}),
@@ -331,6 +308,17 @@ COMPONENTS: dict[str, Schema] = {
             "ok": {**FLAG, "description": "Every sum adds up and no loss is unacknowledged."},
             "faults": list_of(TEXT),
             "totals": object_of({**SUMS, "lag": COUNT}),
+            "gaps": {
+                **object_of(
+                    {
+                        "lookedAt": nullable(MOMENT),
+                        **dict.fromkeys(("gaps", "missing", "arrived", "recovered"), COUNT),
+                    }
+                ),
+                "description": "Versions that never arrived: the gaps that are open and how many "
+                "versions they are, and the versions of closed ones that came late or that a "
+                "service gave again. lookedAt: when they were looked for last.",
+            },
             "retired": list_of(object_of({"topic": TEXT, "why": TEXT, "at": MOMENT})),
             "neverRead": {
                 **list_of(TEXT),

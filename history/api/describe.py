@@ -17,17 +17,8 @@ from drf_spectacular.utils import (
 
 from history.api import examples
 from history.api.call import Call
-from history.api.components import (
-    COUNT,
-    KIND,
-    NUMBER,
-    OFFSET,
-    TYPE,
-    Schema,
-    object_of,
-    one_of,
-    ref,
-)
+from history.api.components import COUNT, KIND, NUMBER, OFFSET, TYPE
+from history.api.json_schema import Schema, object_of, one_of, ref
 from history.api.parameters import TOKEN_LENGTH
 from history.entities import BY_TOPIC, SEARCH_VALUE_LENGTH
 from history.fallback import State

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from history.entities import CHILDREN, ENTITIES, ROOT
+
+SHOWN = ROOT or ENTITIES[0]
+SHOWN_CHILD = (*CHILDREN, SHOWN)[0]
+
 ID, CHILD = "02xdf2pQLJL5mLfJZodiHa", "7pQLJL5mLfJZodiHa02xdf"
 SERVICE = {"clientId": "top-crm", "clientName": "Обмен с CRM"}
 WHO = {"author": "m.prygunov", "authorName": "Прыгунов Максим", "authorKind": "person"}
@@ -33,7 +38,7 @@ COMPLETENESS: dict[str, Any] = {
     "retentionStart": "2025-04-04T03:00:00.000000+03:00",
 }
 SNAPSHOT: dict[str, Any] = {
-    "kind": "product-instance",
+    "kind": SHOWN.name,
     "id": ID,
     "entity": {"pid": ID, "rate": "17.9", "amount": "5200000.0"},
     "version": 7,
@@ -52,7 +57,7 @@ SNAPSHOT: dict[str, Any] = {
 BEFORE = {**SNAPSHOT, "version": 3, "previousVersion": 2}
 PART = {
     **{name: value for name, value in SNAPSHOT.items() if name != "closedAt"},
-    "kind": "participant-role",
+    "kind": SHOWN_CHILD.name,
     "id": CHILD,
     "productInstanceId": ID,
     "entity": {"pid": CHILD, "role": "BORROWER"},
@@ -93,7 +98,7 @@ BLAME = {
 APPLICATION = {
     "time": "2025-07-03T15:00:00.000000+03:00",
     "application": SNAPSHOT,
-    "children": {"participant-role": [PART]},
+    "children": {SHOWN_CHILD.name: [PART]},
     "deleted": [],
     "missing": [{"kind": "product-task", "id": "5LmLfJZodiHa02xdf7pQLJ", "reason": "unknown"}],
     "completeness": COMPLETENESS,
@@ -101,11 +106,11 @@ APPLICATION = {
 SEARCH = {
     "results": [
         {
-            "kind": "product-instance",
+            "kind": SHOWN.name,
             "id": ID,
             "productInstanceId": ID,
             "foundBy": "clientId",
-            "foundIn": [{"kind": "participant-role", "id": CHILD}],
+            "foundIn": [{"kind": SHOWN_CHILD.name, "id": CHILD}],
             "version": 7,
             "type": "UPDATE",
             "updatedAt": "2025-07-03T14:42:48.510186+03:00",
@@ -128,9 +133,16 @@ STORE = {
     "ok": True,
     "faults": [],
     "totals": {**SUMS, "lag": 0},
+    "gaps": {
+        "lookedAt": "2025-07-03T11:17:00.000000+00:00",
+        "gaps": 1,
+        "missing": 2,
+        "arrived": 0,
+        "recovered": 5,
+    },
     "retired": [
         {
-            "topic": "top-storage.export.migration.product-instance",
+            "topic": SHOWN.topics[-1],
             "why": "the migration ended",
             "at": "2025-06-30T09:00:00.000000+00:00",
         }
@@ -138,7 +150,7 @@ STORE = {
     "neverRead": [],
     "losses": [
         {
-            "topic": "top-storage.export.product-instance",
+            "topic": SHOWN.topics[0],
             "partition": 0,
             "unread": 0,
             "lossSeconds": 28800.0,
@@ -148,7 +160,7 @@ STORE = {
     ],
     "partitions": [
         {
-            "topic": "top-storage.export.product-instance",
+            "topic": SHOWN.topics[0],
             "partition": 0,
             "topicId": "b3Jpb24tdG9waWMtaWQ",
             "current": True,
@@ -171,13 +183,14 @@ FATE: dict[str, Any] = {
     "at": "2025-07-03T14:43:00.000000+03:00",
     "reason": "bad_updated_at",
     "why": "Version 5 came on 2025-07-03 11:43 UTC and is in quarantine: updatedAt is wrong.",
-    "kind": "product-instance",
+    "kind": SHOWN.name,
     "id": ID,
     "version": 5,
     "updatedAt": None,
-    "topic": "top-storage.export.product-instance",
+    "topic": SHOWN.topics[0],
     "partition": 0,
     "offset": 1742,
+    "recoveredFrom": None,
     "mayBe": None,
 }
 ERRORS: dict[int, list[tuple[str, str]]] = {
@@ -194,9 +207,9 @@ ERRORS: dict[int, list[tuple[str, str]]] = {
         ),
     ],
     404: [
-        ("not_found", f"the store has no version of product-instance {ID}"),
+        ("not_found", f"the store has no version of {SHOWN.name} {ID}"),
         ("older_than_retention", "versions before 2025-04-04 are not kept"),
-        ("unknown_entity", "there is no kind of entity of this name; there are product-instance"),
+        ("unknown_entity", f"there is no kind of entity of this name; there are {SHOWN.name}"),
     ],
     405: [("method_not_allowed", "this address takes GET, HEAD and OPTIONS only")],
     429: [

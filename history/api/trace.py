@@ -84,6 +84,7 @@ def as_answer(fate: Fate, output: Output, *, named: bool = True) -> Answer:
         "topic": place.topic if place else None,
         "partition": place.partition if place else None,
         "offset": place.offset if place else None,
+        "recoveredFrom": fate.source or None,
         "mayBe": may_be
         and {"unread": may_be.unread, "lost": may_be.lost, "expired": may_be.expired},
     }

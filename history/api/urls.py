@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from django.http import HttpResponseBase
-from django.urls import path, re_path
+from django.urls import URLPattern, path, re_path
 from django.views.decorators.gzip import gzip_page
 
 from history.addresses import APPLICATION_ID, ID
 from history.api import applications, trace, views
 from history.api.call import Call
 from history.api.tagged import tagged as with_tag
+from history.entities import ROOT
 
 ENTITY = f"history/<str:entity>/{ID}"
 APPLICATION = f"applications/{APPLICATION_ID}"
@@ -24,6 +25,16 @@ def _call(view: type[Call], *, tagged: bool = False) -> Callable[..., HttpRespon
     return gzip_page(with_tag(function) if tagged else function)
 
 
+def _of_applications() -> list[URLPattern]:
+    """The calls about applications; where all kinds stand alone, one that says so."""
+    if ROOT is None:
+        return [re_path("^applications/", _call(views.NoApplications))]
+    return [
+        path(f"{APPLICATION}/history", _call(applications.ApplicationTimeline)),
+        path(f"{APPLICATION}/at", _call(applications.ApplicationAt)),
+    ]
+
+
 urlpatterns = [
     path(f"{ENTITY}/compare", _call(views.Compare)),
     path(f"{ENTITY}/at", _call(views.At)),
@@ -32,8 +43,7 @@ urlpatterns = [
     path(f"{ENTITY}/versions", _call(views.Versions)),
     path(f"{ENTITY}/versions/<str:version>", _call(views.SingleVersion, tagged=True)),
     path(ENTITY, _call(views.Timeline)),
-    path(f"{APPLICATION}/history", _call(applications.ApplicationTimeline)),
-    path(f"{APPLICATION}/at", _call(applications.ApplicationAt)),
+    *_of_applications(),
     path("search", _call(applications.Search)),
     path("trace", _call(trace.Trace)),
     re_path("", _call(views.UnknownAddress)),

@@ -41,7 +41,7 @@ class Rows:
         at the end if the archived rows are not those of the manifest."""
         where = sql.SQL("true") if after is None else canonical.after(after)
         query = sql.SQL("COPY (SELECT {} FROM {} WHERE {} ORDER BY {}) TO STDOUT (FORMAT BINARY)")
-        child = () if self.entity.root else ("text",)
+        child = () if self.entity.parent is None else ("text",)
         by = order(self.connection, self.entity)
         with (
             self.connection.cursor() as cursor,

@@ -15,10 +15,12 @@ from typing import IO, cast
 
 from pyarrow import fs
 
+from history.failure.complaint import Complaint
+
 BLOCK = 1 << 20
 
 
-class ArchiveError(RuntimeError):
+class ArchiveError(Complaint, RuntimeError):
     """Something is wrong with the archive; the text names the file or the day."""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 
-from history.entities import ENTITIES, Entity
+from history.entities import CHILDREN, ENTITIES, ROOT, Entity
 
 SECONDS_PER_DAY = 86_400
 YEAR = 365.25
@@ -16,7 +16,7 @@ PAGE = 8192
 
 # With the simulator's messages: bytes on disk for each byte of a message, with TOAST: 1.02 measured
 # on PostgreSQL 18 with pglz, times 2,119 / 1,856, the bytes of a row in days as they are now and
-# with pglz (`manage.py bench storage`); bytes of index for each row, with random keys, measured.
+# with pglz (`annals bench storage`); bytes of index for each row, with random keys, measured.
 DATA_PER_MESSAGE_BYTE = 1.17
 INDEX_PER_ROW = {True: 80.0, False: 155.0}  # the root kind has one index, the others two
 # Bytes that the first change of a page after a checkpoint writes to the WAL, without the hole.
@@ -72,14 +72,18 @@ class Need:
 
 def from_rate(rps: float, average_bytes: float) -> list[Load]:
     """The loads for a rate in messages per second and a mean message size in bytes, with the
-    simulator's mix: four of five messages are of the root kind and larger than the others."""
-    share = (1 - ROOT_SHARE) / (len(ENTITIES) - 1)
-    child_size = (1 - ROOT_SHARE * ROOT_SIZE) / (1 - ROOT_SHARE)
+    simulator's mix: four of five messages are of the main kind and larger than the others. Without
+    children, all kinds are alike."""
+    usual = ROOT is not None and CHILDREN
+    root_share, root_size = (ROOT_SHARE, ROOT_SIZE) if usual else (1 / len(ENTITIES), 1.0)
+    share = (1 - root_share) / max(1, len(ENTITIES) - 1)
+    child_size = (1 - root_share * root_size) / (1 - root_share) if usual else 1.0
 
     def load(entity: Entity) -> Load:
-        rows = rps * SECONDS_PER_DAY * (ROOT_SHARE if entity.root else share)
-        bytes_ = average_bytes * (ROOT_SIZE if entity.root else child_size)
-        return Load(entity.table, rows, bytes_ * DATA_PER_MESSAGE_BYTE, INDEX_PER_ROW[entity.root])
+        rows = rps * SECONDS_PER_DAY * (root_share if entity.root else share)
+        bytes_ = average_bytes * (root_size if entity.root else child_size)
+        index = INDEX_PER_ROW[entity.parent is None]
+        return Load(entity.table, rows, bytes_ * DATA_PER_MESSAGE_BYTE, index)
 
     return [load(entity) for entity in ENTITIES]
 

@@ -152,7 +152,7 @@ def add_rows(
 ) -> int:
     """Call `add` with each row, as history.canonical.fields selects it."""
     query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT BINARY)")
-    child = () if entity.root else ("text",)
+    child = () if entity.parent is None else ("text",)
     rows = 0
     with (
         connection.cursor() as cursor,

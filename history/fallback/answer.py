@@ -126,8 +126,8 @@ def _version(row: _Row, subject: Subject) -> OldVersion:
     entity, id = _whose(row, subject)
     if row.type not in ChangeType.__members__:
         raise WrongAnswerError("a version has an unknown type")
-    application = None if entity.root else row.product_instance_id
-    if subject.kind is None and not entity.root:
+    application = None if entity.parent is None else row.product_instance_id
+    if subject.kind is None and entity.parent is not None:
         if application not in (None, subject.id):
             raise WrongAnswerError("it has a version of another application")
         application = subject.id
@@ -151,7 +151,7 @@ def _whose(row: _Row, subject: Subject) -> tuple[Entity, str]:
         entity = BY_NAME.get(row.kind or "")
         if entity is None or row.id is None:
             raise WrongAnswerError("a version does not say of what it is: kind and id")
-        if entity is ROOT and row.id != subject.id:
+        if entity.parent is None and not (entity is ROOT and row.id == subject.id):
             raise WrongAnswerError("it has a version of another application")
         return entity, row.id
     if row.kind not in (None, subject.kind.name) or row.id not in (None, subject.id):

@@ -15,6 +15,7 @@ import requests
 from django.conf import settings
 
 from history import clock, http_call
+from history.failure.complaint import Complaint
 from history.fallback.answer import (
     OldVersion,
     Subject,
@@ -30,7 +31,7 @@ MOST_BYTES: Final = 32 * 1024 * 1024
 PREFIX: Final = "/api/v1"
 
 
-class OldServiceError(Exception):
+class OldServiceError(Complaint):
     """The message says why, for the log: no address of a document, no token, no values."""
 
 
@@ -55,18 +56,11 @@ class Service:
         """Raises OldServiceError if the token cannot be read."""
         found = {"Accept": "application/json", "Accept-Encoding": "identity"}
         if self.token_file is not None:
-            found["Authorization"] = f"Bearer {self._token(self.token_file)}"
+            try:
+                found["Authorization"] = f"Bearer {http_call.token(self.token_file)}"
+            except http_call.TokenError as error:
+                raise OldServiceError(str(error)) from None
         return found
-
-    def _token(self, file: Path) -> str:
-        try:
-            token = file.read_text(encoding="ascii").strip()
-        except (OSError, ValueError) as error:
-            text = f"the file of the token cannot be read ({type(error).__name__})"
-            raise OldServiceError(text) from None
-        if not token or not token.isprintable() or " " in token:
-            raise OldServiceError("the file of the token has no token")
-        return token
 
 
 def service() -> Service | None:

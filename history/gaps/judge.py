@@ -22,7 +22,7 @@ DELETE FROM gap_pending WHERE entity = %s AND id = ANY(ARRAY(
 _LOWEST = """
 SELECT d.id, d.lowest, row.type, row.updated_at, row.created
 FROM gap_document d LEFT JOIN LATERAL (
-    SELECT type, updated_at, data->>'createdAt' AS created FROM {table} t
+    SELECT type, updated_at, data->>%s::text AS created FROM {table} t
     WHERE t.id = d.id AND t.version = d.lowest ORDER BY updated_at LIMIT 1
 ) AS row ON true
 WHERE d.entity = %s AND d.id = ANY(%s) AND d.judged IS DISTINCT FROM d.lowest
@@ -67,10 +67,17 @@ WITH stale AS (
         AND g.document = ANY(%(ids)s) AND NOT EXISTS (SELECT FROM gap_wanted w
             WHERE w.id = g.document AND w.missing = int8range(g.first, g.last, '[]'))
     RETURNING g.*
-), part AS (
-    SELECT s.*, unnest(int8multirange(int8range(s.first, s.last, '[]')) * d.versions) AS piece,
-        'arrived' AS became
+), came AS (
+    SELECT s.id, int8multirange(int8range(s.first, s.last, '[]')) * d.versions AS there,
+        coalesce((SELECT range_agg(int8range(r.version, r.version, '[]')) FROM recovered_version r
+            WHERE r."table" = %(table)s AND r.row_id = s.document
+                AND r.version BETWEEN s.first AND s.last), '{{}}') AS recovered
     FROM stale s JOIN gap_document d ON d.entity = s.entity AND d.id = s.document
+), part AS (
+    SELECT s.*, unnest(c.there * c.recovered) AS piece, 'recovered' AS became
+    FROM came c JOIN stale s ON s.id = c.id
+    UNION ALL
+    SELECT s.*, unnest(c.there - c.recovered), 'arrived' FROM came c JOIN stale s ON s.id = c.id
     UNION ALL
     SELECT s.*, unnest(int8multirange(int8range(s.first, s.last, '[]')) - d.versions
         - coalesce((SELECT range_agg(w.missing) FROM gap_wanted w WHERE w.id = s.document), '{{}}')
@@ -109,6 +116,7 @@ def judge(entity: Entity, edge: datetime) -> int:
             table = sql.Identifier(entity.table).as_string()
             _beginnings(cursor, entity, table, ids)
             values: dict[str, Any] = {"entity": entity.name, "ids": ids, "edge": edge}
+            values["table"] = entity.table
             cursor.execute(_WANTED.format(table=table), values)
             cursor.execute(_CLOSE.format(), values)
             cursor.execute(_OPEN, values)
@@ -118,7 +126,7 @@ def judge(entity: Entity, edge: datetime) -> int:
 
 def _beginnings(cursor: Any, entity: Entity, table: str, ids: Sequence[str]) -> None:
     """Find out for documents with a new lowest version whether older ones are missing."""
-    cursor.execute(_LOWEST.format(table=table), [entity.name, ids])
+    cursor.execute(_LOWEST.format(table=table), [entity.created_at, entity.name, ids])
     columns: tuple[list[Any], ...] = ([], [], [], [])
     for id, lowest, kind, made_at, created in cursor.fetchall():
         begun = lowest == 0 or kind == ChangeType.CREATE

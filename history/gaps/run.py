@@ -1,4 +1,4 @@
-"""One run of `manage.py gaps`: reads the days that changed, then judges what they brought."""
+"""One run of `annals gaps`: reads the days that changed, then judges what they brought."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ _FORGET_DOCUMENTS = "DELETE FROM gap_document WHERE newest_day < %s"
 # That their days were read is forgotten with them: the window goes back if retention is longer
 # again, or if a clock was ahead.
 _FORGET_DAYS = "DELETE FROM gap_day WHERE day < %s"
+# Gaps that are older than an answer of before the window are closed as expired.
+_FORGET_ANSWERS = "DELETE FROM gap_answer WHERE asked_at < %s"
 _LOOK_AGAIN = """
 INSERT INTO gap_pending (entity, id)
 SELECT entity, id FROM gap_document WHERE lowest > 0 OR NOT versions @> range_merge(versions)
@@ -101,6 +103,7 @@ def _retire(window: Window, edge: datetime, now: datetime, last: GapRun | None) 
         if last is None or last.removed_before != window.oldest:
             cursor.execute(_FORGET_DOCUMENTS, [window.oldest])
             cursor.execute(_FORGET_DAYS, [window.oldest])
+            cursor.execute(_FORGET_ANSWERS, [window.oldest])
     while True:
         with transaction.atomic(), connection.cursor() as cursor:
             lock(cursor)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, ClassVar
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from history.failure.files import FileError, read_bytes
+
 
 class LoadFileCommand(BaseCommand):
-    """`manage.py NAME ACTION FILE`. A subclass names the action and its file, and loads the file.
+    """`annals NAME ACTION FILE`. A subclass names the action and its file, and loads the file.
 
     action: name and help text. file: name and help text.
     """
@@ -17,23 +20,28 @@ class LoadFileCommand(BaseCommand):
     action: ClassVar[tuple[str, str]]
     file: ClassVar[tuple[str, str]]
 
-    def load(self, text: bytes) -> str:
-        """Load the file's content; what was done, as a sentence. Raises ValueError with everything
-        that is wrong, and then changes nothing."""
+    def load(self, text: bytes) -> tuple[str, dict[str, int]]:
+        """Load the file's content; what was done, as a sentence and as JSON values. Raises
+        ValueError with everything that is wrong, and then changes nothing."""
         raise NotImplementedError
 
     def add_arguments(self, parser: CommandParser) -> None:
         (name, text), (file, content) = self.action, self.file
         actions = parser.add_subparsers(dest="action", required=True)
         action = actions.add_parser(name, help=text)
+        action.add_argument("--json", action="store_true", help="print JSON")
         action.add_argument("file", type=Path, metavar=file, help=content)
 
     def handle(self, **options: Any) -> None:
         file: Path = options["file"]
         try:
-            done = self.load(file.read_bytes())
-        except OSError as error:
-            raise CommandError(f"{file}: {error}") from None
+            content = read_bytes(file)
+        except FileError as error:
+            raise CommandError(str(error)) from None
+        try:
+            done, counts = self.load(content)
         except ValueError as error:
-            raise CommandError(f"{file} was not loaded, nothing changed:\n{error}") from None
-        self.stdout.write(done)
+            said = str(error)
+            gap = "\n" if "\n" in said else " "
+            raise CommandError(f"{file} was not loaded, nothing changed:{gap}{said}") from None
+        self.stdout.write(json.dumps(counts) if options["json"] else done)

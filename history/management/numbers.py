@@ -1,10 +1,13 @@
-"""Numbers as arguments of commands, with their bounds."""
+"""Numbers and days as arguments of commands, with their bounds."""
 
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable
+from datetime import date
 
+MOST_ID = 2**63 - 1
+MOST_PORT = 65_535
 MOST_DAYS = 36_500
 MOST_SECONDS = 7 * 86_400.0
 
@@ -37,3 +40,15 @@ def number(low: float, high: float) -> Callable[[str], float]:
         return given
 
     return read
+
+
+def day(text: str) -> date:
+    """Reads a day, as 2026-12-31."""
+    try:
+        found = date.fromisoformat(text)
+    except ValueError:
+        found = None
+    # Python also reads other forms of ISO 8601. The end of the last day of all is no day.
+    if found is None or len(text) != len("2026-12-31") or found == date.max:
+        raise ArgumentTypeError(f"{text!r} is not a day as 2026-12-31")
+    return found

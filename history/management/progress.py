@@ -33,7 +33,8 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._show()
+        if error is None or self._bar is not None:
+            self._show()
         if self._bar is not None:
             self._bar.stop()
 

@@ -20,7 +20,7 @@ from django.db import DatabaseError, ProgrammingError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from history.days import ADVISORY_SPACE
-from history.entities import ROOT
+from history.entities import ENTITIES
 from history.error_text import describe
 
 # The advisory locks of days are (ADVISORY_SPACE, hash); this one is of the one-number kind.
@@ -137,7 +137,7 @@ class _Session:
 def _sessions(connection: BaseDatabaseWrapper) -> list[_Session]:
     """Who has the lock or waits for it. A lock that is shared has several sessions."""
     with connection.cursor() as cursor:
-        cursor.execute(_SESSIONS, [ROOT.table, RUN_LOCK >> 32])
+        cursor.execute(_SESSIONS, [ENTITIES[0].table, RUN_LOCK >> 32])
         return [_Session(*row) for row in cursor.fetchall()]
 
 

@@ -174,7 +174,7 @@ def plan(
     names = [table.name for table in tables]
     connection = connections[using]
     if missing := catalog.missing_tables(connection, names):
-        raise PostgresPartitioningError(f"no table {', '.join(missing)}: run manage.py migrate")
+        raise PostgresPartitioningError(f"no table {', '.join(missing)}: run annals migrate")
     found = catalog.read(connection, names)
     holds = _holds(policy, found, {table.name for table in tables if table.of_versions})
     existing = {table: list(group) for table, group in groupby(found, lambda part: part.table)}

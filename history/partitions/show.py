@@ -8,12 +8,11 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
-from rich.table import Table
-
 from history.partitions.catalog import Partition
 from history.partitions.plan import PlanLine
+from history.table import Table
 
-COLOURS = {"create": "green", "drop": "red", "keep": ""}
+NUMBERS = ("~rows", "bytes")
 
 
 def size(count: int) -> str:
@@ -28,9 +27,10 @@ def size(count: int) -> str:
 
 def partitions(parts: Iterable[Partition]) -> Table:
     """One line for each partition."""
-    table = _table("partition", "from (UTC)", "to (UTC)", "~rows", "bytes", "state", "ours")
+    names = ("partition", "from (UTC)", "to (UTC)", "~rows", "bytes", "state", "ours")
+    table = Table(*names, right=NUMBERS)
     for part in parts:
-        table.add_row(
+        table.add(
             part.name,
             _moment(part.start),
             _moment(part.end),
@@ -44,13 +44,12 @@ def partitions(parts: Iterable[Partition]) -> Table:
 
 def plan(lines: Iterable[PlanLine], each: bool = False) -> Table:
     """One line for each partition, or for each run with the same action and reason."""
-    table = _table(
-        "table", "action", "partitions", "from (UTC)", "to (UTC)", "~rows", "bytes", "why"
-    )
+    names = ("table", "action", "partitions", "from (UTC)", "to (UTC)", "~rows", "bytes", "why")
+    table = Table(*names, right=NUMBERS, head=3)
     for count, line in [(1, line) for line in lines] if each else _merged(lines):
-        table.add_row(
+        table.add(
             line.table,
-            f"[{COLOURS[line.action]}]{line.action}[/]" if COLOURS[line.action] else line.action,
+            line.action,
             line.name if count == 1 else f"{count} days",
             _moment(line.start),
             _moment(line.end),
@@ -103,13 +102,6 @@ def _merged(lines: Iterable[PlanLine]) -> Iterator[tuple[int, PlanLine]]:
                 bytes=sum(line.bytes for line in run),
             ),
         )
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, justify="right" if column in ("~rows", "bytes") else "left")
-    return table
 
 
 def _moment(moment: datetime | None) -> str:

@@ -40,6 +40,14 @@ COPY (
 ) TO STDOUT (FORMAT BINARY)
 """
 
+_FORGET = """
+DELETE FROM {noted} AS row USING (SELECT DISTINCT "table", day FROM {noted}) AS days
+WHERE row."table" = days."table" AND row.day = days.day
+    AND to_regclass(days."table" || to_char(days.day, '_YYYYMMDD')) IS NULL
+    AND NOT EXISTS (
+        SELECT FROM archived_day AS kept WHERE kept."table" = days."table" AND kept.day = days.day)
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -144,14 +152,10 @@ def forget_repeats(
 
 
 def forget(connection: Connection) -> None:
-    """Delete what is noted of days that are neither in the table nor in the archive any more."""
-    connection.execute(
-        'DELETE FROM late_row USING (SELECT DISTINCT "table", day FROM late_row) AS noted'
-        ' WHERE late_row."table" = noted."table" AND late_row.day = noted.day'
-        " AND to_regclass(noted.\"table\" || to_char(noted.day, '_YYYYMMDD')) IS NULL"
-        " AND NOT EXISTS (SELECT FROM archived_day"
-        '  WHERE archived_day."table" = noted."table" AND archived_day.day = noted.day)'
-    )
+    """Delete what is noted of rows, late ones and recovered ones, of days that are neither in the
+    table nor in the archive any more."""
+    for noted in ("late_row", "recovered_version"):
+        connection.execute(sql.SQL(_FORGET).format(noted=sql.Identifier(noted)))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from history import clock, days
 from history.canonical import Connection, Digest, digest
 from history.day_rows import DayRows
 from history.days import State
+from history.failure.complaint import Complaint
 from history.models import ArchivedDay, DaySeal
 from history.seals import late
 
@@ -22,7 +23,7 @@ GENESIS = "0" * 64
 YOUNGEST_DAYS = 2
 
 
-class NotSealable(RuntimeError):
+class NotSealable(Complaint, RuntimeError):
     """A day that cannot be sealed; the text says why."""
 
 

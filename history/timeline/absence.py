@@ -36,7 +36,7 @@ def below(
     trusted: False where the times of the entity's versions contradict their numbers. One query
     where there is an archive.
     """
-    created = _created(snapshot)
+    created = _created(entity, snapshot)
     first = row.type == ChangeType.CREATE
     if row.version == 0 or (first and row.version == 1):
         return None
@@ -75,7 +75,7 @@ def before(
 ) -> Absence | None:
     """Why the store has nothing of an entity at a moment before its lowest version; None if the
     entity did not exist then."""
-    created = _created(snapshot)
+    created = _created(entity, snapshot)
     if created is not None and moment < created and row.type != ChangeType.CREATE:
         return None
     return below(entity, row, snapshot, trusted=trusted)
@@ -102,9 +102,9 @@ def _in_archive(entity: Entity, id: str) -> Absence | None:
     return Absence.ARCHIVED if found else None
 
 
-def _created(snapshot: Json) -> datetime | None:
-    """/createdAt as a moment; without an offset it is UTC, as everywhere in the messages."""
-    value = snapshot.get("createdAt") if isinstance(snapshot, dict) else None
+def _created(entity: Entity, snapshot: Json) -> datetime | None:
+    """When it was created; without an offset it is UTC, as everywhere in the messages."""
+    value = snapshot.get(entity.created_at) if isinstance(snapshot, dict) else None
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:

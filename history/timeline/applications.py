@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from django.utils.translation import gettext as _
 
-from history.entities import ENTITIES, ROOT, Entity
+from history.entities import ENTITIES, PARTS, Entity, root
 from history.record import ChangeType
 from history.timeline import absence, compose, neighbours, old, pages, paging, rows, union
 from history.timeline.budget import Budget
@@ -33,7 +33,7 @@ def timeline(query: ApplicationQuery) -> Page:
 
     found = paging.page(query, read)
     if not found.versions and query.page_token is None:
-        if not any(union.belongs(entity, query.id) for entity in ENTITIES):
+        if not any(union.belongs(entity, query.id) for entity in PARTS):
             raise _unknown(query.id)
         pages.check_retention(query.filters)
     return found
@@ -44,14 +44,14 @@ def _read(query: ApplicationQuery, after: Place | None, size: int) -> Slice:
     shown, more = found[:size], len(found) > size
     pairs: dict[tuple[Entity, str, Key], Pair] = {}
     unread: set[tuple[Entity, str, Key]] = set()
-    for entity in ENTITIES:
+    for entity in PARTS:
         wanted = [(id, key) for kind, id, key in shown if kind is entity]
         read, left = _pairs(entity, wanted)
         pairs |= {(entity, pair.row.id, pair.row.key): pair for pair in read}
         unread |= {(entity, *place) for place in left}
     ready = list(takewhile(lambda place: place not in unread, shown))
     kept = [pairs[place] for place in ready if place in pairs]
-    kind, id, key = ready[-1] if ready else (ROOT, "", rows.FIRST)
+    kind, id, key = ready[-1] if ready else (root(), "", rows.FIRST)
     end = Place(key.updated_at, ENTITIES.index(kind), id, key.version)
     return Slice(kept, end if more or len(ready) < len(shown) else None)
 
@@ -104,7 +104,7 @@ def at(id: str, moment: datetime) -> Application:
     known = False
     if paging.storable(id):
         old.want_application(id)
-    for entity in ENTITIES if paging.storable(id) else ():
+    for entity in PARTS if paging.storable(id) else ():
         ids = [id] if entity.root else union.children(entity, id)
         keys = neighbours.all_keys(entity, ids) if ids else {}
         known = known or bool(keys)

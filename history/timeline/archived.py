@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from history.archive import index
 from history.exponents import shortened
-from history.timeline import old, paging, rows, union
+from history.timeline import old, paging, recovered, rows, union
 from history.timeline.neighbours import CLOCK_TOLERANCE, Keys, Pair, Place
 from history.timeline.paging import Slice
 from history.timeline.query import (
@@ -79,6 +79,7 @@ def _everything(query: Query, url: str) -> dict[Key, VersionRow]:
     entity, id = query.entity, query.id
     keys = rows.keys(entity, [id]).get(id, [])
     stored = rows.bodies(entity, [(id, key) for key in keys])
+    origins = recovered.of(entity, id)
     found = [
         VersionRow(
             version=each.version,
@@ -89,6 +90,7 @@ def _everything(query: Query, url: str) -> dict[Key, VersionRow]:
             product_instance_id=each.product_instance_id,
             data=shortened(each.data),
             id=each.id,
+            recovered=origins.get((each.version, each.updated_at)),
         )
         for each in archived
     ]

@@ -162,5 +162,6 @@ def _version(
         listed=listed.number,
         size=len(row.data) + len(dumps(patch)) + listed.size,
         old=row.old,
+        recovered=row.recovered,
         other_moment=old.other_moment(pair.entity, row.id, row.version, row.updated_at),
     )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from psycopg.types.numeric import Int4
 
 from history import looks, masking, need_to_know
-from history.entities import BY_NAME, CHILDREN, ENTITIES, ROOT, Entity
+from history.entities import BY_NAME, CHILDREN, ENTITIES, ROOT, Entity, root
 from history.timeline import paging, rows, token
 from history.timeline.newest import Newest, applications_of, newest_child, newest_keys
 from history.timeline.rows import Key
@@ -82,22 +82,21 @@ def find(texts: Sequence[str]) -> dict[str, Hits]:
     for entity in ENTITIES:
         for id, its in newest_keys(entity, ids).items():
             found[id][Carrier(entity, id)] = Hit(entity, id, ID, its, its.updated_at)
-    absent = [id for id in ids if Carrier(ROOT, id) not in found[id]]
-    for id, moment in _newest_children(absent).items():
-        found[id][Carrier(ROOT, id)] = Hit(ROOT, id, ID, None, moment)
+    if ROOT is not None:
+        absent = [id for id in ids if Carrier(ROOT, id) not in found[id]]
+        for id, moment in _newest_children(absent).items():
+            found[id][Carrier(ROOT, id)] = Hit(ROOT, id, ID, None, moment)
     documents = _documents(texts)
     children = _children(documents)
-    grouped = _by_application(documents, children)
-    own = newest_keys(ROOT, {application for _, application in grouped})
-    for (value, application), theirs in grouped.items():
+    grouped = _by_place(documents, children)
+    own = _own_keys({place for _, place in grouped})
+    for (value, place), theirs in grouped.items():
         carriers = tuple(dict.fromkeys(each.carrier for each in theirs))
-        key = own.get(application)
+        key = own.get(place)
         seen = [children[carrier].key for carrier in carriers if carrier in children]
         moments = [key.updated_at] if key else [each.updated_at for each in seen]
-        place = Carrier(ROOT, application)
         if moments and place not in found[value]:
-            name = theirs[0].name
-            found[value][place] = Hit(ROOT, application, name, key, max(moments), carriers)
+            found[value][place] = Hit(*place, theirs[0].name, key, max(moments), carriers)
     found = _visible(found)
     counts = {text: sum(each.value == text for each in documents) for text in texts}
     return {
@@ -118,6 +117,7 @@ def _visible(found: dict[str, dict[Carrier, Hit]]) -> dict[str, dict[Carrier, Hi
     places = {Carrier(hit.entity, hit.id) for hit in hits}
     places |= {carrier for hit in hits for carrier in hit.carriers}
     of = {place: {place.id} for place in places if place.entity.root}
+    of |= {place: set() for place in places if place.entity.alone}
     for entity in CHILDREN:
         ids = [place.id for place in places if place.entity is entity]
         for id, owners in (rows.owners(entity, ids) if ids else {}).items():
@@ -162,19 +162,30 @@ def _documents(texts: Collection[str]) -> list[_Document]:
     )
 
 
-def _by_application(
+def _by_place(
     documents: Iterable[_Document], children: Mapping[Carrier, Newest]
-) -> Mapping[tuple[str, str], list[_Document]]:
-    """The documents of each value and application. A child belongs to the application that its
-    newest version names; one of which no version is kept belongs to none."""
-    grouped: dict[tuple[str, str], list[_Document]] = {}
+) -> Mapping[tuple[str, Carrier], list[_Document]]:
+    """The documents of each value, by what is shown for them: the application, or a document that
+    stands alone. A child belongs to the application that its newest version names; one of which no
+    version is kept belongs to none."""
+    grouped: dict[tuple[str, Carrier], list[_Document]] = {}
     for each in documents:
         carrier = each.carrier
-        if carrier.entity.root:
-            grouped.setdefault((each.value, carrier.id), []).append(each)
+        if carrier.entity.parent is None:
+            grouped.setdefault((each.value, carrier), []).append(each)
         elif carrier in children:
-            grouped.setdefault((each.value, children[carrier].application), []).append(each)
+            place = Carrier(root(), children[carrier].application)
+            grouped.setdefault((each.value, place), []).append(each)
     return grouped
+
+
+def _own_keys(places: Collection[Carrier]) -> dict[Carrier, Key]:
+    """The highest key of each of these that the store has. One query for each kind."""
+    found: dict[Carrier, Key] = {}
+    for entity in {place.entity for place in places}:
+        ids = {place.id for place in places if place.entity is entity}
+        found |= {Carrier(entity, id): key for id, key in newest_keys(entity, ids).items()}
+    return found
 
 
 def _children(documents: Iterable[_Document]) -> dict[Carrier, Newest]:

@@ -12,7 +12,7 @@ from datetime import datetime
 from operator import attrgetter
 
 from history import fallback
-from history.entities import ROOT, Entity
+from history.entities import ROOT, Entity, root
 from history.exactjson import Json
 from history.fallback import OldVersion, Subject
 from history.need_to_know import Unknown
@@ -101,7 +101,8 @@ def root_documents(applications: Collection[str]) -> Mapping[str, Json | Unknown
     if asked is None or not asked.possible:
         return found
     for id in sorted(applications):
-        theirs = asked.answers().get(Subject(None, id)) or asked.ask(Subject(ROOT, id), aside=True)
+        whole = asked.answers().get(Subject(None, id))
+        theirs = whole or asked.ask(Subject(root(), id), aside=True)
         if theirs is None:
             found[id] = Unknown.NOW
             continue

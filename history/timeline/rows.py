@@ -14,13 +14,15 @@ from typing import Any, NamedTuple, TypeAlias
 from psycopg.types.numeric import Int4
 
 from history import looks, masking, need_to_know, prepared
-from history.entities import ENTITIES, ROOT, Entity
+from history.entities import ENTITIES, PARTS, Entity, root
 from history.exactjson import Json
 from history.need_to_know import Unknown
 from history.record import MAX_VERSION
 from history.timeline import old
+from history.timeline.bounded import around
 from history.timeline.cursor import cursor
 from history.timeline.query import Filters, Order, Sort
+from history.timeline.recovered import Recovered
 from history.timeline.versions import parse
 
 
@@ -39,7 +41,8 @@ LAST = Key(MAX_VERSION, datetime.max.replace(tzinfo=UTC))
 
 
 class VersionRow(NamedTuple):
-    """One version. `data` is the snapshot as JSON text in UTF-8. old: of the old service."""
+    """One version. `data` is the snapshot as JSON text in UTF-8. old: of the old service.
+    recovered: None for one that came from Kafka."""
 
     version: int
     updated_at: datetime
@@ -50,6 +53,7 @@ class VersionRow(NamedTuple):
     data: bytes
     id: str
     old: bool = False
+    recovered: Recovered | None = None
 
     @property
     def key(self) -> Key:
@@ -82,45 +86,23 @@ def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         return prepared.run(opened, statement, values)
 
 
-# Around a statement that gives rows of versions in order. PostgreSQL makes the text of a document
-# once, only for those rows, and sends no more than READ_BYTES. A large text is dropped before the
-# sum, which would write it to a file. OFFSET 0 keeps the planner from making texts several times.
-_BOUNDED = """
-    SELECT version, updated_at, type, client_id, author, product,
-           CASE WHEN total <= %s OR total = size THEN text END, id
-    FROM (
-        SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) AS total
-        FROM (
-            SELECT version, updated_at, type, client_id, author, product, id,
-                   octet_length(text) AS size,
-                   CASE WHEN number = 1 OR octet_length(text) <= %s THEN text END AS text
-            FROM (
-                SELECT *, data::text AS text
-                FROM (SELECT *, row_number() OVER () AS number FROM ({rows}) AS found) AS numbered
-                OFFSET 0) AS texts
-            OFFSET 0) AS measured
-    ) AS summed
-"""
-
-
-def _read(statement: str, values: Sequence[object]) -> Read:
+def _read(entity: Entity, statement: str, values: Sequence[object]) -> Read:
     """The rows of a statement, from the first one on, of which the documents may be read now."""
-    found = fetch(_bounded(statement), [Int4(READ_BYTES), Int4(READ_BYTES), *values])
-    rows = [VersionRow(*row) for row in found]
+    text = around(statement, entity.table)
+    found = fetch(text, [Int4(READ_BYTES), Int4(READ_BYTES), *values])
+    rows = [
+        VersionRow._make([*row, False, None if source is None else Recovered(source, at)])
+        for *row, source, at in found
+    ]
     read = [row for row in rows if row.data is not None]
     unread = [(row.id, row.key) for row in rows if row.data is None]
     return Read(read, unread)
 
 
 @cache
-def _bounded(statement: str) -> str:
-    return _BOUNDED.format(rows=statement)
-
-
-@cache
 def sql(text: str, entity: Entity, **parts: str) -> str:
     """A statement with the entity's table and columns and the given words put in."""
-    product = "NULL::varchar" if entity.root else "product_instance_id"
+    product = "NULL::varchar" if entity.parent is None else "product_instance_id"
     columns = f"version, updated_at, type, client_id, author, {product} AS product, data, id"
     return text.format(table=entity.table, columns=columns, **parts)
 
@@ -168,7 +150,7 @@ def page(
             words, values = {**words, "filters": ""}, []
         text = sql(_BY_VERSION, entity, **words)
         bounds = [id, since, until, version, moment, *values, Int4(limit), id]
-    found = _read(text, bounds)
+    found = _read(entity, text, bounds)
     if not found.rows:
         confine(entity, [id])
     return Read(for_reader(entity, found.rows), found.unread)
@@ -226,7 +208,7 @@ def first_bodies(
         [key.updated_at for _, key in wanted],
         [Int4(key.version) for _, key in wanted],
     ]
-    read, unread = _read(sql(_BODIES, entity), values)
+    read, unread = _read(entity, sql(_BODIES, entity), values)
     return {(row.id, row.key): row for row in for_reader(entity, read)}, unread
 
 
@@ -248,9 +230,10 @@ def bodies(
 def for_reader(entity: Entity, found: list[VersionRow]) -> list[VersionRow]:
     """The rows as the present reader may see them. Every document passes through here before
     anything is computed from it. Raises what need_to_know.permit raises."""
-    applications = dict.fromkeys(row.product_instance_id or row.id for row in found)
-    looks.read(applications)
-    need_to_know.permit(applications, root_documents)
+    if not entity.alone:
+        applications = dict.fromkeys(row.product_instance_id or row.id for row in found)
+        looks.read(applications)
+        need_to_know.permit(applications, root_documents)
     mask = masking.mask_of(entity)
     if mask is None:
         return found
@@ -278,7 +261,7 @@ def _newest_documents(entity: Entity, ids: Collection[str]) -> list[VersionRow]:
     found: list[VersionRow] = []
     left = list(ids)
     while left:
-        read = _read(sql(_DOCUMENTS, entity), [left])
+        read = _read(entity, sql(_DOCUMENTS, entity), [left])
         found += read.rows
         left = [id for id, _ in read.unread]
     return found
@@ -289,7 +272,7 @@ def root_documents(applications: Collection[str]) -> Mapping[str, Json | Unknown
     which decides before anything is shown. Without those of which neither the store nor the old
     service has one."""
     found: dict[str, Json | Unknown] = {
-        row.id: parse(row.data) for row in _newest_documents(ROOT, applications)
+        row.id: parse(row.data) for row in _newest_documents(root(), applications)
     }
     return {**old.root_documents(set(applications) - found.keys()), **found}
 
@@ -298,8 +281,11 @@ _OWNERS = "SELECT DISTINCT id, {owner} FROM {table} WHERE id = ANY(%s)"
 
 
 def owners(entity: Entity, ids: Iterable[str]) -> dict[str, set[str]]:
-    """The applications that any stored version of each of these entities belongs to."""
+    """The applications that any stored version of each of these entities belongs to: none where the
+    kind stands alone."""
     found: dict[str, set[str]] = {}
+    if entity.alone:
+        return found
     for id, application in fetch(sql(_OWNERS, entity, owner=_owner(entity)), [list(ids)]):
         found.setdefault(id, set()).add(application)
     return found
@@ -372,15 +358,16 @@ def merged(
     shares = " UNION ALL ".join(
         sql(_SHARE, entity, kind=str(number), owner=_owner(entity), **words)
         for number, entity in enumerate(ENTITIES)
+        if not entity.alone
     )
     text = _MERGED.format(shares=shares, order=order.value)
-    found = fetch(text, [*share * len(ENTITIES), Int4(limit)])
+    found = fetch(text, [*share * len(PARTS), Int4(limit)])
     _confine_application(application if found else None)
     return [(ENTITIES[kind], id, Key(version, at)) for kind, id, version, at in found]
 
 
 def _owner(entity: Entity) -> str:
-    return "id" if entity.root else "product_instance_id"
+    return "id" if entity.parent is None else "product_instance_id"
 
 
 _CHILDREN = "SELECT DISTINCT id FROM {table} WHERE product_instance_id = %s"

@@ -23,14 +23,15 @@ class Found:
     """An entity with the id, or an application with the business key.
 
     key: name of the business key, or hits.ID. carriers: the documents with the key; none for an id.
-    application: id of its application, its own for an application. version, type, data: of its
+    application: id of its application, its own for an application; None for a kind that stands
+    alone. version, type, data: of its
     newest version; None for an application of which the store has only children. updated_at: of
     that version, or of the newest one of the carriers; for an id, of the children.
     """
 
     entity: Entity
     id: str
-    application: str
+    application: str | None
     key: str
     carriers: tuple[Carrier, ...]
     version: int | None
@@ -123,7 +124,9 @@ def _found(hit: Hit, row: VersionRow | None) -> Found | None:
     return Found(
         entity=hit.entity,
         id=hit.id,
-        application=(row.product_instance_id if row else None) or hit.id,
+        application=None
+        if hit.entity.alone
+        else (row.product_instance_id if row else None) or hit.id,
         key=hit.key,
         carriers=hit.carriers,
         version=row.version if row else None,

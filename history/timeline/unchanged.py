@@ -39,7 +39,7 @@ class Unchanged:
     def __init__(self, entity: Entity, id: str) -> None:
         self._entity = entity
         self._id = id
-        self._seen = entity.root  # whether the applications of all versions are noted
+        self._seen = entity.parent is None  # whether the applications of all versions are noted
         self.places: Callable[[], Iterable[Steps]] = tuple
 
     def skip(self, keys: Keys, last: Key) -> Key | None:

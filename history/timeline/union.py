@@ -211,7 +211,7 @@ def _rows(entity: Entity, id: str) -> dict[Key, VersionRow]:
     """The old service's versions of an entity in the form of the store, not masked."""
     theirs = old.of(entity, id).values()
     application: str | None = None
-    if not entity.root and any(each.product_instance_id is None for each in theirs):
+    if entity.parent is not None and any(each.product_instance_id is None for each in theirs):
         known = rows.owners(entity, [id]).get(id, set()) | {
             each.product_instance_id for each in theirs if each.product_instance_id
         }
@@ -219,7 +219,7 @@ def _rows(entity: Entity, id: str) -> dict[Key, VersionRow]:
     found: dict[Key, VersionRow] = {}
     for each in theirs:
         owner = each.product_instance_id or application
-        if owner is None and not entity.root:
+        if owner is None and entity.parent is not None:
             # Whose it is decides who may see it.
             asked = fallback.present()
             if asked is not None:

@@ -18,6 +18,7 @@ from history.people import Author
 from history.quarantined import Quarantined
 from history.record import ChangeType
 from history.timeline.query import Absence
+from history.timeline.recovered import Recovered
 
 
 def parse(snapshot: bytes) -> Json:
@@ -61,7 +62,7 @@ class Version:
     version. changes: the same for people. Both are empty or None where not asked for. listed: how
     many of the changes one answer lists; size: bytes of these, of the patch and the snapshot.
     old: the store does not have it, the old service does. other_moment: when the old service has
-    it, if its clock differs from ours.
+    it, if its clock differs from ours. recovered: Annals asked for it; None if it came from Kafka.
     """
 
     entity: Entity
@@ -87,23 +88,26 @@ class Version:
     size: int
     old: bool = False
     other_moment: datetime | None = None
+    recovered: Recovered | None = None
 
     def without_snapshot(self) -> Version:
         """The same version with an empty snapshot; of data it has only what other answers show."""
-        known = {"createdAt": self.created_at, "closedAt": self.closed_at}
+        known = {self.entity.created_at: self.created_at}
+        if self.entity.closed_at is not None:
+            known[self.entity.closed_at] = self.closed_at
         return replace(self, snapshot=b"", data=known)
 
     @property
     def created_at(self) -> Json:
-        """/createdAt of the snapshot, unchanged; None where there is none."""
-        return self.data.get("createdAt") if isinstance(self.data, dict) else None
+        """When the entity was created, as the snapshot says it; None where it does not."""
+        return self.data.get(self.entity.created_at) if isinstance(self.data, dict) else None
 
     @property
     def closed_at(self) -> Json:
-        """/closedAt of the snapshot, for applications only."""
-        if not self.entity.root or not isinstance(self.data, dict):
+        """When it was closed, of a kind that declares where that is."""
+        if self.entity.closed_at is None or not isinstance(self.data, dict):
             return None
-        return self.data.get("closedAt")
+        return self.data.get(self.entity.closed_at)
 
     @property
     def missing_reason(self) -> Absence | None:

@@ -29,6 +29,7 @@ class How(Enum):
 
     STORED = "stored"
     STORED_FROM = "stored, the message is known"
+    RECOVERED = "stored, Annals asked for it"
     READ = "read and not noted as anything else"
     READ_BEFORE_NOTES = "read before such offsets were noted"
     REPEATED = "repeated"
@@ -68,7 +69,8 @@ class MayBe(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fate:
     """at: when this became so; None if not known. place: the message that brought it, as far as
-    known. made_at: the version's updatedAt, where it is stored. settled_at: when it was discarded.
+    known. source: whom Annals asked for it, if it never arrived. made_at: the version's updatedAt,
+    where it is stored. settled_at: when it was discarded.
     reason: why it is in quarantine, a member of ingest's Reason; detail: the same as a sentence for
     operators. certain: False if it may also have been repeated or expired."""
 
@@ -83,3 +85,4 @@ class Fate:
     detail: str = ""
     certain: bool = True
     may_be: MayBe | None = None
+    source: str = ""

@@ -9,7 +9,7 @@ from django.db import connection
 from history import complete_to, looks, need_to_know, quarantined, timeline
 from history.entities import Entity
 from history.quarantined import Place, Quarantined
-from history.timeline import old, rows, union
+from history.timeline import old, recovered, rows, union
 from history.timeline.query import Absence
 from history.timeline.rows import Key
 from history.trace.fate import Fate, How, MayBe, Name, State
@@ -26,7 +26,7 @@ _SUMS = """
 
 def of_version(entity: Entity, id: str, number: int) -> Fate:
     """What became of a version. A version that is stored is `stored`, whatever happened to other
-    messages with its number. id: one that an entity can have. Up to eight queries. Raises what
+    messages with its number. id: one that an entity can have. Up to nine queries. Raises what
     need_to_know.permit raises."""
     name = Name(entity.name, id, number)
     keys = rows.keys(entity, [id]).get(id, [])
@@ -72,7 +72,8 @@ def quarantined_fate(held: Quarantined) -> Fate:
         state=state,
         how=how,
         name=Name(held.entity, held.id, held.version),
-        place=held.place,
+        # What Annals asked for was in no partition.
+        place=held.place if held.place.partition >= 0 else None,
         at=settled or held.came_at,
         settled_at=held.settled_at,
         reason=held.reason if state is State.QUARANTINED else "",
@@ -84,6 +85,16 @@ def quarantined_fate(held: Quarantined) -> Fate:
 def _stored(entity: Entity, name: Name, key: Key) -> Fate:
     """A stored version. Which message brought it is known of rows that entered a sealed day, and of
     those that were in quarantine first."""
+    origin = recovered.of(entity, name.id).get((key.version, key.updated_at))
+    if origin is not None:
+        return Fate(
+            state=State.STORED,
+            how=How.RECOVERED,
+            name=name,
+            at=origin.at,
+            made_at=key.updated_at,
+            source=origin.source,
+        )
     place, at = _late(entity, name, key)
     if place is None and name.version is not None:
         first = quarantined.resolved(entity, name.id, name.version)

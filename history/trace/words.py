@@ -16,6 +16,9 @@ from history.trace.fate import Fate, How
 _OF_VERSION: Final[Mapping[How, Any]] = {
     How.STORED: gettext_lazy("Version {n} is stored."),
     How.STORED_FROM: gettext_lazy("Version {n} was stored on {at}, from {place}."),
+    How.RECOVERED: gettext_lazy(
+        "Version {n} is stored. It never arrived from Kafka: Annals asked {source} for it, on {at}."
+    ),
     How.TOO_OLD: gettext_lazy("Version {n} came on {at}, when it was older than what is kept."),
     How.REMOVED: gettext_lazy("Version {n} was removed: it is past the days that are kept."),
     How.IN_QUARANTINE: gettext_lazy("Version {n} came on {at} and is in quarantine: {reason}."),
@@ -75,6 +78,7 @@ def said(fate: Fate, fill: Fill = str.format, when: Callable[[datetime], str] = 
         "then": when(fate.settled_at) if fate.settled_at else "?",
         "place": f"{place.topic}[{place.partition}]@{place.offset}" if place else "?",
         "reason": REASONS.get(fate.reason, fate.reason),
+        "source": fate.source,
     }
     return [fill(str(template or _OF_MESSAGE[fate.how]), **values), *_may_be(fate, fill, when)]
 

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
+from history.gaps import read as gaps
 from ingest.completeness import figures, losses
 from ingest.completeness.figures import Entry
 from ingest.completeness.losses import Loss
@@ -55,6 +56,7 @@ def page(request: HttpRequest) -> HttpResponse:
             "lines": lines,
             "totals": totals,
             "faults": figures.faults(entries),
+            "gaps": gaps.totals(),
             "pressing": [
                 (topic, partition, _words(each.seconds), _words(each.catch_up), each)
                 for (topic, partition), each in forecasts.items()

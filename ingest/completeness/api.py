@@ -5,13 +5,15 @@ from __future__ import annotations
 from history.api import access, describe, examples
 from history.api.answers import Answer
 from history.api.call import Call, Question
+from history.gaps import read as gaps
 from ingest.completeness import losses
 from ingest.completeness.figures import as_json, entries, faults
 
 
 @describe.call(
     "completeness",
-    "How complete the store is: what was read, stored, repeated, expired, quarantined, the lag.",
+    "How complete the store is: what was read, stored, repeated, expired, quarantined, the lag, "
+    "and the versions that never arrived.",
     describe.ZONE,
     data="Store",
     example=examples.STORE,
@@ -24,4 +26,5 @@ class Completeness(Call):
 
     def answer(self, question: Question) -> Answer:  # noqa: ARG002
         found = entries()
-        return as_json(found, faults(found), losses.as_json(losses.losses(found)))
+        ledger = as_json(found, faults(found), losses.as_json(losses.losses(found)))
+        return {**ledger, "gaps": gaps.totals().as_json()}

@@ -16,6 +16,7 @@ from ingest.consumer.beats import Beats
 from ingest.consumer.breaker import Tolerance
 from ingest.consumer.foresight import Foresight
 from ingest.consumer.positions import ClaimedPartition, Positions
+from ingest.consumer.standstill import Standstill
 from ingest.consumer.worker import Worker
 from ingest.source.brokers import Look
 from ingest.source.client import Unreachable
@@ -119,6 +120,7 @@ class Background:
         # A probe may wait for brokers that are away, and the end must not.
         self._prober = Worker("probe")
         self._due = 0.0
+        self._still: Standstill | None = None
 
     def turn(self, source: Source, positions: Positions, window: Window) -> str | None:
         """Work that is due every BEAT_SECONDS. Returns why to claim everything again, or None."""
@@ -138,11 +140,27 @@ class Background:
         self._beats.give(ends, answered, look.asked_at if look else None)
         self._foresight.turn(source, positions)
         self._halt_again(positions)
+        if self._stands_still(source, positions, asked):
+            source.join_again()
+            return None
         if self._probe_halted(positions, window):
             return "a halted partition is read again"
         if look is not None and _topic_recreated(look, positions):
             return "a topic was deleted and created again"
         return None
+
+    def _stands_still(
+        self, source: Source, positions: Positions, ends: Mapping[KafkaPartition, int]
+    ) -> bool:
+        if self._still is None:
+            self._still = Standstill(source.standstill_seconds)
+        expected = {partition: each.expected for partition, each in positions.claimed.items()}
+        behind = {
+            partition
+            for partition, end in ends.items()
+            if end > expected[partition] and not source.is_paused(partition)
+        }
+        return self._still.noticed(time.monotonic(), expected, behind)
 
     def hold(self, source: Source, positions: Positions) -> None:
         """Have partitions wait for more endangered ones, as Foresight.hold() does."""

@@ -85,7 +85,7 @@ class Foresight:
         if wanted and not positions.held:
             logger.warning(
                 "%d partitions wait while those are read of which the brokers delete unread "
-                "messages soon; `manage.py ledger` names them",
+                "messages soon; `annals ledger` names them",
                 len(wanted),
             )
         claimed = positions.claimed

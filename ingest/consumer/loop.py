@@ -94,9 +94,11 @@ class Consumer:
         self._stop.set()
 
     def run(self) -> Totals:
-        """Consume until stopped. During outages of broker or database it waits."""
+        """Consume until stopped. During outages of broker or database it waits. Raises RefusedError
+        where the brokers do not accept the login, and never did."""
         metrics.IN_FLIGHT_SECONDS.set_function(self._writers.oldest_seconds)
         metrics.DATABASE_UP.set_function(self._writers.up)
+        metrics.LOGIN_REFUSED.labels("kafka").set_function(lambda: float(self._source.refused))
         try:
             while not self._stop.is_set() and not self._idle_long_enough():
                 self._turn()

@@ -1,4 +1,4 @@
-"""The quarantine in the admin. Retrying and discarding stay with `manage.py quarantine`."""
+"""The quarantine in the admin. Retrying and discarding stay with `annals quarantine`."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ FATE = ("status", "attempts", "seen", "again", "settled", "outcome")
 
 
 class QuarantinedAdmin(ReadOnly):
-    """Reason and times, never the message itself: `manage.py quarantine show` has that. What is not
+    """Reason and times, never the message itself: `annals quarantine show` has that. What is not
     a good message cannot be masked part by part."""
 
     list_display = ("id", "why", "topic", "partition", "offset", "status", "seen")
@@ -74,7 +74,7 @@ class QuarantinedAdmin(ReadOnly):
         if message.next_attempt is None or message.next_attempt > clock.now():
             return due
         told = _("due since {moment}; waits for {command}")
-        return format_html(told, moment=due, command="manage.py quarantine retry")
+        return format_html(told, moment=due, command="annals quarantine retry")
 
     @admin.display(description=gettext_lazy("settled at"), ordering="settled_at")
     def settled(self, message: Quarantined) -> str:
@@ -83,7 +83,7 @@ class QuarantinedAdmin(ReadOnly):
     @admin.display(description=gettext_lazy("Contents"))
     def contents(self, message: Quarantined) -> str:
         told = _("Not on the screens. On the server: {command}")
-        return told.format(command=f"manage.py quarantine show {message.pk}")
+        return told.format(command=f"annals quarantine show {message.pk}")
 
 
 def moment(value: datetime | None) -> str:

@@ -4,8 +4,7 @@ import sys
 from datetime import UTC, datetime
 from time import process_time
 
-from rich.console import Console
-
+from history.table import width
 from ingest.simulator.report import report
 from ingest.simulator.stream import stream
 from ingest.simulator.tally import Tally
@@ -18,10 +17,9 @@ def main(applications: int = 4_400, seed: int = 1) -> None:
     tally = Tally()
     for message in messages:
         tally.add(message)
-    console = Console()
-    console.print(report(tally))
-    console.print(f"{len(messages):,} messages made in {took:.1f} CPU seconds", highlight=False)
-    console.print(f"{len(messages) / took:,.0f} a second", highlight=False)
+    print(report(tally, width()))
+    print(f"{len(messages):,} messages made in {took:.1f} CPU seconds")
+    print(f"{len(messages) / took:,.0f} a second")
 
 
 if __name__ == "__main__":

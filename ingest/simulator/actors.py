@@ -5,7 +5,7 @@ from typing import Final, Literal, NamedTuple, TextIO
 
 
 class Person(NamedTuple):
-    """A row of `manage.py people import`; the login of a service is its client id."""
+    """A row of `annals people import`; the login of a service is its client id."""
 
     login: str
     full_name: str
@@ -70,7 +70,7 @@ FRONT_ENDS: Final = ("top-front-office", "top-partner-portal", "top-underwriting
 
 
 def write_csv(out: TextIO) -> int:
-    """Write PEOPLE as `manage.py people import` reads them; gives the number of rows."""
+    """Write PEOPLE as `annals people import` reads them; gives the number of rows."""
     table = csv.writer(out, lineterminator="\n")
     table.writerow(Person._fields)
     table.writerows(PEOPLE)

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from ingest.simulator import actors
-from ingest.simulator.document import Actor, Document, Plot, Turn
+from ingest.simulator.document import APPLICATION, Actor, Document, Plot, Turn
 from ingest.simulator.mutable_snapshot import new_id
 from ingest.simulator.product import create as create_product
 from ingest.simulator.product_changes import change as change_product
@@ -206,3 +206,6 @@ PLOTS: Final[Mapping[str, tuple[str, Plot]]] = {
     "TASK": ("product-task", Plot(_create_task, _change_task)),
 }
 PRODUCT_PLOT: Final = Plot(create_product, change_product)
+
+# The kinds of entities that the simulator makes, the application first.
+KINDS: Final = (APPLICATION, *dict.fromkeys(kind for kind, _ in PLOTS.values()))

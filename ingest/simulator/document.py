@@ -12,6 +12,9 @@ from history.record import ChangeType
 from ingest.simulator.actors import FRONT_ENDS, NEWCOMERS, STAFF
 from ingest.simulator.mutable_snapshot import MutableSnapshot, moment
 
+# The kind that is the application itself; ingest.simulator.children has the others.
+APPLICATION: Final = "product-instance"
+
 
 class Message(msgspec.Struct, frozen=True, gc=False):
     """What goes to Kafka, and what it says, so that a test does not have to parse it.

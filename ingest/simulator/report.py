@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from rich.console import Group
-from rich.table import Table
-
-from history.entities import ENTITIES, ROOT
 from history.record import ChangeType
+from history.table import Table
+from ingest.simulator.children import KINDS
+from ingest.simulator.document import APPLICATION
 from ingest.simulator.shape import (
     TARGET_MEAN,
     TARGET_PRODUCT_SHARE,
@@ -19,23 +18,26 @@ from ingest.simulator.tally import Tally, named
 Row = tuple[str, str, str, str]
 
 
-def report(tally: Tally) -> Group:
-    """Three tables: sizes, versions of the complete documents, shares."""
-    complete = f"{tally.complete:,} of {tally.documents:,} documents complete"
-    return Group(
-        _table(f"Bytes of a message ({tally.messages:,} messages)", _sizes(tally)),
-        _table(f"Versions of a document ({complete})", _versions(tally)),
-        _table(f"Share of the messages ({_span(tally)})", _shares(tally)),
+def report(tally: Tally, width: int) -> str:
+    """Three tables with their titles: sizes, versions of the complete documents, shares. width: of
+    a line, in characters."""
+    return "\n".join(
+        line for title, table in _tables(tally) for line in (title, *table.lines(width))
     )
 
 
-def _table(title: str, rows: Iterator[Row]) -> Table:
-    table = Table(title=title, title_justify="left", min_width=72)
-    table.add_column("")
-    for heading in ("target", "produced", "off"):
-        table.add_column(heading, justify="right")
+def _tables(tally: Tally) -> Iterator[tuple[str, Table]]:
+    complete = f"{tally.complete:,} of {tally.documents:,} documents complete"
+    yield f"Bytes of a message ({tally.messages:,} messages)", _table(_sizes(tally))
+    yield f"Versions of a document ({complete})", _table(_versions(tally))
+    yield f"Share of the messages ({_span(tally)})", _table(_shares(tally))
+
+
+def _table(rows: Iterator[Row]) -> Table:
+    names = ("target", "produced", "off")
+    table = Table("", *names, right=names)
     for row in rows:
-        table.add_row(*row)
+        table.add(*row)
     return table
 
 
@@ -59,9 +61,9 @@ def _row(name: str, target: int, produced: int | None) -> Row:
 
 
 def _shares(tally: Tally) -> Iterator[Row]:
-    for entity in ENTITIES:
-        target = f"{TARGET_PRODUCT_SHARE:.0%}" if entity is ROOT else ""
-        yield entity.name, target, f"{tally.share(entity.name):.1%}", ""
+    for name in KINDS:
+        target = f"{TARGET_PRODUCT_SHARE:.0%}" if name == APPLICATION else ""
+        yield name, target, f"{tally.share(name):.1%}", ""
     for change in ChangeType:
         share = tally.types[change] / tally.messages if tally.messages else 0.0
         yield change.name, "", f"{share:.1%}", ""

@@ -10,7 +10,7 @@ from typing import Final
 
 from ingest.simulator.actors import STAFF
 from ingest.simulator.children import PLOTS, PRODUCT_PLOT
-from ingest.simulator.document import Document, Message
+from ingest.simulator.document import APPLICATION, Document, Message
 from ingest.simulator.mutable_snapshot import new_id
 from ingest.simulator.shape import (
     CHILD_SIZES_BELOW,
@@ -75,7 +75,7 @@ class Author:
         own = new_id(rng)
         deleted = versions > 1 and rng.random() < 0.02
         product = Document(
-            "product-instance", own, own, kind, versions, size, deleted, PRODUCT_PLOT, staff
+            APPLICATION, own, own, kind, versions, size, deleted, PRODUCT_PLOT, staff
         )
         # A document's versions lie somewhere in the application's life 0..1, in order.
         turns = [(0.0 if n == 0 else rng.random(), product) for n in range(versions)]

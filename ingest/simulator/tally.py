@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from history.entities import ROOT
 from history.record import ChangeType
-from ingest.simulator.document import Message
+from ingest.simulator.document import APPLICATION, Message
 from ingest.simulator.mutable_snapshot import moment
 from ingest.simulator.shape import TARGET_SIZES, TARGET_VERSIONS
 
@@ -46,7 +45,7 @@ class Tally:
             self.versions[message.version + 1] += 1
         if message.version == 0:
             self.documents += 1
-            self.applications += message.entity == ROOT.name
+            self.applications += message.entity == APPLICATION
         self._look(message)
 
     def _look(self, message: Message) -> None:
@@ -83,8 +82,8 @@ class Tally:
         """For a line of JSON: plain values, quantiles by name (`p50`)."""
         return {
             "messages": self.messages,
-            "oldest": None if self.oldest is None else moment(self.oldest * 1000),
-            "newest": None if self.newest is None else moment(self.newest * 1000),
+            "oldest": None if self.oldest is None else f"{moment(self.oldest * 1000)}Z",
+            "newest": None if self.newest is None else f"{moment(self.newest * 1000)}Z",
             "bytes": self.bytes,
             "meanBytes": round(self.mean, 1),
             "sizes": {named(quantile): size for quantile, size in self.size_quantiles().items()},

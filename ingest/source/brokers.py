@@ -16,10 +16,10 @@ from ingest.source.client import (
     COMMON,
     TIMEOUT_SECONDS,
     Config,
+    Heard,
     Unreachable,
-    WrongSettingError,
     client_logger,
-    log_error,
+    made,
 )
 from ingest.source.message import KafkaPartition, TopicPartition
 
@@ -92,13 +92,8 @@ class Brokers:
     WrongSettingError."""
 
     def __init__(self, bootstrap: str, given: Mapping[str, str]) -> None:
-        settings: Config = {
-            **COMMON, "bootstrap.servers": bootstrap, **given, "error_cb": log_error,
-        }  # fmt: skip
-        try:
-            self._admin = AdminClient(settings, logger=client_logger)
-        except ck.KafkaException as error:
-            raise WrongSettingError(error.args[0].str()) from None
+        settings: Config = {**COMMON, "bootstrap.servers": bootstrap, **given}
+        self._admin = made(AdminClient, settings)
         self._ids: Futures = {}
         self._ends: Futures = {}
         self._asked_at = 0.0
@@ -128,6 +123,14 @@ class Brokers:
         self._ends = _ask_offsets(self._admin, wanted, LATEST)
         return found if found.ids else None
 
+    def reachable(self, seconds: float) -> bool:
+        """Whether one of them answers within this time. Waits for it."""
+        try:
+            self._admin.list_topics(timeout=seconds)
+        except ck.KafkaException:
+            return False
+        return True
+
     def forget_stuck_group(self, group: str) -> None:
         """Have the embedded broker delete a group. Other brokers never get this request."""
 
@@ -143,12 +146,14 @@ class Brokers:
 
 def topic_id(bootstrap: str, given: Mapping[str, str], topic: str) -> str:
     """The id of a topic at the brokers; empty if there is no such topic, or the brokers have no
-    ids. Asks them. Raises Unreachable."""
-    admin = AdminClient({**COMMON, "bootstrap.servers": bootstrap, **given}, logger=client_logger)
+    ids. Asks them. Raises Unreachable, WrongSettingError."""
+    heard = Heard()
+    admin = made(AdminClient, {**COMMON, "bootstrap.servers": bootstrap, **given}, heard)
     asked = _ask_ids(admin, [topic])
     wait(asked.values(), TIMEOUT_SECONDS)
     if not _answered(asked):
-        raise Unreachable("no answer in time")
+        admin.poll(0)
+        raise Unreachable(heard.why or f"no answer in {TIMEOUT_SECONDS:g} seconds")
     return _topic_ids(asked).get(topic, "")
 
 

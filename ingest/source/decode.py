@@ -23,7 +23,9 @@ from history.record import (
 )
 from history.search_index.keys import LOOKUPS, UNREADABLE, Found
 from history.window import Window
-from ingest.source.envelope import CONTRACT, Envelope, Shape, Shapes
+from ingest.source import field_error
+from ingest.source.envelope import Envelope, EnvelopeError, Reader, Shapes, WithoutValue
+from ingest.source.forms import DECLARED
 from ingest.source.message import Message
 
 MAX_NESTING = 500
@@ -60,6 +62,11 @@ class Rejected(Exception):
         self.detail = detail
 
 
+class Repeated(Rejected):
+    """The message says nothing that the one before it did not say, in an envelope where that is
+    usual."""
+
+
 class Expired(Exception):
     """The version is older than the window. It is still stored if its day exists."""
 
@@ -75,30 +82,53 @@ _TYPES: dict[int | str | None, int] = {
     for spelling in (kind.name, int(kind), str(int(kind)))
 }
 _TIME = re.compile(
-    r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d([.,]\d{1,9})?)?(Z|[+-]\d\d(:?\d\d)?)?", re.ASCII
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d([.,]\d{1,9})?)?(Z|[+-]([01]\d|2[0-3])(:?[0-5]\d)?)?",
+    re.ASCII,
 )
 _BRACE, _BACKSLASH, _SPACE = ord("{"), ord("\\"), ord(" ")
 _DATA, _NO_DATA = b'"data":', b'"data":null}'
 # No envelope with what is required is shorter without its data.
 _SHORTEST = len('{"id":"1","version":1,"type":1,"updatedAt":"2026-01-01","clientId":"1"')
+_NOT_A_TIME = (
+    "`updatedAt` is not written as 2025-07-03T11:42:48.510186035 with Z, an offset as +03:00, or"
+    " nothing after it"
+)
+_NO_SUCH_TIME = (
+    "`updatedAt` is a time that does not exist: its year, month, day, hour, minute or second is out"
+    " of range"
+)
+_AHEAD = (
+    "`updatedAt` is after {} in UTC, the last day that is accepted; check the clock and the offset"
+    " of the service"
+)
+_NO_VALUE = "the message has no value; a deletion is a message whose `type` is DELETE"
+_NO_TYPE = f"`type` is missing or another word; it must be {field_error.TYPE_RULE}"
+_NO_APPLICATION = (
+    "`{field}` is missing or empty; it must be " + field_error.RULES["productInstanceId"]
+)
+_NUL = "`id`, `clientId`, `author` or `productInstanceId` has a NUL character; only `data` may"
+_NO_DATA_RULE = f"`data` is missing or no object; it must be {field_error.RULES['data']}"
+_TOO_DEEP = f"the message is nested deeper than {MAX_NESTING} levels"
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - compared with naive UTC
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
-# Nearly all times are 2025-07-03T11:42:48 or 2025-07-03T11:42:48.510186035. Up to this length and
-# with these separators, fromisoformat() accepts exactly the right ones.
-LONGEST_PLAIN = 29
+# Nearly all times are 2025-07-03T11:42:48 or 2025-07-03T11:42:48.510186035, and some end with Z. Of
+# these fromisoformat() accepts exactly the right ones. It does not look at what follows the sixth
+# digit of a second, and it takes fractions of an offset: those are left to the expression.
+LONGEST_FRACTION = 9
 
 
 class Decode:
     """Decodes messages. shapes: the envelopes of topics that differ from the contract."""
 
-    def __init__(self, shapes: Shapes = CONTRACT) -> None:
+    def __init__(self, shapes: Shapes = DECLARED) -> None:
         self._shapes = shapes
 
     def __call__(self, message: Message, window: Window) -> Record:
         """The record of a message.
 
-        Raises Rejected with the first rule that the message breaks, and Expired if it breaks none
-        but is older than the window. Raises nothing else, whatever the bytes.
+        Raises Rejected with the first rule that the message breaks, Repeated if it says nothing
+        new, and Expired if it breaks none but is older than the window. Raises nothing else,
+        whatever the bytes.
         """
         return self.read(message, window)[0]
 
@@ -108,25 +138,25 @@ class Decode:
         topic, value = message.topic, message.value
         entity = BY_TOPIC.get(topic)
         if entity is None:
-            raise Rejected(Reason.UNKNOWN_TOPIC, f"no entity is declared for topic {topic}")
-        if not value:
-            raise Rejected(Reason.EMPTY, "the message has no value")
+            raise Rejected(Reason.UNKNOWN_TOPIC, f"no kind of entity is declared for topic {topic}")
         shape = self._shapes.get(topic)
+        if not value:
+            value = _without_value(message, shape)
         parts = _parts(value, entity) if shape is None else None
         if parts is None:
-            envelope, found = _envelope(value, shape), None
+            envelope, found = _envelope(message, value, shape), None
             data = None if envelope.data is UNSET else memoryview(envelope.data)
         else:
             envelope, data, found = parts
         kind = _TYPES.get(envelope.rev_type if envelope.type is None else envelope.type)
         if kind is None:
-            raise Rejected(Reason.BAD_TYPE, "type is not CREATE, UPDATE, DELETE, 0, 1 or 2")
+            raise Rejected(Reason.BAD_TYPE, _placed(_NO_TYPE, shape))
         application = None
-        if not entity.root:
+        if entity.parent is not None:
             application = envelope.product_instance_id
             if not application:
-                raise Rejected(Reason.NO_APPLICATION, "productInstanceId is missing or empty")
-        updated_at = moment(envelope.updated_at)
+                raise Rejected(Reason.NO_APPLICATION, _NO_APPLICATION.format(field=entity.parent))
+        updated_at = moment(envelope.updated_at, shape)
         has_nul = may_have_nul(value)
         record = Record(
             entity.name,
@@ -137,16 +167,12 @@ class Decode:
             envelope.client_id,
             envelope.author or None,
             application,
-            _snapshot(data, kind, value, has_nul),
+            _snapshot(data, kind, value, has_nul, shape),
         )
         if has_nul and "\0" in f"{record.id}{record.client_id}{application}{record.author}":
-            raise Rejected(
-                Reason.BAD_TEXT, "a NUL character in id, clientId, author or productInstanceId"
-            )
+            raise Rejected(Reason.BAD_TEXT, _NUL)
         if updated_at >= window.end:
-            raise Rejected(
-                Reason.FUTURE, f"updatedAt is after {window.newest}, the newest day kept"
-            )
+            raise Rejected(Reason.FUTURE, _placed(_AHEAD.format(window.newest), shape))
         if updated_at < window.start:
             raise Expired(record)
         return record, found
@@ -156,21 +182,25 @@ class Decode:
 decode = Decode()
 
 
-def moment(text: str) -> int:
-    """Microseconds since the epoch of an ISO 8601 time; UTC if it has no offset.
+def moment(text: str, shape: Reader | None = None) -> int:
+    """Microseconds since the epoch of an ISO 8601 time; UTC if it has no offset. shape: the
+    declared envelope that it came in.
 
     A fraction of a second is truncated to six digits. Raises Rejected.
     """
     separators = text[4:20:3]
-    plain = len(text) <= LONGEST_PLAIN and (
-        separators == "--T::" or (separators == "--T::." and text[20:21].isdigit())
-    )
+    if separators == "--T::.":
+        fraction = text[20:].removesuffix("Z")
+        plain = fraction.isdigit() and len(fraction) <= LONGEST_FRACTION and text.isascii()
+    else:
+        plain = separators == "--T::"
     if not plain and _TIME.fullmatch(text) is None:
-        raise Rejected(Reason.BAD_TIME, "updatedAt is not an ISO 8601 date and time")
+        raise Rejected(Reason.BAD_TIME, _placed(_NOT_A_TIME, shape))
     try:
         parsed = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise Rejected(Reason.BAD_TIME, f"updatedAt is not a valid time: {error}") from None
+    except ValueError:
+        wrong = _NOT_A_TIME if _TIME.fullmatch(text) is None else _NO_SUCH_TIME
+        raise Rejected(Reason.BAD_TIME, _placed(wrong, shape)) from None
     since = parsed - (_EPOCH if parsed.tzinfo is None else _EPOCH_UTC)
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
@@ -198,37 +228,53 @@ def _parts(value: bytes, entity: Entity) -> tuple[Envelope, memoryview, Found] |
         return None
 
 
-def _envelope(value: bytes, shape: Shape | None) -> Envelope:
+def _placed(sentence: str, shape: Reader | None) -> str:
+    """The sentence, with the field as the envelope of its topic calls it."""
+    return sentence if shape is None else field_error.placed(sentence, shape.pointers)
+
+
+def _without_value(message: Message, shape: Reader | None) -> bytes:
+    """The empty value of a message whose headers say all. Raises Rejected, Repeated."""
+    what = WithoutValue.BAD if shape is None else shape.without_value(message)
+    if what is WithoutValue.READ:
+        return b""
+    raise (Repeated if what is WithoutValue.REPEATED else Rejected)(Reason.EMPTY, _NO_VALUE)
+
+
+def _envelope(message: Message, value: bytes, shape: Reader | None) -> Envelope:
     try:
-        return _DECODER.decode(value) if shape is None else shape.read(value)
+        return _DECODER.decode(value) if shape is None else shape.read(message)
+    except EnvelopeError as error:
+        raise Rejected(Reason(error.reason), str(error)) from None
     except msgspec.ValidationError as error:
-        raise Rejected(Reason.BAD_FIELD, str(error)) from None
+        pointers = None if shape is None else shape.pointers
+        raise Rejected(Reason.BAD_FIELD, field_error.field(str(error), pointers)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Rejected(Reason.NOT_JSON, str(error)) from None
+        raise Rejected(Reason.NOT_JSON, field_error.syntax(error, value)) from None
     except RecursionError:
-        raise Rejected(Reason.TOO_DEEP, f"nested deeper than {MAX_NESTING} levels") from None
+        raise Rejected(Reason.TOO_DEEP, _TOO_DEEP) from None
 
 
 def _snapshot(
-    data: memoryview | None, kind: int, message: bytes, has_nul: bool
+    data: memoryview | None, kind: int, message: bytes, has_nul: bool, shape: Reader | None
 ) -> bytes | memoryview:
     """The snapshot as a view of the message, without a copy unless the message has a NUL
     character."""
     if data is not None:
         if data[0] == _BRACE:
             if _may_be_deep(message) and is_deeper(bytes(data), MAX_NESTING):
-                raise Rejected(Reason.TOO_DEEP, f"nested deeper than {MAX_NESTING} levels")
+                raise Rejected(Reason.TOO_DEEP, _TOO_DEEP)
             digits = exponents.too_many_digits(data)
             if digits:
                 raise Rejected(
                     Reason.TOO_LARGE,
-                    f"the exponents of its numbers stand for {digits} digits, more than"
-                    f" {exponents.MOST_DIGITS}",
+                    f"the exponents of the numbers in `data` stand for {digits} digits; at most"
+                    f" {exponents.MOST_DIGITS} can be returned",
                 )
             return to_store(bytes(data)) if has_nul else data
         if kind == ChangeType.DELETE and bytes(data) == b"null":
             return data
-    raise Rejected(Reason.BAD_DATA, "data is not an object (null is allowed for DELETE only)")
+    raise Rejected(Reason.BAD_DATA, _placed(_NO_DATA_RULE, shape))
 
 
 def _may_be_deep(message: bytes) -> bool:

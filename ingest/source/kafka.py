@@ -14,9 +14,9 @@ from ingest.source.client import (
     COMMON,
     TIMEOUT_SECONDS,
     Config,
-    Unreachable,
-    client_logger,
-    log_error,
+    Heard,
+    RefusedError,
+    made,
 )
 from ingest.source.headers import headers
 from ingest.source.message import KafkaPartition, Message
@@ -52,6 +52,8 @@ LEAVING_SECONDS = 2.0
 TOPICS_SECONDS = 1.0
 # After this many session timeouts without partitions the group counts as stuck.
 STUCK_AFTER_SESSIONS = 1.5
+# After this many session timeouts without a message, of partitions that have more.
+STILL_AFTER_SESSIONS = 3
 # A producer can set any timestamp; one beyond the year 9999 counts as unknown.
 MAX_TIMESTAMP = 253_402_300_799_999
 
@@ -77,20 +79,24 @@ class Source:
         common: Config = {**COMMON, "bootstrap.servers": bootstrap, **given}
         mine = {name: value for name, value in READING.items() if name in OURS}
         reading: Config = {**READING, **common, **mine, "group.id": group}
-        self._settings: Config = {**reading, "error_cb": log_error}
+        self._settings: Config = reading
+        self._heard = Heard(". Nothing is lost; trying again")
         self._brokers = Brokers(bootstrap, given)
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._paused: set[KafkaPartition] = set()
         self._ends: dict[KafkaPartition, int] = {}
         self._group, self._topics = group, topics
-        sessions = int(reading["session.timeout.ms"]) / 1000
-        self._patience = Patience(STUCK_AFTER_SESSIONS * sessions, time.monotonic())
+        self._session_seconds = int(reading["session.timeout.ms"]) / 1000
+        self._patience = Patience(STUCK_AFTER_SESSIONS * self._session_seconds, time.monotonic())
         self._was_member = False
         self._consumer = self._subscribed()
 
     def poll(self, limit: int, timeout: float) -> list[Message]:
-        """Up to `limit` messages. Waits up to `timeout` seconds for the first, not for others."""
+        """Up to `limit` messages. Waits up to `timeout` seconds for the first, not for others.
+        Raises RefusedError if the brokers do not accept the login, and never did."""
         first = self._consumer.poll(timeout)
+        if self._heard.refused and not self._was_member and not self._reachable():
+            raise RefusedError(self._heard.why)
         if first is None:
             self._unstick()
             return []
@@ -100,6 +106,12 @@ class Source:
             for raw in (first, *rest)
             if (error := raw.error()) is None or self._note(raw, error)
         ]
+
+    @property
+    def refused(self) -> bool:
+        """Whether a broker does not accept the login at present. What worked before may work again
+        when somebody corrects it at the brokers, so reading goes on then."""
+        return self._heard.refused
 
     def ends(self) -> dict[KafkaPartition, int]:
         """The partitions that poll() has read to their end since the last call, each with its end
@@ -136,6 +148,16 @@ class Source:
         resumed = [*partitions]
         self._paused.difference_update(resumed)
         self._consumer.resume([ck.TopicPartition(*partition) for partition in resumed])
+
+    def is_paused(self, partition: KafkaPartition) -> bool:
+        """Whether pause() holds this partition."""
+        return partition in self._paused
+
+    @property
+    def standstill_seconds(self) -> float:
+        """How long nothing may come of partitions that have more. librdkafka itself notices a lost
+        broker within a session timeout."""
+        return STILL_AFTER_SESSIONS * self._session_seconds
 
     def commit(self, offsets: Mapping[KafkaPartition, int]) -> None:
         """Commit offsets to the group, for tools that show lag. close() waits for it. A failure is
@@ -176,16 +198,22 @@ class Source:
         if leaving.is_alive():
             logger.warning("ended without leaving the group: the brokers do not answer")
 
+    def join_again(self) -> None:
+        """Give up the partitions as if the brokers had taken them, and replace the client."""
+        self._patience.begin(time.monotonic(), answer=False)
+        self._on_lost()
+        self._renew("nothing is delivered")
+
     def _subscribed(self) -> ck.Consumer:
         """A new client that joins the group."""
-        made = ck.Consumer(self._settings, logger=client_logger)
-        made.subscribe(
+        client = made(ck.Consumer, self._settings, self._heard)
+        client.subscribe(
             list(self._topics),
             on_assign=self._assigned,
             on_revoke=self._revoked,
             on_lost=self._lost,
         )
-        return made
+        return client
 
     def _leaving(self) -> Thread:
         """Close the client in a thread that nobody has to wait for."""
@@ -210,19 +238,16 @@ class Source:
         elif self._patience.answered(time.monotonic()):
             self._brokers.forget_stuck_group(self._group)
             if self._was_member:  # else the topics may be missing
-                self._renew()
+                self._renew("no partitions")
 
     def _reachable(self) -> bool:
-        try:
-            self._consumer.list_topics(timeout=TOPICS_SECONDS)
-        except ck.KafkaException:
-            return False
-        return True
+        """Whether the brokers answer another client: ours may be the one that is stuck."""
+        return self._brokers.reachable(TOPICS_SECONDS)
 
-    def _renew(self) -> None:
+    def _renew(self, why: str) -> None:
         """Replace the client by a new one. Nothing is assigned, so nothing is lost with it."""
-        logger.warning("no partitions of the group %s although the brokers answer: joining again",
-                       self._group)  # fmt: skip
+        logger.warning("%s although the brokers answer: joining the group %s again",
+                       why, self._group)  # fmt: skip
         self._leaving()
         self._paused, self._ends = set(), {}
         self._consumer = self._subscribed()
@@ -244,6 +269,7 @@ class Source:
         # Read nothing before the ledger says from which offset.
         consumer.assign([])
         self._was_member = True
+        self._heard.accepted()
         self._patience.end()
         self._on_assigned([(each.topic, each.partition) for each in partitions])
 
@@ -267,8 +293,10 @@ def peek(
     bootstrap: str, given: Mapping[str, str], partition: KafkaPartition, offset: int, count: int
 ) -> list[Message]:
     """Up to `count` messages of a partition from an offset on, outside the group. Raises
-    Unreachable."""
-    consumer = ck.Consumer(
+    Unreachable, WrongSettingError."""
+    heard = Heard()
+    consumer = made(
+        ck.Consumer,
         {
             **READING,
             **COMMON,
@@ -279,7 +307,7 @@ def peek(
             "enable.partition.eof": True,
             "queued.max.messages.kbytes": 1_024,
         },
-        logger=client_logger,
+        heard,
     )
     found: list[Message] = []
     try:
@@ -290,7 +318,7 @@ def peek(
                 break
             found.append(_message(raw))
     except ck.KafkaException as error:
-        raise Unreachable(error) from error
+        raise heard.unreachable(consumer, error) from error
     finally:
         consumer.close()
     return found
@@ -299,7 +327,8 @@ def peek(
 def ends(
     bootstrap: str, given: Mapping[str, str], partitions: Iterable[KafkaPartition]
 ) -> dict[KafkaPartition, int]:
-    """The end offset of each partition that exists. Asks the brokers. Raises Unreachable."""
+    """The end offset of each partition that exists. Asks the brokers. Raises Unreachable,
+    WrongSettingError."""
     found = bounds(bootstrap, given, partitions)
     return {partition: end for partition, (_, end) in found.items()}
 
@@ -308,10 +337,9 @@ def bounds(
     bootstrap: str, given: Mapping[str, str], partitions: Iterable[KafkaPartition]
 ) -> dict[KafkaPartition, Bounds]:
     """The first and the end offset of each partition that exists, as in ends()."""
-    consumer = ck.Consumer(
-        {**COMMON, "bootstrap.servers": bootstrap, **given, "group.id": "annals-peek"},
-        logger=client_logger,
-    )
+    heard = Heard()
+    settings = {**COMMON, "bootstrap.servers": bootstrap, **given, "group.id": "annals-peek"}
+    consumer = made(ck.Consumer, settings, heard)
     try:
         metadata = consumer.list_topics(timeout=TIMEOUT_SECONDS)
         known = {(t.topic, p) for t in metadata.topics.values() for p in t.partitions}
@@ -323,7 +351,7 @@ def bounds(
             if partition in known
         }
     except ck.KafkaException as error:
-        raise Unreachable(error) from error
+        raise heard.unreachable(consumer, error) from error
     finally:
         consumer.close()
 

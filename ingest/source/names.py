@@ -11,8 +11,10 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from history.entities import BY_TOPIC
+from history.failure.files import read_text
 from history.record import ID_LENGTH, MAX_VERSION
-from ingest.source.envelope import CONTRACT, Shapes, shapes
+from ingest.source.envelope import EnvelopeError, Reader, Shapes
+from ingest.source.forms import DECLARED, shapes
 from ingest.source.message import Message
 
 # The version is searched for in the first part of a message that is not JSON.
@@ -39,33 +41,34 @@ class _Loose(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_Loose)
 
 
-def named(message: Message, declared: Shapes = CONTRACT) -> Named:
+def named(message: Message, declared: Shapes = DECLARED) -> Named:
     """The version that a message is. Reads what is there, also where a rule is broken: a version
     that is a text of digits counts, and the key is the id where the value has none."""
     entity = BY_TOPIC.get(message.topic)
     if entity is None:
         return Named("", "", None)
-    value = message.value or b""
-    id, version = _fields(message.topic, value, declared)
-    return Named(entity.name, _id(id) or _key(message.key), _number(version))
+    shape = declared.get(message.topic)
+    id, version = _fields(message, shape)
+    key = message.key if shape is None or shape.key_is_id else None
+    return Named(entity.name, _id(id) or _key(key), _number(version))
 
 
 @cache
 def declared(path: Path | None) -> Shapes:
-    """The envelopes of ANNALS_ENVELOPES_FILE, read once. Raises OSError, ShapeError."""
-    return CONTRACT if path is None else shapes(path.read_bytes())
+    """The envelopes of ANNALS_ENVELOPES_FILE, read once. Raises FileError, ShapeError."""
+    return DECLARED if path is None else shapes(read_text(path).encode())
 
 
-def _fields(topic: str, value: bytes, declared: Shapes) -> tuple[bytes, bytes]:
+def _fields(message: Message, shape: Reader | None) -> tuple[bytes, bytes]:
     """The JSON texts of id and version; empty where there is none."""
-    shape = declared.get(topic)
+    value = message.value or b""
     try:
         if shape is None:
             loose = _DECODER.decode(value)
             both = (loose.id, loose.version)
         else:
-            both = shape.name(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            both = shape.name(message)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, EnvelopeError):
         found = _VERSION.search(value, 0, SEARCHED_BYTES) if shape is None else None
         return b"", found[1] if found else b""
     id, version = (b"" if each is UNSET else bytes(each) for each in both)

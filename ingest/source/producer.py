@@ -9,6 +9,9 @@ from confluent_kafka import Producer as Client
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from history.failure.complaint import Complaint
+from ingest.source.client import TIMEOUT_SECONDS, Heard, made
+
 _SETTINGS: Final[Mapping[str, str | int | float | bool]] = {
     "client.id": "annals-simulate",
     "enable.idempotence": True,
@@ -21,19 +24,21 @@ _SETTINGS: Final[Mapping[str, str | int | float | bool]] = {
 _TIMEOUT: Final = 20.0
 
 
-class ProducerError(Exception):
+class ProducerError(Complaint):
     """The broker cannot be reached or refuses."""
 
 
 class Producer:
     """Sends without waiting; counts what the broker confirmed and what it refused.
 
-    settings: librdkafka's, with `bootstrap.servers`. They override the defaults here.
+    settings: librdkafka's, with `bootstrap.servers`. They override the defaults here. Raises
+    WrongSettingError.
     """
 
     def __init__(self, settings: Mapping[str, str | int | float | bool]) -> None:
         self._settings: dict[str, str | int | float | bool] = dict(settings)
-        self._client = Client({**_SETTINGS, **settings})
+        self._heard = Heard()
+        self._client = made(Client, {**_SETTINGS, **settings}, self._heard)
         self.sent = 0
         self.delivered = 0
         self.failed = 0
@@ -68,11 +73,16 @@ class Producer:
 
         Raises ProducerError.
         """
-        admin = AdminClient(self._settings)
+        heard = Heard()
+        admin = made(AdminClient, self._settings, heard)
         try:
-            there = admin.list_topics(timeout=_TIMEOUT).topics
+            there = admin.list_topics(timeout=TIMEOUT_SECONDS).topics
         except KafkaException as error:
-            raise ProducerError(f"no answer from the broker: {error.args[0].str()}") from None
+            why = heard.unreachable(admin, error)
+            raise ProducerError(
+                f"{why}. No answer in {TIMEOUT_SECONDS:g} seconds, so nothing was sent. Check "
+                "KAFKA_BOOTSTRAP_SERVERS and whether Kafka runs"
+            ) from None
         missing = [name for name in names if name not in there]
         if not missing:
             return []
@@ -89,7 +99,7 @@ class Producer:
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics with their messages. The broker may need a moment longer. Raises
         ProducerError."""
-        admin = AdminClient(self._settings)
+        admin = made(AdminClient, self._settings)
         for future in admin.delete_topics([*names], operation_timeout=_TIMEOUT).values():
             try:
                 future.result(_TIMEOUT)
@@ -101,7 +111,7 @@ class Producer:
             self.delivered += 1
             return
         self.failed += 1
-        self.first_error = self.first_error or error.str()
+        self.first_error = self.first_error or self._heard.why or error.str()
 
 
 class TransactionalProducer:

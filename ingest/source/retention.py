@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from ingest.forecast.facts import Log, Retention, Unread
 from ingest.forecast.loss import Outlook, forecast, segment_end
-from ingest.source.client import COMMON, TIMEOUT_SECONDS, Config, Unreachable, client_logger
+from ingest.source.client import COMMON, TIMEOUT_SECONDS, Config, Heard, made
 from ingest.source.message import KafkaPartition
 from ingest.source.sizes import message_bytes
 
@@ -38,6 +38,7 @@ class Forecaster:
 
     def __init__(self, bootstrap: str, given: Mapping[str, str]) -> None:
         self._settings: Config = {**COMMON, "bootstrap.servers": bootstrap, **given}
+        self._heard = Heard()
         self._admin_client: AdminClient | None = None
         self._consumer: ck.Consumer | None = None
         self._retention: dict[str, Retention | None] = {}
@@ -51,7 +52,7 @@ class Forecaster:
         try:
             there = self._admin.list_topics(timeout=TIMEOUT_SECONDS).topics
         except ck.KafkaException as error:
-            raise Unreachable(error) from error
+            raise self._heard.unreachable(self._admin, error) from error
         known = [each for each in there.values() if each.topic in wanted]
         return sorted((str(each.topic), int(n)) for each in known for n in each.partitions)
 
@@ -72,7 +73,7 @@ class Forecaster:
             logs = self._logs(bounds, rates, at)
             return self._forecasts(positions, logs)
         except ck.KafkaException as error:
-            raise Unreachable(error) from error
+            raise self._heard.unreachable(self._admin, error) from error
 
     def close(self) -> None:
         if self._consumer is not None:
@@ -82,7 +83,7 @@ class Forecaster:
     def _admin(self) -> AdminClient:
         """Connected when it is needed: most runs of a consumer are shorter than that."""
         if self._admin_client is None:
-            self._admin_client = AdminClient(self._settings, logger=client_logger)
+            self._admin_client = made(AdminClient, self._settings, self._heard)
         return self._admin_client
 
     def bounds(self, partitions: Iterable[KafkaPartition]) -> dict[KafkaPartition, tuple[int, int]]:
@@ -104,7 +105,7 @@ class Forecaster:
                 continue
             found[place] = (int(low), int(end))
         if failed is not None and not found:
-            raise Unreachable(failed) from failed
+            raise self._heard.unreachable(reader, failed) from failed
         return found
 
     def _refresh(self, topics: Collection[str]) -> None:
@@ -125,7 +126,7 @@ class Forecaster:
                 if code == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
                 if code != ck.KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    raise Unreachable(error) from error
+                    raise self._heard.unreachable(self._admin, error) from error
                 logger.warning(
                     "no forecast of losses for %s: the brokers refuse its configuration; allow "
                     "DESCRIBE_CONFIGS on the topic",
@@ -236,7 +237,8 @@ class Forecaster:
 
     def _reader(self) -> ck.Consumer:
         if self._consumer is None:
-            self._consumer = ck.Consumer(
+            self._consumer = made(
+                ck.Consumer,
                 {
                     **self._settings,
                     "group.id": "annals-peek",
@@ -250,6 +252,6 @@ class Forecaster:
                     "queued.min.messages": 1,
                     "fetch.wait.max.ms": 100,
                 },
-                logger=client_logger,
+                self._heard,
             )
         return self._consumer

@@ -13,7 +13,7 @@ from history.entities import BY_NAME
 from history.record import Record
 from history.search_index.keys import NONE_KNOWN, Fingerprint, KeyRow, KnownFingerprints, NewKeys
 from history.window import Window, day_of
-from ingest.source.decode import Decode, Expired, Reason, Rejected, decode
+from ingest.source.decode import Decode, Expired, Reason, Rejected, Repeated, decode
 from ingest.source.message import Message, TopicPartition
 
 GIANT_BYTES = 128 * 1024
@@ -80,6 +80,7 @@ class Batch:
     """Collects messages until it is full. Offsets of a partition are contiguous; gaps are listed.
     keys, set by arrange(): the business keys to store, each with its newest day. expired: rows that
     are older than the window. unplaced: rows whose partition cannot be created.
+    repeated: messages that say nothing new, without a row.
 
     Giant messages get batches of their own, so that thousands of small ones do not wait for one
     COPY of a giant. known: fingerprints of the business keys that were stored before.
@@ -99,6 +100,7 @@ class Batch:
         self.keys: list[KeyRow] = []
         self.expired: list[Row] = []
         self.rejects: list[Reject] = []
+        self.repeated: list[Message] = []
         self.unplaced: list[Reject] = []
         self.progress: dict[TopicPartition, PartitionProgress] = {}
 
@@ -204,6 +206,9 @@ class Batch:
             added += 1
             try:
                 record, found = read(message, window)
+            except Repeated:
+                self.repeated.append(message)
+                continue
             except Rejected as error:
                 reject = Reject(message, error.reason, error.detail)
                 self.rejects.append(reject)

@@ -11,11 +11,17 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import errors, sql
 
+from history.exponents import MOST_AFTER_POINT, MOST_BEFORE_POINT
 from ingest.source.decode import Reason
 from ingest.store.batch import Reject, Row
 from ingest.store.copy_format import CHUNK_BYTES, HEADER, TRAILER
 from ingest.store.ledger import Connection
 from ingest.store.sqlstate import Cause, cause
+
+_BAD_NUMBER = (
+    f"a number in `data` has more than {MOST_BEFORE_POINT} digits before its point or more than"
+    f" {MOST_AFTER_POINT} after it; send it as a text"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +86,15 @@ def halve(
 def reject(refused: Refused) -> Reject:
     """The reject for a row that PostgreSQL does not store. The detail quotes nothing of the row."""
     error = refused.error
-    reason, detail = Reason.NOT_STORABLE, "PostgreSQL does not store the row"
+    reason, detail = Reason.NOT_STORABLE, "PostgreSQL refuses the row"
     if isinstance(error, errors.UntranslatableCharacter | errors.CharacterNotInRepertoire):
-        reason, detail = Reason.BAD_TEXT, "a character that PostgreSQL cannot store, such as NUL"
+        reason = Reason.BAD_TEXT
+        detail = "a text in `data` has bytes that are not UTF-8; the message must be JSON in UTF-8"
     elif isinstance(error, errors.InvalidTextRepresentation):
-        reason, detail = Reason.BAD_TEXT, "text that is not Unicode, such as a lone surrogate"
+        reason = Reason.BAD_TEXT
+        detail = "a text in `data` has half of a surrogate pair, which is no character"
     elif isinstance(error, errors.NumericValueOutOfRange):
-        reason, detail = Reason.BAD_NUMBER, "a number beyond what PostgreSQL can store"
+        reason, detail = Reason.BAD_NUMBER, _BAD_NUMBER
     elif isinstance(error, psycopg.IntegrityError):
-        detail = f"the row violates the constraint {error.diag.constraint_name}"
+        detail = f"PostgreSQL refuses the row by the constraint {error.diag.constraint_name}"
     return Reject(refused.row.message, reason, f"{detail} (SQLSTATE {error.sqlstate})")

@@ -31,7 +31,7 @@ _COLUMNS = ("id", "version", "data", "updated_at", "client_id", "author", "type"
 
 def columns(entity: Entity) -> tuple[str, ...]:
     """The columns of an entity's table, in the order in which encode_row() puts them."""
-    return _COLUMNS if entity.root else (*_COLUMNS, "product_instance_id")
+    return _COLUMNS if entity.parent is None else (*_COLUMNS, "product_instance_id")
 
 
 def encode_rows(records: Iterable[Record]) -> Iterator[bytes]:

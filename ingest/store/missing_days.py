@@ -95,7 +95,7 @@ def provide(connection: Connection, batch: Batch, window: Window) -> bool:
             batch.refuse(day, refusal.why)
     if waiting:
         raise MissingDayError(
-            f"{waiting[0]}. {len(waiting)} days are missing: run `manage.py partitions maintain` "
+            f"{waiting[0]}. {len(waiting)} days are missing: run `annals partitions maintain` "
             "as the owner of the tables"
         )
     return True

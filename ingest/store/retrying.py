@@ -10,6 +10,7 @@ from typing import TypeVar
 import psycopg
 
 from history.error_text import describe
+from history.failure.database import is_refused, no_connection
 from ingest import metrics
 from ingest.source.message import TopicPartition
 from ingest.store import ledger
@@ -125,12 +126,14 @@ class RetryingWriter:
             except psycopg.Error as error:
                 _report(error)
                 self.failing = True
+                metrics.LOGIN_REFUSED.labels("postgresql").set(is_refused(error))
                 metrics.RETRIES.inc()
                 self._writer.close()
                 if isinstance(error, psycopg.errors.LockNotAvailable):
                     self.note(_end_frozen)
             else:
                 self.failing = False
+                metrics.LOGIN_REFUSED.labels("postgresql").set(0)
                 return result
             if self._abandoned.wait(pause):
                 self.failing = False
@@ -149,7 +152,11 @@ def _end_frozen(connection: Connection) -> None:
 
 
 def _report(error: psycopg.Error) -> None:
-    if cause(error) is Cause.OUTAGE:
+    if is_refused(error):
+        logger.error("%s. Nothing is lost; trying again", no_connection(error))
+    elif (why := no_connection(error)) is not None:
+        logger.warning("%s. Nothing is lost; trying again", why)
+    elif cause(error) is Cause.OUTAGE:
         logger.warning("the database is not available, trying again: %s", describe(error))
     else:
         logger.error(

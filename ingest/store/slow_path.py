@@ -18,6 +18,11 @@ from ingest.store.fast_path import copy_rows
 from ingest.store.ledger import Connection
 from ingest.store.search_index import index
 
+_DIVERGENT = (
+    "another content is stored for the same `id`, `updatedAt` and `version`; a changed document"
+    " needs a new `version`"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -130,7 +135,6 @@ class _Slowly:
         differing = deduplicate.divergent(self._connection, self._entity, rows)
         for number, row in enumerate(rows):
             if number in differing:
-                detail = "the stored version of the same id, updatedAt and version differs"
-                self._outcome.rejects.append(Reject(row.message, Reason.DIVERGENT, detail))
+                self._outcome.rejects.append(Reject(row.message, Reason.DIVERGENT, _DIVERGENT))
             elif id(row) not in bad:
                 self._outcome.repeated.append(row.message)

@@ -113,7 +113,7 @@ class Writer:
         high: Mapping[TopicPartition, int | None],
         path: _Path,
     ) -> Written:
-        result = _Result(rejects=[*batch.unplaced])
+        result = _Result(rejects=[*batch.unplaced], repeated=[*batch.repeated])
         connection = self.connection
         try:
             with connection.transaction():

@@ -1,5 +1,5 @@
 """Notes the offsets of a batch that brought no new row: repeated, expired, without a message. The
-ledger has only their counts, and `manage.py trace` has to tell one message from another."""
+ledger has only their counts, and `annals trace` has to tell one message from another."""
 
 from __future__ import annotations
 

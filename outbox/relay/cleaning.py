@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import psycopg
 
@@ -21,19 +22,21 @@ SELECT EXISTS (
 """  # noqa: S608 - our own constant
 
 
-def clean(connection: Connection, keep_days: int) -> list[str]:
+def clean(connection: Connection, keep_days: int, beat: Callable[[], None]) -> list[str]:
     """Truncate what is older than keep_days; the names of the tables. A table with a version that
-    is not sent stays, and one that somebody uses is left for the next time."""
+    is not sent stays, and one that somebody uses is left for the next time. beat: is called before
+    each table that is not empty, because each can take a second."""
     row = connection.execute("SELECT clock_timestamp()").fetchone()
     slots = ring.expired(row[0], keep_days) if row else ()
-    return [ring.table(slot) for slot in slots if _empty(connection, ring.table(slot))]
+    return [ring.table(slot) for slot in slots if _empty(connection, ring.table(slot), beat)]
 
 
-def _empty(connection: Connection, table: str) -> bool:
-    found = connection.execute(f"SELECT EXISTS (SELECT FROM {table})").fetchone()  # noqa: S608
-    if found != (True,):
-        return False
+def _empty(connection: Connection, table: str, beat: Callable[[], None]) -> bool:
     try:
+        found = connection.execute(f"SELECT EXISTS (SELECT FROM {table})").fetchone()  # noqa: S608
+        if found != (True,):
+            return False
+        beat()
         with connection.transaction():
             connection.execute(_TIMEOUTS)
             # Before the question, so that nothing comes in after the answer.
@@ -43,6 +46,12 @@ def _empty(connection: Connection, table: str) -> bool:
                 return False
             connection.execute(f"TRUNCATE {table}")
     except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled):
+        logger.info("%s stays for another hour: it is in use", table)
+        return False
+    except psycopg.errors.InsufficientPrivilege as error:
+        # Sending is more important.
+        logger.warning("%s stays: GRANT SELECT, TRUNCATE on it to the relay's role (%s)",
+                     table, str(error).strip())  # fmt: skip
         return False
     logger.info("%s is empty: its day is over", table)
     return True

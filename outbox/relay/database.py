@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 from django.db import connections
+from psycopg import sql
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -18,4 +19,9 @@ def connect(alias: str) -> Connection:
     given = connections[alias].get_connection_params()
     options = {name: value for name, value in given.items() if name not in _DJANGOS}
     defaults = {"application_name": "outbox relay", "connect_timeout": 5}
-    return psycopg.connect(**{**defaults, **options}, autocommit=True)
+    connection = psycopg.connect(**{**defaults, **options}, autocommit=True)
+    # Not a setting of the connection: Django sets it afterwards, too.
+    role = connections[alias].settings_dict["OPTIONS"].get("assume_role")
+    if role:
+        connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
+    return connection

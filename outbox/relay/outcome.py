@@ -34,13 +34,14 @@ class Chain:
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why a version was not sent. outage: the brokers could not be asked, so it says nothing about
-    this version. shared: Kafka refuses a whole batch with this reason, so perhaps another message
-    of it is the bad one."""
+    this version. late: there was no answer in time. shared: Kafka refuses a whole batch with this
+    reason, so perhaps another message of it is the bad one."""
 
     reason: str
     text: str
-    outage: bool
-    shared: bool
+    outage: bool = False
+    late: bool = False
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,14 @@ class Sender:
         except KafkaException as error:
             raise WrongSettings(f"settings.OUTBOX: KAFKA: {error.args[0].str()}") from None
 
+    def answers(self) -> bool:
+        """Whether any broker answers now."""
+        try:
+            self._client().list_topics(timeout=min(1.0, self.conf.lease_seconds / 5))
+        except KafkaException:
+            return False
+        return True
+
     def abandon(self) -> None:
         """Forget what is on its way, as far as it has not left yet."""
         if self._producer is not None:
@@ -168,7 +176,7 @@ class Sender:
         topic = self.conf.topics.get(version.entity)
         if topic is None:
             text = f"OUTBOX['TOPICS'] has no topic for {version.entity}"
-            progress.failure = Failure("NO_TOPIC", text, outage=False, shared=False)
+            progress.failure = Failure("NO_TOPIC", text)
             return False
         self.attempts += 1
         while True:
@@ -208,7 +216,13 @@ def _failure(error: KafkaError, *, alone: bool = False) -> Failure:
     code = error.code()
     again = error.retriable() and code != KafkaError.UNKNOWN_TOPIC_OR_PART
     outage = again or error.fatal() or code in _OUTAGES
-    return Failure(error.name(), error.str(), outage, shared=not alone and code in _SHARED)
+    return Failure(
+        error.name(),
+        error.str(),
+        outage,
+        late=code == KafkaError._MSG_TIMED_OUT,
+        shared=not alone and code in _SHARED,
+    )
 
 
 def _log(error: KafkaError) -> None:

@@ -100,7 +100,7 @@ def paths_in(content: bytes) -> list[str]:
 
 
 def exported(entity: Entity = ROOT, kind: str = "jsonl", *options: str) -> bytes:
-    """What `manage.py export` writes to standard output."""
+    """What `annals export` writes to standard output."""
     sink = io.BytesIO()
     stream = io.TextIOWrapper(sink)
     with mock.patch.object(sys, "stdout", stream):

@@ -118,6 +118,7 @@ def test_a_look_is_one_row(
 
 NO_LOOKS = {
     *(
+        "",
         "admin/",
         "admin/jsi18n/",
         "admin/completeness/",
@@ -151,7 +152,7 @@ def test_every_address_is_a_look_unless_it_is_named_here() -> None:
     "address",
     [
         *("/healthz", "/readyz", "/metrics", "/admin/login/", "/api/schema/", "/api/docs/"),
-        *("/static/history/annals.css", "/admin/", "/api/v1/completeness", "/nowhere"),
+        *("/static/history/annals.css", "/admin/", "/api/v1/completeness", "/nowhere", "/"),
         *("/admin/nowhere/", "/api/v1/nowhere"),
     ],
 )

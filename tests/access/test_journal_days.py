@@ -215,9 +215,9 @@ def test_every_later_change_is_found(
     tampering: str, sealed: date, committed: psycopg.Connection[Any]
 ) -> None:
     committed.execute(tampering)
-    code, _, err = run("verify", "--entity", "journal")
+    code, out, _ = run("verify", "--entity", "journal")
     assert code == 1
-    assert f"{TABLE} {sealed}: rows 1 to 30 differ, between 10:00:00.000000" in err
+    assert f"{TABLE} {sealed}: rows 1 to 30 differ, between 10:00:00.000000" in out
 
 
 def test_a_day_dropped_by_somebody_else_is_found(
@@ -244,9 +244,9 @@ def days_sealed(committed: psycopg.Connection[Any]) -> list[date]:
 
 def verified(day: date, *faults: str) -> None:
     """The journal has a fault in this day."""
-    code, _, err = run("verify", "--entity", "journal")
+    code, out, _ = run("verify", "--entity", "journal")
     assert code == 1
-    assert any(f"{TABLE} {day}: {fault}" in err for fault in faults), err
+    assert any(f"{TABLE} {day}: {fault}" in out for fault in faults), out
 
 
 def test_a_row_that_is_noted_as_late_is_a_fault(

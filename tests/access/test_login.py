@@ -382,3 +382,14 @@ def test_the_provider_has_forgotten_the_person_when_it_is_asked_again(site: Site
 def test_the_login_page_repeats_nothing_of_its_address(over: str, site: Site) -> None:
     text = requests.get(f"{site.web.url}/admin/login/", params={"over": over}, timeout=10).text
     assert 'class="over"' not in text
+
+
+@pytest.mark.parametrize("charset", ["zlib", "idna", "punycode", "undefined", "utf-7"])
+def test_texts_of_a_request_are_utf_8_whatever_it_says(site: Site, charset: str) -> None:
+    headers = {"Content-Type": f"text/plain; charset={charset}"}
+    for address in ("/admin/login/?next=%2B2AA-", "/api/v1/search?q=%41", "/healthz?q=%41"):
+        url = f"{site.web.url}{address}"
+        plain, odd = (requests.get(url, headers=each, timeout=10) for each in ({}, headers))
+        assert odd.status_code == plain.status_code < 500
+    assert "UnicodeError" not in site.web.said()
+    assert "LookupError" not in site.web.said()

@@ -114,6 +114,7 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
 }
 # Nothing to see: they send elsewhere, take only POST, answer 404, or ask for parameters.
 ELSEWHERE = {
+    "",
     "admin/language/",
     "admin/logout/",
     "admin/autocomplete/",

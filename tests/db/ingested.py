@@ -128,7 +128,7 @@ def counts(source: TopicPartition = SOURCE) -> dict[str, int]:
 
 
 def faults() -> list[str]:
-    """What `manage.py ledger` would complain of; also whether the tables hold what it says."""
+    """What `annals ledger` would complain of; also whether the tables hold what it says."""
     entries = figures.entries()
     stored: dict[str, int] = {}
     for entry in entries:

@@ -10,11 +10,12 @@ from typing import Any
 import psycopg
 import pytest
 import pytest_django
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection
 
 from history import clock
 from history.entities import ENTITIES
+from history.gap_models import RecoveredVersion
 from history.models import (
     ArchivedDay,
     DaySeal,
@@ -97,7 +98,7 @@ def move(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], None]
 
 def _clean() -> None:
     drop_partitions()
-    kept = (MaintainRun, ArchivedDay, DaySeal, SealedDay, LateRow, VerifiedTable)
+    kept = (MaintainRun, ArchivedDay, DaySeal, SealedDay, LateRow, RecoveredVersion, VerifiedTable)
     for model in (*kept, DayShare, Ledger, Quarantined):
         model.objects.all().delete()
 
@@ -133,13 +134,16 @@ def stored(plain: psycopg.Connection[Any], table: str = TABLE) -> int:
 
 
 def run(*words: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of `manage.py partitions`."""
+    """Exit code, standard output and standard error of `annals partitions`."""
     out, err = io.StringIO(), io.StringIO()
     code = 0
     try:
         call_command("partitions", *words, stdout=out, stderr=err)
     except SystemExit as exit_:
         code = int(exit_.code or 0)
+    except CommandError as error:
+        code = error.returncode
+        err.write(str(error))
     return code, out.getvalue(), err.getvalue()
 
 

@@ -102,7 +102,7 @@ def test_the_quarantine_is_in_words(kept: Quarantined, client: Client) -> None:
         Quarantined.objects.filter(pk=kept.pk).update(
             next_attempt=clock.now() + timedelta(days=days)
         )
-        assert ("ждёт команды manage.py quarantine retry" in text(ops.get(address))) is said
+        assert ("ждёт команды annals quarantine retry" in text(ops.get(address))) is said
 
 
 def test_nobody_sees_the_message_and_the_page_says_who_does(
@@ -111,7 +111,7 @@ def test_nobody_sees_the_message_and_the_page_says_who_does(
     User.objects.filter(username="admin").update(is_superuser=True)
     page = text(login(client, "admin").get(f"/admin/ingest/quarantined/{kept.pk}/change/"))
     assert "secret" not in page
-    assert f"manage.py quarantine show {kept.pk}" in page
+    assert f"annals quarantine show {kept.pk}" in page
 
 
 def test_nobody_changes_anything_here(kept: Quarantined, client: Client) -> None:

@@ -67,7 +67,7 @@ def test_an_unknown_address(auditor: Client, address: str) -> None:
 
 
 def test_an_unknown_address_outside_the_api_is_a_page(auditor: Client) -> None:
-    for address in ("/nothing", "/apis", "/"):
+    for address in ("/nothing", "/apis", "/x/"):
         response = auditor.get(address)
         assert (response.status_code, response.headers["Content-Type"][:9]) == (404, "text/html")
 

@@ -31,6 +31,7 @@ from history.partitions.maintain import maintain
 from history.partitions.plan import plan
 from tests.db import simulated
 from tests.db.partitioned import TABLE, day, insert, names, policy, raw, run, stored
+from tests.shape import shaped
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -405,18 +406,26 @@ def test_the_command_archives_restores_and_releases(with_archive: Callable[[], N
         with_archive()
         code, out, _ = run("maintain", "--json")
         assert (code, json.loads(out)["archived"]["days"]) == (0, len(ENTITIES))
-        code, out, _ = run("restore", str(old))
+        code, out, _ = run("restore", str(old), "--json")
         assert code == 0
+        said = shaped("partitions restore", out)
+        assert [each["table"] for each in said] == [entity.table for entity in ENTITIES]
+        assert sum(each["rows"] for each in said) == count
         total = sum(stored(plain, days.partition_name(table, old)) for table in simulated.TABLES)
         assert total == count
         code, _, err = run("restore", str(old), "--entity", "product-car")
         assert code == 2
         assert "rows" in err
-        assert run("release", str(old))[0] == 0
+        code, out, _ = run("release", str(old), "--json")
+        assert (code, len(shaped("partitions release", out))) == (0, len(ENTITIES))
         code, out, _ = run("maintain")
         assert f"Archived {len(ENTITIES)} days" in out
-        code, out, _ = run("forget", str(old), "--entity", "product-car", "--why", "a test")
+        forget = ("forget", str(old), "--entity", "product-car", "--why", "a test")
+        code, out, _ = run(*forget)
         assert (code, "Removed product_car_aud" in out) == (0, True)
+        code, out, err = run(*forget, "--json")
+        [done] = shaped("partitions forget", out)
+        assert (code, err, "not in the archive" in done["failed"]) == (2, "", True)
         code, _, err = run("restore", str(old), "--entity", "product-car")
         assert (code, "not in the archive" in err) == (2, True)
 

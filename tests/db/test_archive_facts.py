@@ -22,6 +22,7 @@ from history.partitions.maintain import maintain
 from tests.db.partitioned import names, policy, raw
 from tests.db.test_archive_generations import FOLDER, NAME, PRODUCT, fill, maintained
 from tests.db.test_archive_origin import decide, place, store
+from tests.shape import shaped
 
 __all__ = ["place", "store"]
 pytestmark = pytest.mark.usefixtures("tables")
@@ -93,7 +94,9 @@ def test_verify_finds_wrong_ids_of_a_file_and_adopt_corrects_them(
     ArchivedDay.objects.update(files=files)
     assert found(store) == [0, 0, 0]
     assert "a1 to c3" in fault(store)
-    assert decide("adopt", "--why", "the ids were forged")[0] == 0
+    code, said = decide("adopt", "--why", "the ids were forged", "--json")
+    [done] = shaped("partitions adopt", said)
+    assert (code, done["failed"]) == (0, None)
     assert found(store) == [1, 1, 1]
     assert fault(store) == ""
 

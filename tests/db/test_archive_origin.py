@@ -76,7 +76,7 @@ def refused(store: Store) -> str:
 
 
 def partitions(*arguments: str) -> tuple[int, str]:
-    """The exit code of `manage.py partitions`, and what it says."""
+    """The exit code of `annals partitions`, and what it says."""
     out = io.StringIO()
     try:
         call_command("partitions", *arguments, stdout=out, stderr=out)

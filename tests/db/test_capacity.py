@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection
 
 from history.capacity import measured
@@ -77,9 +77,9 @@ def test_given_figures_need_no_partition() -> None:
 
 
 def test_without_rows_and_figures_the_command_fails() -> None:
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(CommandError, match="Give --rps and --avg-bytes") as stopped:
         capacity()
-    assert stopped.value.code == 1
+    assert stopped.value.returncode == 1
 
 
 def test_the_server_and_its_disk_are_asked() -> None:

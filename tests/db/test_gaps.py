@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.db import connection
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pytest_django import DjangoDbBlocker
 
@@ -207,9 +207,11 @@ def test_services_beyond_the_largest_are_one(committed: Store) -> None:
 def test_before_the_first_run_nothing_is_known(committed: Store) -> None:
     said = StringIO()
     call_command("gaps", "list", stdout=said)
-    assert said.getvalue() == "Nobody has looked yet: run manage.py gaps.\n"
+    assert said.getvalue() == "Nobody has looked yet: run annals gaps.\n"
     find()
     call_command("gaps", "list", stdout=said)
+    assert said.getvalue().endswith("No gap is open.\n")
+    call_command("gaps", "list", "--closed", stdout=said)
     assert said.getvalue().endswith("There is no such gap.\n")
 
 
@@ -352,8 +354,8 @@ STEPS = st.lists(
 
 
 class Model:
-    """Remembers each version that a run could see. What is missing between those that were made
-    inside the window is a gap."""
+    """Remembers each version that a run could see, as long as its document has one in the window.
+    What is missing between those that were made inside the window is a gap."""
 
     def __init__(self, made: dict[tuple[str, int], datetime], created: datetime) -> None:
         self.made = made
@@ -374,6 +376,11 @@ class Model:
                 found.append((id, 0, numbers[0] - 1))
         return sorted(found)
 
+    def forget(self, oldest: date) -> None:
+        """At the end of a run: documents without a version in the window."""
+        kept = {id for id, number in self.seen if self.made[id, number].date() >= oldest}
+        self.seen = {key for key in self.seen if key[0] in kept}
+
     def _begins(self, id: str, lowest: int, edge: datetime) -> bool:
         return self.created >= edge and self.created <= self.made[id, lowest]
 
@@ -388,6 +395,12 @@ class Model:
     steps=STEPS,
     days=st.dictionaries(NUMBERS, st.integers(0, DAYS)),
     created=st.integers(0, DAYS),
+)
+# Its first version is forgotten with the day, and it says that it was created later than that.
+@example(
+    steps=[("arrive", ("A", 0)), ("run", None), ("day", None), ("run", None), ("arrive", ("A", 2))],
+    days={},
+    created=2,
 )
 def test_any_order_of_arrival_days_and_drops(
     committed: Store, steps: list[Any], days: dict[tuple[str, int], int], created: int
@@ -413,6 +426,7 @@ def test_any_order_of_arrival_days_and_drops(
             expected = model.gaps(edge)
             find(now)
             assert open_gaps() == expected
+            model.forget(window.oldest)
             assert find(now).days == 0
             assert not GapPending.objects.exists()
         elif which not in model.there and made[which].date() >= window.oldest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from io import StringIO
 
@@ -16,11 +16,11 @@ from django.db import connection
 from msgspec.structs import replace
 from psycopg import errors, sql
 
-from annals import start
 from annals.access.grants import CONSUMER, WEB
 from annals.access.passwords import make_break_glass, switch_off
 from history import clock
 from history.entities import ENTITIES, ROOT
+from history.failure.sentences import sentence
 from history.seals.seal import seal
 from ingest.quarantine.messages import Selection
 from ingest.quarantine.retry import retry
@@ -104,10 +104,14 @@ REFUSED = {
             ("ingest_quarantine", '"offset"'),
             ("ingest_gap", "lost"),
             ("late_row", "row_hash"),
+            ("recovered_version", "source"),
+            ("gap_document", "newest_day"),
+            ("version_gap", "last"),
             ("search_key", "value"),
         )),
         *(f"{change} {table}" for change in ("DELETE FROM", "TRUNCATE") for table in (
             *("ingest_ledger", "ingest_quarantine", "ingest_gap", "search_key", "late_row"),
+            *("recovered_version", "gap_answer", "gap_source", "gap_document", "gap_day"),
         )),
         "INSERT INTO access_journal DEFAULT VALUES",
         "INSERT INTO ingest_retired_topic VALUES ('t', 'why', now())",
@@ -264,10 +268,7 @@ def outcome(*words: str) -> int | str:
     except SystemExit as end:
         return int(end.code or 0)
     except Exception as error:
-        said = StringIO()
-        with redirect_stderr(said):
-            start._uncaught(type(error), error, error.__traceback__)
-        return said.getvalue()
+        return sentence(error)
     return 0
 
 
@@ -299,10 +300,11 @@ def test_a_command_of_another_login_says_so(
 ) -> None:
     with logged_in(CONSUMER, monkeypatch):
         said = outcome("ledger", "retire", SOURCE.topic, "--why", "finished")
-    assert said == (
-        "annals: the database login of this process may not do that (ProgrammingError: SQLSTATE "
-        "42501: permission denied for table ingest_retired_topic). docs/operations.md says which "
-        "login runs which command.\n"
+    assert isinstance(said, str)
+    assert said.startswith("the login ")
+    assert said.endswith(
+        " may not do that (InsufficientPrivilege: SQLSTATE 42501: permission denied for table "
+        "ingest_retired_topic). docs/operations.md says which login runs which command"
     )
 
 
@@ -311,11 +313,9 @@ def test_a_login_without_the_journal_is_told_so(
 ) -> None:
     with logged_in(CONSUMER, monkeypatch):
         said = outcome("trace", "--entity", "product-instance", "--id", "a", "--version", "1")
-    assert said == (
-        "annals: the database login of this process may not do that (JournalError: "
-        "ProgrammingError: SQLSTATE 42501: permission denied for table access_journal). "
-        "docs/operations.md says which login runs which command.\n"
-    )
+    assert isinstance(said, str)
+    assert "may not do that" in said
+    assert "permission denied for table access_journal" in said
 
 
 def test_the_webs_login_compares_with_the_old_service(

@@ -98,7 +98,7 @@ def test_loaded_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     "text, said",
     [
-        ("{}", "Expected `array`"),
+        ("{}", "must be a list, and is an object"),
         ('[{"path": "/a"}]', "russian"),
         ('[{"path": "a", "russian": "A"}]', "entry 1 .a.: a path begins with a slash"),
         ('[{"path": "/a", "russian": "A", "entity": "x"}]', "no kind of entity x"),
@@ -112,7 +112,7 @@ def test_loaded_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
             ]
         ),
         ('[{"path": "/a", "russian": "A", "kind": "x"}]', "kind must be one of"),
-        ('[{"path": "/a", "russian": "A", "name": "x"}]', "unknown field `name`"),
+        ('[{"path": "/a", "russian": "A", "name": "x"}]', "entry 1: name is no known field"),
         (
             '[{"path": "/a", "russian": "A"}, {"path": "/a", "russian": "B"}]',
             "is in the file twice",

@@ -40,7 +40,7 @@ from tests.messages import NOW, SOURCE, WINDOW, message, value
 
 
 def printed(*options: str) -> tuple[int, dict[str, Any]]:
-    """`manage.py ledger --json`: exit code and what it says."""
+    """`annals ledger --json`: exit code and what it says."""
     out = StringIO()
     try:
         call_command("ledger", "--json", "--offline", *options, stdout=out)

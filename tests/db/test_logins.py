@@ -1,4 +1,4 @@
-"""The limits that `manage.py grants` gives the logins, and the logins that it makes."""
+"""The limits that `annals grants` gives the logins, and the logins that it makes."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_the_command_makes_logins_and_changes_their_passwords(tmp_path: Path) ->
     [
         ({"login": [("web", "x", "FILE")]}, "--login needs --apply"),
         ({"apply": True, "login": [("owner", "x", "FILE")]}, "the role must be web or consumer"),
-        ({"apply": True, "login": [("web", "x", "none")]}, "none cannot be read"),
+        ({"apply": True, "login": [("web", "x", "none")]}, "there is no file or folder none"),
         ({"apply": True, "login": [("web", "x", "FILE")]}, "is empty"),
     ],
 )
@@ -185,4 +185,4 @@ def test_a_login_that_cannot_be_checked_is_reported(caplog: pytest.LogCaptureFix
 
 def test_a_complaint_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     privileges.warn_in_background(partial(connect, "test-check"))
-    until(lambda: "manage.py grants" in caplog.text, "nothing is logged")
+    until(lambda: "annals grants" in caplog.text, "nothing is logged")

@@ -76,11 +76,11 @@ def test_every_wrong_line_is_named(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="No such file"):
+    with pytest.raises(CommandError, match="no file or folder"):
         call_command("people", "import", str(tmp_path / "none.csv"))
     file = tmp_path / "latin.csv"
     file.write_bytes(HEADER.encode() + b"a,\xff,person\n")
-    with pytest.raises(CommandError, match="utf-8"):
+    with pytest.raises(CommandError, match="UTF-8"):
         call_command("people", "import", str(file))
 
 

@@ -28,6 +28,7 @@ from tests.db.ingested import TWIN_SOURCE, Ingested, counts, faults, ids, quaran
 from tests.messages import NOW, SOURCE, TOPIC, WINDOW, value, with_data
 
 ANY = Selection()
+OTHER_TOPIC = ROOT.topics[1]
 EARLIER = Window.at(NOW - timedelta(days=30), 30, 1)
 
 
@@ -232,7 +233,7 @@ def test_the_command_lists_by_reason_and_shows_bytes(ingested: Ingested) -> None
     assert r"value (5 bytes): \xff bad" in shown
     each = json.loads(command("list", "--ids", "--json", "--reason", "bad_field"))
     assert [row["offset"] for row in each] == [2]
-    with pytest.raises(CommandError, match="no quarantined message"):
+    with pytest.raises(CommandError, match="no message 0 in quarantine"):
         command("show", "0")
 
 
@@ -241,9 +242,12 @@ def test_a_filter_that_finds_nothing_does_not_say_that_nothing_is_there(
 ) -> None:
     ingested.write(b"no json")
     for each in ((), ("--ids",)):
-        assert command("list", "--topic", "typo", "--reason", "not_json", *each) == (
-            "The quarantine has no message of topic typo and reason not_json.\n"
+        assert command("list", "--topic", OTHER_TOPIC, "--reason", "not_json", *each) == (
+            f"The quarantine has no message of topic {OTHER_TOPIC} and reason not_json.\n"
         )
+        for wrong in (("--topic", "typo"), ("--reason", "not_jsn")):
+            with pytest.raises(CommandError, match="there is no "):
+                command("list", *wrong, *each)
     assert "not_json" in command("list", "--reason", "not_json")
 
 

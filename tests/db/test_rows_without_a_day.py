@@ -189,7 +189,7 @@ def test_a_retry_that_lasts_past_midnight_creates_no_dropped_day(
 
 @contextmanager
 def restricted(ingested: Ingested) -> Iterator[psycopg.Connection[Any]]:
-    """The writer, and a connection, with the rights that `manage.py grants` gives the consumer."""
+    """The writer, and a connection, with the rights that `annals grants` gives the consumer."""
     call_command("grants", apply=True)
 
     def as_consumer() -> psycopg.Connection[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -28,6 +27,7 @@ from history.partitions.maintain import maintain
 from history.seals.seal import seal
 from tests.db.partitioned import TABLE, day, insert, policy, raw, run
 from tests.db.test_export import fill
+from tests.shape import shaped
 
 FIRST, MIDDLE, LAST = day(-7), day(-6), day(-5)
 
@@ -176,7 +176,7 @@ def test_each_run_goes_on_where_the_last_one_stopped(archive: Store, tmp_path: P
 
     def once() -> tuple[int, str]:
         code, out, _ = run(*words)
-        (found,) = json.loads(out)["days"]
+        (found,) = shaped("partitions verify --archive", out)["days"]
         return code, found["day"]
 
     assert once() == (0, str(FIRST))
@@ -200,7 +200,8 @@ def test_the_command_says_what_it_read(archive: Store, tmp_path: Path) -> None:
     flip(tmp_path)
     code, out, err = run("verify", "--archive", "--rate", "1G")
     assert (code, "3 archived days read" in out, "1 have a fault" in out) == (1, True, True)
-    assert err.startswith(f"{TABLE} {MIDDLE}: {TABLE}/{MIDDLE}/")
+    assert out.startswith(f"{TABLE} {MIDDLE}: {TABLE}/{MIDDLE}/")
+    assert TABLE not in err
 
 
 def test_without_an_archive_there_is_nothing_to_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from history.seals.seal import GENESIS, NotSealable, seal
 from history.seals.verify import chain_fault, newest_seal, verify
 from tests.db import simulated
 from tests.db.partitioned import TABLE, day, insert, policy, raw, read_all_to_end, run
+from tests.shape import shaped
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -192,12 +193,18 @@ def test_the_command_seals_and_verifies(monkeypatch: pytest.MonkeyPatch) -> None
     )
     code, out, err = run("verify", str(old), "--entity", "product-instance")
     assert code == 1
-    assert "1 rows more" in err
+    assert "1 rows more" in out
+    assert "1 rows more" not in err
+    code, out, err = run("verify", "2001-01-01")
+    assert (code, out, "2001-01-01 has no seal in" in err) == (2, "", True)
     code, out, _ = run("seal", str(old), "--entity", "product-instance")
     assert (code, "Sealed product_instance_aud" in out) == (0, True)
     code, out, _ = run("verify")
     assert (code, newest_seal(PRODUCT) in out) == (0, True)
     assert run("seal", "2001-01-01")[0] == 2
+    code, out, _ = run("seal", str(old), "--entity", "product-instance", "--json")
+    [done] = shaped("partitions seal", out)
+    assert (code, done["seal"]) == (0, newest_seal(PRODUCT))
 
 
 def test_the_digest_is_of_the_rows_and_not_of_their_place(sealed: DaySeal) -> None:

@@ -182,12 +182,12 @@ def test_a_day_with_a_document_too_large_for_text_fails_alone() -> None:
     code, out, err = run("maintain")
     name = days.partition_name(TABLE, ago(7).date())
     assert (code, "sealed 2" in out, "broken 1" in out) == (2, True, True)
-    assert f"{name}: {TOO_LARGE} maximum allowed length" in err
+    assert f"{name}: {TOO_LARGE} maximum allowed length" in out
     assert sealed() == [ago(8).date(), ago(6).date()]
     swell(8)
     code, out, err = run("verify", "--entity", "product-instance")
     assert (code, "2 days read, 1 differ" in out) == (1, True)
-    assert f"{TABLE} {ago(8).date()}: cannot be read: {TOO_LARGE}" in err
+    assert f"{TABLE} {ago(8).date()}: cannot be read: {TOO_LARGE}" in out
     with raw() as plain:
         for entity in CHILDREN:
             days.create(plain, entity.table, ago(7).date())
@@ -198,7 +198,8 @@ def test_a_day_with_a_document_too_large_for_text_fails_alone() -> None:
             )
     code, out, err = run("seal", str(ago(7).date()))
     assert (code, out.count("Sealed")) == (2, len(CHILDREN))
-    assert f"product-instance: {TOO_LARGE}" in err
+    assert err.startswith("product-instance: PostgreSQL at ")
+    assert TOO_LARGE in err
 
 
 def test_a_day_with_a_document_too_large_for_text_stays_out_of_the_archive_alone(
@@ -210,9 +211,9 @@ def test_a_day_with_a_document_too_large_for_text_stays_out_of_the_archive_alone
     )
     fill(8, 7, 6)
     swell(7)
-    code, out, err = run("maintain")
+    code, out, _ = run("maintain")
     assert (code, "dropped 2" in out) == (2, True)
-    assert f"{days.partition_name(TABLE, ago(7).date())}: {TOO_LARGE}" in err
+    assert f"{days.partition_name(TABLE, ago(7).date())}: {TOO_LARGE}" in out
     kept = sorted(ArchivedDay.objects.values_list("day", flat=True))
     assert kept == [ago(8).date(), ago(6).date()]
     with raw() as plain:

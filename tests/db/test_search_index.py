@@ -1,4 +1,4 @@
-"""`manage.py search index`: what was stored before a key was declared is found afterwards."""
+"""`annals search index`: what was stored before a key was declared is found afterwards."""
 
 from __future__ import annotations
 

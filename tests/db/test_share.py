@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection
 
 from history import clock, days
@@ -154,5 +154,5 @@ def test_the_table_for_people() -> None:
 
 
 def test_nothing_is_there_yet() -> None:
-    with pytest.raises(SystemExit):
+    with pytest.raises(CommandError, match="no finished day is sampled yet"):
         share("--stored")

@@ -69,7 +69,7 @@ def test_figures_are_written_as_the_reader_writes_them(recorded: None, ops: Clie
 
 
 def test_nothing_is_sampled_yet(ops: Client) -> None:
-    assert "run manage.py share once a day" in text(ops.get("/admin/share/"))
+    assert "run annals share once a day" in text(ops.get("/admin/share/"))
 
 
 def samples(families: Sequence[Metric], name: str) -> dict[tuple[str, str], float]:

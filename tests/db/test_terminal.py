@@ -49,6 +49,7 @@ def test_a_message_is_shown_without_its_control_characters(row: Quarantined) -> 
     assert set(text) - {"\n", "\t"} == {c for c in text if c.isprintable()}
     assert '{\n\t"a": "\\x1b[2J\\xff"}' in text
     assert "12 would be discarded" not in text.splitlines()
+    assert {"settled at: none", "outcome: none"} < set(text.splitlines())
 
 
 def test_other_lists_of_what_messages_say(row: Quarantined) -> None:

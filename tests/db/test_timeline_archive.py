@@ -19,6 +19,7 @@ from history.archive.archiver import Archiver
 from history.archive.restore import restore
 from history.archive.store import Store
 from history.entities import BY_NAME, ROOT
+from history.gap_models import RecoveredVersion
 from history.models import FieldLabel
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
@@ -50,14 +51,19 @@ def use(monkeypatch: pytest.MonkeyPatch, **given: str) -> None:
 
 
 def fill() -> None:
-    """A1: COUNT versions over twelve days, version 7 missing, 9 arrived with the time of 10; and a
-    neighbour on both sides, so that A1 is in the middle of the files."""
+    """A1: COUNT versions over twelve days, version 7 missing, 9 arrived with the time of 10, 1 and
+    20 recovered; and a neighbour on both sides, so that A1 is in the middle of the files."""
     rows = [(f"A{n}", 0, NOW - timedelta(days=8), "{}") for n in (0, 2)]
     for version in range(COUNT):
         moment = NOW - timedelta(hours=12 * (COUNT - version) - 1)
         if version == 9:
             moment += timedelta(hours=12)
         data = {"rate": f"{version / 7:.3f}", "createdAt": str(NOW - timedelta(days=30))}
+        if version in (1, 20):
+            origin = RecoveredVersion(table=ROOT.table, row_id="A1", version=version)
+            origin.updated_at, origin.day, origin.source = moment, moment.date(), "shop"
+            origin.recovered_at = NOW
+            origin.save(force_insert=True)
         if version != 7:
             rows.append(("A1", version, moment, json.dumps(data)))
     with raw() as plain:
@@ -121,6 +127,7 @@ def test_the_archive_completes_every_timeline(archived: list[list[Version]]) -> 
     assert [len(each) for each in archived[:4]] == [COUNT - 1] * 4
     for question, wanted in zip(QUESTIONS, archived, strict=True):
         assert everything(archive=True, **question) == wanted
+    assert [each.version for each in everything(archive=True) if each.recovered] == [20, 1]
     assert 5 < len(everything()) < COUNT - 6
 
 

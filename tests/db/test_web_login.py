@@ -102,14 +102,14 @@ def test_a_web_without_one_of_its_rights_is_not_ready(
     owner.execute(f"REVOKE {taken} FROM {WEB}")
     answer = Client().get("/readyz")
     assert answer.status_code == 503
-    assert "run `manage.py grants --apply`" in answer.json()["checks"]["rights"]
+    assert "run `annals grants --apply`" in answer.json()["checks"]["rights"]
     assert said in caplog.text
 
 
 def test_a_login_without_any_right_is_told_what_to_run(owner: Plain, web: str) -> None:
     owner.execute(f"REVOKE {WEB} FROM {web}")
     checks = Client().get("/readyz").json()["checks"]
-    assert "manage.py grants --apply" in checks["rights"]
+    assert "annals grants --apply" in checks["rights"]
     assert checks["migrations"] == "the database login may not read them"
 
 

@@ -86,7 +86,7 @@ def produced(database: Database) -> Counter[tuple[str, str, int, object]]:
 
 
 def ledger(env: dict[str, str]) -> dict[str, Any]:
-    """What `manage.py ledger --json` says; it asks Kafka for the ends."""
+    """What `annals ledger --json` says; it asks Kafka for the ends."""
     done = command(env, "ledger", "--json")
     demand(done.returncode == 0, f"the ledger does not add up: {done.stdout}{done.stderr}")
     found: dict[str, Any] = json.loads(done.stdout)["totals"]

@@ -6,11 +6,19 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
-from annals.embedded.apache import Apache
+from annals.embedded.apache import USER, Apache
+from annals.embedded.process import free_ports
 from history.entities import ENTITIES
 from tests.consuming import Consumers, Database, Feed, complete, environment, send, until
 from tests.kafka import brokers
@@ -73,19 +81,68 @@ def test_over_tls_and_with_a_password(
         secured.stop()
 
 
-def test_a_wrong_password_is_said_and_not_shown(
+def test_a_wrong_password_ends_the_start_and_is_not_shown(
     database: Database, topics: list[str], broker: Apache, tmp_path: Path
 ) -> None:
     client = {**broker.client("SASL_PLAINTEXT"), "sasl.password": "mistaken-password"}
     refused = Consumers(environment(broker, database, client), tmp_path)
     try:
         running = refused.start()
-        until(lambda: "uthentication failed" in running.said(), running.said)
-        assert running.process.poll() is None
-        assert "mistaken-password" not in running.said()
-        running.terminate()
+        assert running.process.wait(60) == 1
+        said = running.said()
+        place = client["bootstrap.servers"]
+        assert f"annals: Kafka at {place} refuses the login: correct ANNALS_KAFKA_SASL" in said
+        assert "mistaken-password" not in said
+        assert "Traceback" not in said
     finally:
         refused.stop()
+
+
+def change_password(broker: Apache, password: str) -> None:
+    """Of the login of the SASL listeners. Connections that are open go on."""
+    change = UserScramCredentialUpsertion(
+        USER, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8192), password.encode()
+    )
+    client = AdminClient(broker.client())  # lives until the answer is there
+    for future in client.alter_user_scram_credentials([change]).values():
+        future.result(20)
+
+
+def test_a_changed_password_is_waited_for_and_said(
+    database: Database, feed: Feed, broker: Apache, tmp_path: Path
+) -> None:
+    password = (broker.home / "password").read_text()
+    secured = Consumers(environment(broker, database, broker.client("SASL_PLAINTEXT")), tmp_path)
+    [port] = free_ports([None])
+    address = f"http://127.0.0.1:{port}/metrics"
+
+    def refused() -> bool:
+        with urlopen(address, timeout=5) as answer:
+            return b'annals_login_refused{server="kafka"} 1.0' in answer.read()
+
+    try:
+        running = secured.start("--metrics-port", str(port))
+        running.until_reading()
+        feed.send(50)
+        until(lambda: database.read() == 50, running.said)
+        assert not refused()
+        change_password(broker, "another-password")
+        broker.stop()
+        broker.start()
+        until(refused, running.said)
+        assert running.process.poll() is None
+        change_password(broker, password)
+        feed.send(50)
+        until(lambda: database.read() == 100, running.said)
+        until(lambda: not refused(), running.said)
+        said = running.said()
+        assert "refuses the login" in said
+        assert "Nothing is lost; trying again" in said
+        assert password not in said
+        running.terminate()
+    finally:
+        change_password(broker, password)
+        secured.stop()
 
 
 def test_marks_of_transactions_are_holes_and_no_loss(

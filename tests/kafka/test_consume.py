@@ -1,4 +1,4 @@
-"""`manage.py consume` on both brokers, from the message to the row."""
+"""`annals consume` on both brokers, from the message to the row."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def versions(**names: int) -> set[tuple[str, int]]:
 
 
 def cuts(consumers: Consumers) -> list[dict[str, Any]]:
-    """What `manage.py ledger` reports of logs that were cut."""
+    """What `annals ledger` reports of logs that were cut."""
     told = consumers.manage("ledger", "--json")
     assert told.returncode == 0, told.stdout + told.stderr
     return [each for each in json.loads(told.stdout)["partitions"] if each["logCut"]]

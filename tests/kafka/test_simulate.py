@@ -1,7 +1,6 @@
-"""`manage.py simulate` against brokers: every message arrives, in order, as the seed says."""
+"""`annals simulate` against brokers: every message arrives, in order, as the seed says."""
 
 import io
-import json
 import os
 import signal
 import subprocess
@@ -23,6 +22,7 @@ from history.entities import ENTITIES
 from ingest.simulator.stream import stream
 from ingest.source.producer import Producer
 from tests.kafka import brokers
+from tests.shape import shaped
 
 pytestmark = pytest.mark.kafka
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,7 @@ def simulate(*options: str) -> dict[str, Any]:
     """Run the command in this process; gives its summary line."""
     out = io.StringIO()
     call_command("simulate", *options, "--json", stdout=out)
-    summary: dict[str, Any] = json.loads(out.getvalue())
+    summary: dict[str, Any] = shaped("simulate", out.getvalue())
     return summary
 
 
@@ -106,7 +106,7 @@ def test_sigterm_ends_it_with_everything_delivered(embedded: Broker) -> None:
         running.send_signal(signal.SIGTERM)
         out, errors = running.communicate(timeout=20)
     assert running.returncode == 0, errors
-    summary = json.loads(out)
+    summary = shaped("simulate", out)
     assert summary["delivered"] == summary["messages"] > 0
     assert "Bytes of a message" in errors
     assert sum(map(len, read(embedded, summary["messages"]).values())) == summary["messages"]

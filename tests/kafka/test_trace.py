@@ -1,4 +1,4 @@
-"""`manage.py trace` asks the brokers: what is not read yet, and what they deleted unread."""
+"""`annals trace` asks the brokers: what is not read yet, and what they deleted unread."""
 
 from __future__ import annotations
 

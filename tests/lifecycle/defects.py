@@ -23,8 +23,7 @@ from history.days import State
 from history.entities import Entity
 from history.seals import finished, seal
 from history.window import Window
-from ingest.quarantine import retry
-from ingest.store import missing_days, transaction
+from ingest.store import missing_days, outside, transaction
 
 # Replaces an attribute of a module or class, which must exist.
 Replace = Callable[[Any, str, Any], None]
@@ -67,16 +66,14 @@ def _row_in_flight_dropped(replace: Replace) -> None:
 
 
 def _hold_in_vain(replace: Replace) -> None:
-    with_day = retry._Attempt._with_day
+    with_day = outside.Attempt._with_day
 
-    def expire(self: Any, locked: Any, skip: bool) -> Iterator[Any]:
-        for row in self._expired:
-            self._settle(locked[id(row.message)], "expired")
-        self._expired = []
-        yield from with_day(self, locked, skip)
+    def expire(self: Any, good: Any, old: Any, results: list[Any]) -> Iterator[Any]:
+        results += (outside.Result(row.message, "expired") for row in old)
+        yield from with_day(self, good, (), results)
 
     replace(missing_days, "admit_expired", lambda *_: None)
-    replace(retry._Attempt, "_with_day", expire)
+    replace(outside.Attempt, "_with_day", expire)
 
 
 def _filled_in_place(replace: Replace) -> None:

@@ -57,7 +57,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Done:
-    """The result of a command: its exit code and its standard error."""
+    """The result of a command: its exit code, and what it said of a failure."""
 
     code: int = 0
     said: str = ""
@@ -134,19 +134,20 @@ class Stand:
 
 def command(*words: str) -> Done:
     """Run `manage.py` with these words, on this thread's connection."""
-    said = io.StringIO()
+    found, said = io.StringIO(), io.StringIO()
     code = 0
     try:
-        call_command(*words, stdout=io.StringIO(), stderr=said)
+        call_command(*words, stdout=found, stderr=said)
     except SystemExit as error:
         code = int(error.code or 0)
     except CommandError as error:
-        code = 1
+        code = error.returncode
         said.write(str(error))
     except Exception:
         code = TRACEBACK
         said.write(traceback.format_exc())
-    return Done(code, said.getvalue())
+    # Findings are on the standard output; those of a good run nobody reads.
+    return Done(code, (found.getvalue() if code else "") + said.getvalue())
 
 
 @contextlib.contextmanager

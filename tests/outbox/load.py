@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 import outbox
 from annals.embedded.daemon import Daemon
@@ -21,11 +21,13 @@ from tests.outbox import relays, stored
 
 @dataclass(slots=True)
 class Load:
-    """Writers in threads. newest: the newest version of each document by id."""
+    """Writers in threads. newest: the newest version of each document by id. patient: they wait
+    for a database that is away."""
 
     documents: int
     seed: int
     writers: int = 2
+    patient: bool = False
     newest: dict[str, int] = field(default_factory=dict)
     recorded: int = 0
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -73,13 +75,19 @@ class Load:
         chosen = random.Random(seed)
         try:
             while not self._stop.is_set():
-                self.record(f"A{chosen.randrange(self.documents)}")
+                try:
+                    self.record(f"A{chosen.randrange(self.documents)}")
+                except OperationalError:
+                    if not self.patient:
+                        raise
+                    connection.close()
+                    time.sleep(0.1)
                 time.sleep(0.002)
         finally:
             connection.close()
 
 
-def contend(writers: int, documents: int) -> dict[str, list[int]]:
+def contend(writers: int, documents: int, prefix: str = "A") -> dict[str, list[int]]:
     """Threads that record a version of each document, each in its own order, one document in a
     transaction. Returns the numbers of each document, ordered."""
     errors: list[BaseException] = []
@@ -90,7 +98,7 @@ def contend(writers: int, documents: int) -> dict[str, list[int]]:
         try:
             for n in order:
                 with transaction.atomic():
-                    outbox.record("product-instance", f"A{n}", {"writer": writer})
+                    outbox.record("product-instance", f"{prefix}{n}", {"writer": writer})
         except BaseException as error:
             errors.append(error)
         finally:

@@ -9,6 +9,7 @@ import secrets
 from psycopg.conninfo import conninfo_to_dict
 
 SECRET_KEY = secrets.token_urlsafe()
+ALLOWED_HOSTS = ["127.0.0.1", "testserver"]
 USE_TZ = True
 TIME_ZONE = "UTC"
 ROOT_URLCONF = "tests.outbox.urls"
@@ -19,6 +20,7 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.messages",
     "outbox",
+    "outbox.inbox",
     "tests.outbox.shop",
 ]
 MIDDLEWARE = [
@@ -67,6 +69,11 @@ OUTBOX = {
     "TOPICS": {name: f"top-storage.export.{name}" for name in ENTITIES},
     "KAFKA": {"bootstrap.servers": os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "")},
     **json.loads(os.environ.get("OUTBOX_TEST_SETTINGS", "{}")),
+}
+INBOX = {
+    "GROUP": "shop",
+    "KAFKA": {"bootstrap.servers": os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "")},
+    **json.loads(os.environ.get("INBOX_TEST_SETTINGS", "{}")),
 }
 LOGGING = {
     "version": 1,

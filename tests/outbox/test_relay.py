@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import secrets
 import time
+from collections.abc import Sequence
+from datetime import timedelta
 
+import psycopg
 import pytest
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
+from django.db.models import F
 
 import outbox
 from annals.embedded.daemon import Daemon
+from outbox.conf import read
 from outbox.models import Bucket, Document, Relay
 from outbox.relay import database
 from outbox.relay.backoff import Backoff
 from outbox.relay.membership import Membership
-from outbox.writer import Change
+from outbox.relay.outcome import Chain, Failure, Outcome
+from outbox.relay.queue import Reader
+from outbox.relay.sender import Pulse, Sender
+from outbox.writer import BUCKETS, Change
 from tests.kafka import brokers
-from tests.outbox import relays, stored
+from tests.outbox import relays, settings, stored
 from tests.outbox.relays import TOPIC
 
 KIND = "product-instance"
@@ -114,6 +123,117 @@ def test_a_missing_topic_stops_its_entity_only(service: str, apache: Daemon) -> 
         relays.until(lambda: not relays.waiting())
 
 
+class Deaf(Sender):
+    """A Kafka in which the partitions of one topic have no leader. The broker of the tests is one
+    node, which leads all."""
+
+    def send(self, chains: Sequence[Chain], pulse: Pulse) -> list[Outcome]:
+        late = Failure("_MSG_TIMED_OUT", "Message timed out", outage=True, late=True)
+        deaf = [each.due for each in chains if each.versions[0].entity == "product-task"]
+        rest = [each for each in chains if each.due not in deaf]
+        return super().send(rest, pulse) + [
+            Outcome(due, due.sent, due.waiting_since, late) for due in deaf
+        ]
+
+
+def test_a_topic_that_takes_nothing_stops_its_entity_only(
+    service: str, embedded: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers.create(embedded, [TOPIC])
+    monkeypatch.setattr("outbox.relay.loop.Sender", Deaf)
+    with transaction.atomic():
+        outbox.record_many([Change("product-task", f"T{n}", {}) for n in range(40)])
+    record("A1")
+    with relays.thread(embedded):
+        relays.until(lambda: Document.objects.get(pk=f"{KIND}/A1").sent == 1)
+        relays.until(lambda: Document.objects.filter(attempts__gt=0).count() == 40)
+        record("A2")
+        relays.until(lambda: Document.objects.get(pk=f"{KIND}/A2").sent == 1)
+    assert relays.check(relays.sent(embedded), {"A1": 1, "A2": 1}) == 0
+
+
+class Slow(Deaf):
+    """It takes a while until a version times out."""
+
+    def send(self, chains: Sequence[Chain], pulse: Pulse) -> list[Outcome]:
+        outcomes = super().send(chains, pulse)
+        if any(each.failure for each in outcomes):
+            time.sleep(0.1)
+        return outcomes
+
+
+def test_what_failed_is_tried_though_new_documents_time_out(
+    service: str, embedded: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In each round there is a new one."""
+
+    def another() -> bool:
+        """Always true."""
+        with transaction.atomic():
+            outbox.record("product-task", secrets.token_hex(8), {})
+        return True
+
+    brokers.create(embedded, [TOPIC])
+    monkeypatch.setattr("outbox.relay.loop.Sender", Slow)
+    failed = Document.objects.filter(key__startswith="product-task/", attempts__gt=0)
+    with relays.thread(embedded):
+        relays.until(lambda: another() and failed.exists())
+        with transaction.atomic():
+            outbox.record(KIND, "A1", {})
+            Document.objects.filter(pk=f"{KIND}/A1").update(
+                attempts=1, next_attempt_at=F("recorded_at")
+            )
+        relays.until(lambda: another() and Document.objects.get(pk=f"{KIND}/A1").sent, 10)
+
+
+def test_what_times_out_again_is_not_always_the_first_to_be_tried(
+    service: str, embedded: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are more of them than are tried in one round."""
+    brokers.create(embedded, [TOPIC])
+    monkeypatch.setattr("outbox.relay.loop.Sender", Slow)
+    with transaction.atomic():
+        outbox.record_many([Change("product-task", f"T{n}", {}) for n in range(300)])
+        outbox.record(KIND, "A1", {})
+    Document.objects.update(attempts=1, next_attempt_at=F("recorded_at") - timedelta(hours=1))
+    Document.objects.filter(pk=f"{KIND}/A1").update(next_attempt_at=F("recorded_at"))
+    with relays.thread(embedded, RETRY_FIRST_SECONDS=60):
+        relays.until(lambda: Document.objects.get(pk=f"{KIND}/A1").sent, 10)
+
+
+def test_whether_kafka_answers(embedded: Daemon) -> None:
+    given = {**settings.OUTBOX, "KAFKA": embedded.client()}
+    assert Sender(read(given)).answers()
+    assert not Sender(read({**given, "KAFKA": {"bootstrap.servers": "127.0.0.1:1"}})).answers()
+
+
+def test_what_failed_keeps_nothing_new_waiting(service: str) -> None:
+    with transaction.atomic():
+        outbox.record_many([Change(KIND, f"A{n}", {}) for n in range(500)])
+    Document.objects.update(attempts=1, next_attempt_at=F("recorded_at"))
+    record("NEW")
+    with database.connect("default") as own:
+        found = Reader().due(own, range(BUCKETS), {})
+        assert f"{KIND}/NEW" in {each.document for each in found}
+        assert len(found) > 1
+        rest = Reader().due(own, range(BUCKETS), {}, retries=False)
+        assert [each.document for each in rest] == [f"{KIND}/NEW"]
+
+
+def test_a_relay_that_is_stopped_waits_for_a_writer(service: str, embedded: Daemon) -> None:
+    """Otherwise the next relay would send again what this one could not mark."""
+    brokers.create(embedded, [TOPIC])
+    record("A1")
+    with psycopg.connect(service) as other:
+        other.execute("SELECT FROM outbox_document FOR UPDATE")
+        with relays.thread(embedded) as relay:
+            relays.until(lambda: relays.sent(embedded))
+            relay.stop.set()
+            time.sleep(0.2)
+            other.rollback()
+    assert relays.waiting() == 0
+
+
 def test_a_version_that_is_gone_stops_its_document(
     service: str, broker: Daemon, topic: str
 ) -> None:
@@ -177,6 +297,23 @@ def test_large_documents_are_read_in_small_parts(service: str, embedded: Daemon)
     assert relays.check(relays.sent(embedded), {f"A{n}": 1 for n in range(40)}) == 0
 
 
+def test_large_documents_behind_small_ones_are_not_read_at_once(service: str) -> None:
+    """After small documents many are read at a time."""
+    with transaction.atomic():
+        outbox.record_many([Change(KIND, f"A{n}", {}) for n in range(300)])
+    with transaction.atomic():
+        outbox.record_many([Change(KIND, f"B{n}", {"x": "x" * 500_000}) for n in range(40)])
+    reader = Reader()
+    known: dict[str, int] = {}
+    with database.connect("default") as own:
+        while due := reader.due(own, range(BUCKETS), known):
+            chains = reader.chains(own, due)
+            assert not reader.missing
+            assert sum(len(one.data) for each in chains for one in each.versions) < 5_000_000
+            known |= {each.due.document: 1 for each in chains}
+    assert len(known) == 340
+
+
 def test_a_clock_that_goes_back_delays_no_retry(service: str, embedded: Daemon) -> None:
     brokers.create(embedded, [TOPIC])
     record("A1")
@@ -196,3 +333,12 @@ def test_backoff_doubles_to_a_limit_with_jitter() -> None:
         pauses = {backoff.pause(attempts) for _ in range(50)}
         assert len(pauses) > 1
         assert all(longest / 2 <= pause <= longest for pause in pauses)
+
+
+def test_a_relay_takes_the_role_that_django_takes(
+    service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = connections["default"].settings_dict["OPTIONS"]
+    monkeypatch.setitem(options, "assume_role", "pg_monitor")
+    with database.connect("default") as own:
+        assert own.execute("SELECT current_user").fetchone() == ("pg_monitor",)

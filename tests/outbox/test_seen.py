@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterator
 from io import StringIO
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.core.management import CommandError, call_command
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 from django.test import Client, override_settings
 
 import outbox
@@ -113,6 +114,7 @@ def test_the_list_has_what_waits_and_why(documents: None) -> None:
     for word in (f"{KIND}/A1", f"{KIND}/A2", f"{KIND}/A3", "MSG_SIZE_TOO_LARGE", "Processing"):
         assert word in text
     assert f"{KIND}/A4" not in text
+    assert text.index("column-last_error") < text.index("column-unsent")
 
 
 @pytest.mark.parametrize("state, id", [("new", "A1"), ("failed", "A2"), ("processing", "A3")])
@@ -151,6 +153,34 @@ def test_only_the_failed_version_is_discarded(documents: None) -> None:
     assert (document.attempts, document.last_error) == (0, "")
     [entry] = LogEntry.objects.filter(object_id=f"{KIND}/A2")
     assert entry.change_message == "Discarded version 1."
+
+
+@pytest.fixture
+def replica(service: str) -> Iterator[None]:
+    """Reads go to another alias, where nothing can be written."""
+    options = {"options": "-c default_transaction_read_only=on"}
+    connections.settings["replica"] = {**connections.settings["default"], "OPTIONS": options}
+    with override_settings(DATABASE_ROUTERS=["tests.outbox.test_seen.ReadsElsewhere"]):
+        yield
+    connections["replica"].close()
+    del connections["replica"]
+    del connections.settings["replica"]
+
+
+class ReadsElsewhere:
+    def db_for_read(self, *_: Any, **__: Any) -> str:
+        return "replica"
+
+    def db_for_write(self, *_: Any, **__: Any) -> str:
+        return "default"
+
+
+@pytest.mark.parametrize("action, attempts", [("retry", 3), ("discard", 0)])
+def test_what_is_read_from_a_replica_is_changed_on_the_primary(
+    documents: None, replica: None, action: str, attempts: int
+) -> None:
+    act(action)
+    assert Document.objects.using("default").get(pk=f"{KIND}/A2").attempts == attempts
 
 
 def test_who_may_only_look_can_do_nothing(documents: None) -> None:

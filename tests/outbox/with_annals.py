@@ -1,7 +1,11 @@
 """The settings of mypy's plugin for Django: it needs every app that has models. Nothing runs with
 them."""
 
+import sys
+from pathlib import Path
+
 from annals.settings import *  # noqa: F403
 from annals.settings import INSTALLED_APPS
 
-INSTALLED_APPS = [*INSTALLED_APPS, "outbox", "tests.outbox.shop"]
+sys.path.append(str(Path(__file__).parents[2] / "examples" / "shop"))
+INSTALLED_APPS = [*INSTALLED_APPS, "outbox", "outbox.inbox", "tests.outbox.shop", "orders"]

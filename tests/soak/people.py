@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from annals.demo.client import Client
 from annals.demo.people import JOURNAL, LOGINS, QUARANTINE
-from history.entities import ENTITIES, ROOT
+from history.entities import ENTITIES, root
 from tests.soak.recorder import Key
 
 NAMES = {entity.table: entity.name for entity in ENTITIES}
@@ -57,7 +57,7 @@ class People(threading.Thread):
 
     def _one(self, login: str, client: Client) -> None:
         recent = self._recent()
-        known = [key for key in recent if key.table == ROOT.table]
+        known = [key for key in recent if key.table == root().table]
         what = self._random.choice(("screen", "page", "timeline", "search"))
         ask: Callable[[], object]
         if login == "ops" or (login == "admin" and what == "screen"):

@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 from typing import IO, Any
 
 from annals.embedded import logins
-from history.entities import ROOT
+from history.entities import root
 from ingest.source.producer import Producer
 from tests.soak.recorder import BAD_KEY, EARLY_KEY
 from tests.soak.stand import AHEAD, Stand
 
 RATE, BURST = 200, 2_000
-BAD_TOPIC = ROOT.topics[0]
+BAD_TOPIC = root().topics[0]
 
 
 class Traffic:

@@ -1,4 +1,4 @@
-"""`manage.py bench`, interrupted."""
+"""`annals bench`, interrupted."""
 
 import os
 import signal

@@ -144,7 +144,8 @@ def address(text: str) -> str:
 
 
 def test_it_starts_serves_and_leaves_nothing_behind_twice(home: Path) -> None:
-    demo = Demo(home, "--port", str(free_port()))
+    """First with the example shop, then without it, over the same data."""
+    demo = Demo(home, "--port", str(free_port()), "--with-shop")
     text = demo.until(READY)
     link = re.search(r"http\S+/admin/history/product-instance/(\w+)/", text)
     assert link, text
@@ -153,6 +154,14 @@ def test_it_starts_serves_and_leaves_nothing_behind_twice(home: Path) -> None:
     assert len(versions) > 1
     assert logged_in(home) == {("annals", "web_login"), ("annals-consume", "consumer_login"),
         ("annals-beat", "consumer_login")}  # fmt: skip
+    shown = re.search(r"^Shop +http://localhost:(\d+)/admin/$", text, re.MULTILINE)
+    assert shown, text
+    assert "anna and boris change prices and orders" in text
+    assert "KETTLE-17" in Client(f"http://127.0.0.1:{shown[1]}", "boris", "boris",
+        csrf_cookie="shop_csrf").screen("/admin/orders/product/")  # fmt: skip
+    assert [each["authorName"] for each in client.timeline("product", "KETTLE-17", 5)] == [
+        "Начальные данные"
+    ]
     assert link[1] in client.screen(link[0].removeprefix(client.address))
     assert all(re.search(rf"^ +{login} ", text, re.MULTILINE) for login in LOGINS)
     demo.process.send_signal(signal.SIGINT)
@@ -287,10 +296,16 @@ def test_the_check_passes_and_leaves_nothing(home: Path) -> None:
     temporary.mkdir()
     environment = {**os.environ, "TMPDIR": str(temporary)}
     done = subprocess.run(
-        [DEMO, "--check"], cwd="/", env=environment, capture_output=True, text=True
+        [DEMO, "--check", "--with-shop"], cwd="/", env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All right." in done.stdout
     assert "Masked    /phones/*/number, /passport, /income, /birthDate of " in done.stdout
+    assert re.search(
+        r"^Shop      Соколова Анна changed the price of KETTLE-17 from 2490.00 to 2590.00: in the "
+        r"API of Annals \d+ ms after the form was sent to the shop$",
+        done.stdout,
+        re.MULTILINE,
+    )
     assert list(temporary.iterdir()) == []
     assert processes(temporary) == []

@@ -126,7 +126,7 @@ def test_compose_makes_its_logins(server: Postgres, tmp_path: Path) -> None:
     env |= {"DATABASE_URL": url("owner"), "ANNALS_HOME": str(server.home)}
     for secret in compose["migrate"]["secrets"]:
         (tmp_path / secret).write_text(passwords[secret.removesuffix("_password")])
-    steps = re.findall(r"manage\.py ([^&\"]+)", compose["migrate"]["command"])
+    steps = re.findall(r"annals ([^&\"]+)", compose["migrate"]["command"])
     assert [step.split()[0] for step in steps] == ["migrate", "grants", "partitions"]
     for step in steps:
         done = command(env, *step.replace("/run/secrets", str(tmp_path)).split())
@@ -136,7 +136,7 @@ def test_compose_makes_its_logins(server: Postgres, tmp_path: Path) -> None:
     assert ask(url("web"), "SELECT count(*) FROM product_instance_aud") == [(0,)]
     assert dict(ask(server.url(), "SELECT rolname, rolconnlimit FROM pg_roles"
                     " WHERE rolname LIKE '%_login'")) == {
-        "owner_login": 10, "web_login": 72, "consumer_login": 18
+        "owner_login": 7, "web_login": 72, "consumer_login": 18
     }  # fmt: skip
 
     # A login that only an administrator may change: what is left to do is said, once.

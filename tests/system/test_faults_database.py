@@ -158,7 +158,7 @@ def test_today_is_missing_and_only_maintain_may_create_it(
     running = consumers.start(ANNALS_MAX_BAD_IN_A_ROW="5")
     running.until_reading()
     feed.send(200)
-    until(lambda: running.said().count("run `manage.py partitions maintain`") > 2, running.said)
+    until(lambda: running.said().count("run `annals partitions maintain`") > 2, running.said)
     assert (database.read(), database.quarantined()) == (0, [])
     assert consumers.manage("partitions", "maintain").returncode == 0
     until(lambda: database.read() == feed.produced.total(), running.said)

@@ -1,4 +1,4 @@
-"""`manage.py check --database default` says what a server's settings should be, and why; it has
+"""`annals check --database default` says what a server's settings should be, and why; it has
 nothing to say of a good server, of compose's and of the demo's."""
 
 from __future__ import annotations
@@ -45,6 +45,22 @@ BAD: dict[str, str | int] = {
     "log_timezone": "Europe/Moscow",
     "log_statement": "ddl",
     "log_min_duration_statement": 1000,
+}
+# What initdb of PostgreSQL 18 writes, where Annals would change it.
+FRESH = {
+    "data_checksums": "on",
+    "shared_buffers": "128MB",
+    "max_wal_size": "1GB",
+    "checkpoint_timeout": "5min",
+    "wal_compression": "off",
+    "jit": "on",
+    "max_locks_per_transaction": "64",
+    "max_connections": "100",
+    "log_timezone": "Etc/UTC",
+    "log_min_messages": "warning",
+    "log_min_error_statement": "error",
+    "log_error_verbosity": "default",
+    "log_parameter_max_length": "-1",
 }
 COMPOSE_LOGINS = sum(limits.connections for limits in logins.LIMITS.values())
 
@@ -102,9 +118,14 @@ def test_a_bad_server_is_told_what_to_change_and_the_demo_is_not() -> None:
 def compose() -> Server:
     """The server of docker/compose.yaml: what the database of the tests has, with its changes."""
     given = yaml.safe_load((ROOT / "docker/compose.yaml").read_text())["services"]["postgres"]
+    checksums = "--data-checksums" in given["environment"]["POSTGRES_INITDB_ARGS"]
     changed = dict(re.findall(r"-c (\w+)=(\S*)", given["command"]))
-    server = read(connection)
-    settings = dict(server.settings)
+    return changed_by({**changed, "data_checksums": "on" if checksums else "off"})
+
+
+def changed_by(changed: dict[str, str]) -> Server:
+    """What the database of the tests has, with these changes, as ALTER SYSTEM takes them."""
+    settings = dict(read(connection).settings)
     sizes = {"MB": MB, "GB": 1024 * MB}
     for name, value in changed.items():
         size = re.fullmatch(r"(\d+)(MB|GB)", value)
@@ -114,8 +135,6 @@ def compose() -> Server:
             settings[name] = Setting(value.removesuffix("min"), "min")
         else:
             settings[name] = Setting(value)
-    checksums = "--data-checksums" in given["environment"]["POSTGRES_INITDB_ARGS"]
-    settings["data_checksums"] = Setting("on" if checksums else "off")
     settings["fsync"] = Setting("on")
     return Server(settings, jit=True, connections=COMPOSE_LOGINS)
 
@@ -123,6 +142,26 @@ def compose() -> Server:
 @pytest.mark.django_db
 def test_the_server_of_compose_is_good() -> None:
     assert list(faults(compose())) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["docker/postgres/owner.sql", "docs/first-hour.md", "docs/operations.md"]
+)
+def test_the_owner_is_created_with_the_limit_that_is_counted(name: str) -> None:
+    [limit] = re.findall(
+        r"owner_login LOGIN CREATEROLE CONNECTION LIMIT (\d+)", (ROOT / name).read_text()
+    )
+    assert int(limit) == logins.LIMITS[logins.OWNER].connections
+
+
+@pytest.mark.django_db
+def test_the_settings_of_the_first_hour_are_good() -> None:
+    page = (ROOT / "docs/first-hour.md").read_text()
+    changes = dict(re.findall(r"^ALTER SYSTEM SET (\w+) = '?(\w+)'?;$", page, re.MULTILINE))
+    fresh = replace(changed_by(FRESH), connections=COMPOSE_LOGINS)
+    ready = replace(changed_by({**FRESH, **changes}), connections=COMPOSE_LOGINS)
+    assert {fault.number for fault in faults(fresh)} >= {1, 2, 3, 4, 9, 14}
+    assert list(faults(ready)) == []
 
 
 @pytest.mark.django_db

@@ -79,3 +79,16 @@ def test_without_a_new_enough_python_it_says_what_is_missing(root: Path, tmp_pat
     (programs / "python3.11").unlink()
     (programs / "python3.11").symlink_to(sys.executable)
     assert setup(root, path=str(programs))[0] == 0
+
+
+def test_annals_runs_from_any_folder(tmp_path: Path) -> None:
+    """Also from one with a folder that has the name of one of ours."""
+    (tmp_path / "history").mkdir()
+    (tmp_path / "history" / "__init__.py").write_text("raise SystemExit('not ours')\n")
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
+    done = subprocess.run(
+        [SCRIPTS / "annals", "embedded", "status"],
+        cwd=tmp_path, env=plain, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[0].endswith(str(SCRIPTS.parent / ".annals" / "postgres"))
+    assert list(tmp_path.iterdir()) == [tmp_path / "history"]

@@ -118,6 +118,18 @@ CASES = [
         labels={"instance": "c1"},
         summary="The consumer c1 cannot write: the database refuses or is away",
     ),
+    Case(  # a password that was changed under a running consumer
+        "AnnalsLoginRefused",
+        {
+            'annals_login_refused{instance="c1", server="kafka"}': "0+0x5 1+0x5 0+0x10",
+            'annals_login_refused{instance="c1", server="postgresql"}': "0+0x30",
+        },
+        quiet=(5, 6),
+        fires=(8,),
+        clears=13,
+        labels={"instance": "c1", "server": "kafka"},
+        summary="The login of the consumer c1 is refused: kafka",
+    ),
     Case(  # one of two consumers; the other's batches hide nothing
         "AnnalsWriteHangs",
         {
@@ -186,7 +198,7 @@ CASES = [
         fires=(12, 1000),
         clears=1500,
         labels={"instance": "c1"},
-        summary="The brokers lost the end of 1 logs: manage.py ledger names them",
+        summary="The brokers lost the end of 1 logs: annals ledger names them",
     ),
     Case(
         "AnnalsDaysRunOut",
@@ -256,13 +268,22 @@ CASES = [
         summary="195 more versions than a day ago never arrived",
     ),
     Case(
+        "AnnalsSourceFails",
+        web("annals_gaps_source_failures", 'source="shop"', "0+0x10 4+0x30 5+0x200 0+0x100"),
+        quiet=(10, 60),
+        fires=(41 + 65,),
+        clears=250,
+        labels={"source": "shop"},
+        summary="shop was asked for missing versions and failed 5 times in a row",
+    ),
+    Case(
         "AnnalsGapsUnknown",
         web("annals_gaps_timestamp_seconds", "", "0+0x72 21600+0x24 28800+0x24"),
         quiet=(60, 4 * 60 + 30),
         fires=(5 * 60 + 30,),
         clears=6 * 60 + 30,
         interval="5m",
-        summary="manage.py gaps has not completed for 5h 30m 0s",
+        summary="annals gaps has not completed for 5h 30m 0s",
     ),
     Case(
         "AnnalsArchiveDamaged",
@@ -328,7 +349,7 @@ CASES = [
         quiet=(5, 6),
         fires=(8,),
         clears=12,
-        summary="3 faults in the ledger: manage.py ledger lists them",
+        summary="3 faults in the ledger: annals ledger lists them",
     ),
     Case(  # one of two consumers hangs: the other still reports on its own partition
         "AnnalsConsumerSilent",
@@ -375,7 +396,7 @@ CASES = [
         quiet=(10, 60),
         fires=(75,),
         clears=84,
-        summary="2 topics were never read: manage.py ledger names them",
+        summary="2 topics were never read: annals ledger names them",
     ),
     Case(
         "AnnalsLagGrows",

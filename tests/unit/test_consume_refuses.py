@@ -1,4 +1,4 @@
-"""What `manage.py consume` refuses before it reads anything, in a sentence."""
+"""What `annals consume` refuses before it reads anything, in a sentence."""
 
 from __future__ import annotations
 

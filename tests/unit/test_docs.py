@@ -34,7 +34,7 @@ def test_every_setting_has_its_row() -> None:
     ],
 )
 def test_every_command_of_the_contract_has_its_section(command: str) -> None:
-    assert f"# manage.py {command}\n" in docs.commands_page()
+    assert f"# annals {command}\n" in docs.commands_page()
 
 
 def test_options_actions_and_words_of_a_command_are_all_written() -> None:
@@ -151,3 +151,13 @@ def test_every_row_of_the_threat_model_is_shown_by_a_test() -> None:
     ]
     assert len(rows) > 30
     assert [row for row in rows if "`tests/" not in row.split("|")[3]] == []
+
+
+def test_the_russian_page_of_support_has_what_the_english_one_has() -> None:
+    """As many sections, rows of tables and pictures."""
+
+    def shape(name: str) -> list[str]:
+        lines = (docs.DOCS / name).read_text().splitlines()
+        return [line[:2] for line in lines if line.startswith(("#", "|", "!"))]
+
+    assert shape("support.ru.md") == shape("support.md")

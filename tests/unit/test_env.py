@@ -189,7 +189,11 @@ def test_the_old_service_is_read() -> None:
         ("ANNALS_FALLBACK_UNTIL", "", "is missing"),
         ("ANNALS_FALLBACK_UNTIL", "tomorrow", "is wrong"),
         ("ANNALS_FALLBACK_SECONDS", "0", "a number of at least 0.1. "),
-        ("ANNALS_FALLBACK_TOKEN_FILE", "/nowhere/token", "cannot be read"),
+        (
+            "ANNALS_FALLBACK_TOKEN_FILE",
+            "/nowhere/token",
+            "there is no file or folder /nowhere/token",
+        ),
         ("ANNALS_FALLBACK_CA_FILE", "/dev/null", "is empty"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
-from history.entities import ROOT
+from history.entities import BY_NAME, BY_TOPIC, ROOT
 from history.json_pointer import PointerError, PointerLookup
 from history.window import Window
 from ingest.source.decode import Decode, Reason, Rejected
-from ingest.source.envelope import ShapeError, shapes
+from ingest.source.envelope import ShapeError
+from ingest.source.forms import shapes
 from ingest.source.message import Message
 
 WINDOW = Window(date(2025, 1, 1), date(2025, 12, 31))
@@ -69,6 +71,18 @@ def test_the_empty_pointer_is_the_whole_message() -> None:
     assert json.loads(bytes(record.data)) == value
 
 
+def test_a_field_that_is_not_listed_is_where_its_kind_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = replace(BY_NAME["product-task"], parent="loanId")
+    monkeypatch.setitem(BY_TOPIC, task.topics[0], task)
+    body = {"key": "T1", "version": 1, "type": 0, "updatedAt": "2025-07-03T11:42:48",
+            "clientId": "c", "loanId": "A1", "data": {}}  # fmt: skip
+    own = shapes(json.dumps({task.topics[0]: {"id": "key"}}).encode())
+    sent = Message(task.topics[0], 0, 0, -1, None, json.dumps(body).encode())
+    assert Decode(own)(sent, WINDOW).product_instance_id == "A1"
+
+
 def test_other_topics_keep_the_contract() -> None:
     other = Message(ROOT.topics[1], 0, 0, -1, None, json.dumps(whole()).encode())
     with pytest.raises(Rejected):
@@ -78,11 +92,16 @@ def test_other_topics_keep_the_contract() -> None:
 @pytest.mark.parametrize(
     "changed, detail",
     [
-        ({"after": {"rate": 1}}, "nothing at `/after/key`, the id"),
-        ({"after": {"key": 7}}, "got `int`"),
-        ({"meta": {"rev": -1, "ts/utc": "2025-07-03T11:42:48"}}, ">= 0"),
-        ({"source": "x" * 65}, "length <= 64"),
-        ({"meta": None}, "nothing at `/meta/rev`, the version"),
+        ({"after": {"rate": 1}}, "`/after/key`, the id, is missing; it must be a text of 1"),
+        ({"after": {"key": 7}}, "`/after/key`, the id, is a whole number; it must be a text of 1"),
+        (
+            {"meta": {"rev": -1, "ts/utc": "2025-07-03T11:42:48"}},
+            "`/meta/rev`, the version, is less than 0",
+        ),
+        ({"source": "x" * 65}, "`/source`, the clientId, is longer than 64 characters"),
+        ({"meta": {"rev": 1, "ts/utc": 5}}, "`/meta/ts~1utc`, the updatedAt, is a whole number"),
+        ({"meta": 5}, "`/meta` is a whole number; it must be an object"),
+        ({"meta": None}, "`/meta/rev`, the version, is missing"),
     ],
 )
 def test_what_breaks_a_rule_is_named(changed: dict[str, Any], detail: str) -> None:
@@ -95,7 +114,7 @@ def test_what_breaks_a_rule_is_named(changed: dict[str, Any], detail: str) -> No
 @pytest.mark.parametrize(
     "text, detail",
     [
-        (b"[]", "Expected `object`"),
+        (b"[]", "must be an object"),
         (b'{"no-such-topic":{}}', "no entity is declared for topic 'no-such-topic'"),
         (json.dumps({TOPIC: {"version_no": "v"}}).encode(), "'version_no' is not a field"),
     ],

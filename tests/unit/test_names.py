@@ -9,7 +9,7 @@ import pytest
 
 from history.reasons import REASONS
 from ingest.source.decode import Reason
-from ingest.source.envelope import shapes
+from ingest.source.forms import shapes
 from ingest.source.message import Message
 from ingest.source.names import named
 from tests.messages import TOPIC, nested, value

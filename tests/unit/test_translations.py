@@ -20,7 +20,8 @@ TRANSLATED = [language for language, _ in LANGUAGES if language != SOURCE_LANGUA
 
 
 def catalogues(language: str) -> list[Path]:
-    folders = [*LOCALE_PATHS, PROJECT / "outbox" / "locale"]
+    others = ("outbox/locale", "outbox/inbox/locale", "examples/shop/orders/locale")
+    folders = [*LOCALE_PATHS, *(PROJECT / each for each in others)]
     return [path / language / "LC_MESSAGES" / "django.po" for path in folders]
 
 
@@ -99,7 +100,7 @@ def of_template(path: Path) -> Iterator[str]:
 def test_every_text_of_the_code_is_in_a_catalogue_and_no_other(language: str) -> None:
     known = {identity for path in catalogues(language) for identity, _ in entries(path)}
     used: set[str] = set()
-    for app in ("annals", "history", "ingest", "outbox"):
+    for app in ("annals", "history", "ingest", "outbox", "examples/shop"):
         for path in (PROJECT / app).rglob("*.py"):
             used.update(of_code(path))
         for path in (PROJECT / app).rglob("templates/**/*.html"):

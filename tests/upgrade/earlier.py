@@ -8,8 +8,8 @@ from pathlib import Path
 from history.schema import Name
 from tests.consuming import ROOT
 
-# Before the migrations and the rules of this release; there is no tag of an earlier one yet.
-DEFAULT = "90b26c3"
+# The last release: 0.1.0.
+DEFAULT = "9e67925"
 APPS = {"history": "history", "ingest": "ingest", "access": "annals/access"}
 
 

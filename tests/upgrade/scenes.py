@@ -123,9 +123,7 @@ def this_code_on_old_tables(scene: Scene) -> None:
         early = stand.consumers.start()
         until(lambda: early.process.poll() is not None, "it starts on old tables")
         assert early.process.returncode == 1
-        assert "Run `manage.py migrate` and `manage.py grants --apply`" in early.said(), (
-            early.said()
-        )
+        assert "Run `annals migrate` and `annals grants --apply`" in early.said(), early.said()
         scene.say(f"consumer: {early.said().strip().splitlines()[-1]}")
         before = stand.database.read()
         until(lambda: stand.database.read() > before + RATE, running[0].said)

@@ -50,7 +50,8 @@ _NO_LOOKS: Final = (
         )
     ),
 )
-_PAGES: Final = ("admin/", "api/v1/")  # the first page, and the API's unknown addresses
+# What sends to the first page, that page, and the API's unknown addresses.
+_PAGES: Final = ("", "admin/", "api/v1/")
 
 
 def action_of(request: HttpRequest) -> Action | None:
@@ -65,7 +66,7 @@ def action_of_route(route: str) -> Action | None:
     """The same by the URL pattern alone."""
     if route in _PAGES or route.startswith(_NO_LOOKS):
         return None
-    rest = next((route.removeprefix(page) for page in _PAGES if route.startswith(page)), route)
+    rest = route.removeprefix("admin/").removeprefix("api/v1/")
     if rest.startswith("applications/") and not rest.endswith("/at"):
         return Action.APPLICATION
     for end, action in _ENDS:

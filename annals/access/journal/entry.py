@@ -143,9 +143,9 @@ def _subject(request: HttpRequest, action: Action) -> tuple[str, str, str]:
     whole = action in (Action.APPLICATION, Action.MOMENT) and kind is None
     if "productInstanceId" in given or whole:
         identifier = given.get("productInstanceId", identifier)
-        return ROOT.name, identifier, identifier
+        return ROOT.name if ROOT else "", identifier, identifier
     name = kind.name if isinstance(kind, Entity) else kind or ""
-    return name, identifier, identifier if name == ROOT.name else ""
+    return name, identifier, identifier if ROOT and name == ROOT.name else ""
 
 
 def _outcome(response: HttpResponseBase) -> Outcome:

@@ -13,6 +13,8 @@ from msgspec import Meta
 from annals import env
 from annals.access.oidc.endpoints import LOOPBACK, parts
 from annals.access.roles import ROLES
+from history.failure.declared import of_declaration
+from history.failure.files import FileError, read_text
 
 SCOPE = "topst-product-maintenance-changelog"
 ALGORITHMS = ("RS256", "PS256", "ES256")
@@ -93,14 +95,17 @@ def read(path: Path) -> tuple[Provider, ...]:
     Raises ProvidersError.
     """
     try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise ProvidersError(f"{path} cannot be read: {error.strerror}") from None
+        text = read_text(path)
+    except FileError as error:
+        raise ProvidersError(str(error)) from None
+    is_json = path.suffix == ".json"
     try:
-        decode = msgspec.json.decode if path.suffix == ".json" else msgspec.toml.decode
+        decode = msgspec.json.decode if is_json else msgspec.toml.decode
         found: tuple[Provider, ...] = decode(text, type=_File, dec_hook=_path).provider
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ProvidersError(f"{path}: {error}") from None
+    except msgspec.DecodeError as error:
+        raise ProvidersError(
+            f"{path}: {of_declaration(error, 'JSON' if is_json else 'TOML')}"
+        ) from None
     for provider in found:
         if (wrong := _wrong(provider)) is not None:
             raise ProvidersError(f"{path}, provider {provider.name!r}: {wrong}")

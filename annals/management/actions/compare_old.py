@@ -1,4 +1,4 @@
-"""What `manage.py compare-old` does."""
+"""What `annals compare-old` does."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from annals.access.journal.write import JournalError
 from annals.management.comparing import Compared, Tally, Verdict, compare
 from history import masking
 from history.exactjson import dumps
+from history.failure.files import FileError, read_text
 from history.fallback import OldServiceError, Service, Subject, WrongAnswerError, service
 from history.fallback.client import fetch
 from history.management.progress import Progress
@@ -47,11 +48,11 @@ class Run:
     def handle(self, **options: Any) -> None:
         old = service()
         if old is None:
-            self.stderr.write(
-                "There is no old service: ANNALS_FALLBACK_URL is unset, or ANNALS_FALLBACK_UNTIL "
-                "is over. See docs/migration.md."
+            raise CommandError(
+                "there is no old service: ANNALS_FALLBACK_URL is unset, or ANNALS_FALLBACK_UNTIL "
+                "is over. See docs/migration.md.",
+                returncode=2,
             )
-            sys.exit(2)
         chosen = self._chosen(options)
         try:
             text = f"manage.py compare-old: {len(chosen)} applications"
@@ -73,9 +74,9 @@ class Run:
         if options["applications"] is None:
             return sample.applications(options["sample"], options["seed"])
         try:
-            text = options["applications"].read_text(encoding="utf-8-sig")
-        except (OSError, ValueError) as error:
-            raise CommandError(f"{options['applications']}: {error}", returncode=2) from None
+            text = read_text(options["applications"])
+        except FileError as error:
+            raise CommandError(f"--applications: {error}", returncode=2) from None
         lines = [line for each in text.splitlines() if (line := each.strip())]
         if not lines:
             raise CommandError(f"{options['applications']} has no id", returncode=2)

@@ -1,4 +1,4 @@
-"""What `manage.py grants` does."""
+"""What `annals grants` does."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from psycopg import errors, sql
 
 from annals.access import logins, public_schema
 from annals.access.grants import CONSUMER, WEB, statements
+from history.failure.files import FileError, read_text
 
 ROLES = {"web": WEB, "consumer": CONSUMER}
 
@@ -52,9 +53,9 @@ def _asked(given: Iterable[list[str]]) -> Iterator[tuple[str, str, str]]:
         if role not in ROLES:
             raise CommandError(f"--login {role}: the role must be web or consumer.")
         try:
-            password = Path(file).read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise CommandError(f"{file} cannot be read: {error}") from None
+            password = read_text(Path(file)).strip()
+        except FileError as error:
+            raise CommandError(f"--login {role} {name}: {error}.") from None
         if not password:
             raise CommandError(f"{file} is empty: it must have the password of {name}.")
         yield ROLES[role], name, password

@@ -1,4 +1,4 @@
-"""What `manage.py partitions` does."""
+"""What `annals partitions` does."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from typing import Any, TypeVar
 
 import psycopg
 from django.conf import settings
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 from django.db import Error as DatabaseError
 from django.db import connection
 from psqlextra.partitioning import PostgresPartitioningError
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from annals.access import upkeep
 from annals.access.journal import days as journal
 from annals.management import archiving
+from annals.management.archiving import Done
 from annals.management.verifying import verify_archive, verify_tables
-from history import clock
+from history import clock, schema
 from history.archive.archiver import Archiver
 from history.archive.store import ArchiveError, Store
 from history.canonical import Connection
 from history.day_rows import DayRows
 from history.days import ForeignTableError, partition_name
 from history.entities import BY_NAME, ENTITIES, Entity
-from history.error_text import describe, unreachable
+from history.error_text import describe
+from history.failure.sentences import known
 from history.partitions import catalog, locks, runs, show
 from history.partitions.exclusive import AlreadyRunningError, reconnect, run_lock
 from history.partitions.maintain import Outcome, maintain
@@ -41,6 +43,7 @@ from history.seals import late
 from history.seals.finished import due, seal_days
 from history.seals.seal import NotSealable, seal
 from history.search_index import retention as search_retention
+from history.table import print_table
 from ingest.completeness.holds import may_get_rows, unsettled
 from ingest.quarantine import retention as quarantine_retention
 from ingest.store import unstored
@@ -54,6 +57,7 @@ BROKEN = (
     ArchiveError,
     OSError,
     clock.WrongClockError,
+    NotSealable,
 )
 
 
@@ -74,9 +78,11 @@ class Run:
         except AlreadyRunningError as error:
             self.stderr.write(f"Nothing done: {error}.")
             code = 1
+        except BrokenPipeError:
+            raise  # the reader of standard output has left
         except BROKEN as error:
-            self.stderr.write(f"Broken: {unreachable(error) or describe(error)}.")
-            code = 2
+            plain = str(error) if isinstance(error, PostgresPartitioningError) else known(error)
+            raise CommandError(plain or describe(error), returncode=2) from error
         if code:
             sys.exit(code)
 
@@ -85,7 +91,8 @@ class Run:
         if self.options["json"]:
             self.stdout.write(json.dumps([show.partition_object(part) for part in parts]))
         else:
-            self._print(show.partitions(parts))
+            self._refuse_no_tables(parts)
+            print_table(self.stdout, show.partitions(parts))
             total = show.size(sum(part.bytes for part in parts))
             self.stdout.write(f"{len(parts)} partitions, {total}.")
         return 0
@@ -107,7 +114,7 @@ class Run:
             answer = {"window": days, **counts, "locks": asdict(room), "partitions": objects}
             self.stdout.write(json.dumps(answer))
             return 0
-        self._print(show.plan(lines, self.options["each"]))
+        print_table(self.stdout, show.plan(lines, self.options["each"]))
         freed = show.size(sum(line.bytes for line in lines if line.action == "drop"))
         self.stdout.write(
             f"Window {self.policy.window.oldest} to {self.policy.window.newest} (UTC): "
@@ -218,11 +225,11 @@ class Run:
             self.stdout.write(json.dumps(answer))
             return
         for name in outcome.busy:
-            self.stderr.write(f"{name}: locked by an open transaction, left for the next run")
+            self.stdout.write(f"{name}: locked by an open transaction, left for the next run")
         for name in outcome.held:
-            self.stderr.write(f"{name}: held, see `partitions plan`; --force drops it")
+            self.stdout.write(f"{name}: held, see `partitions plan`; --force drops it")
         for name, error in outcome.broken:
-            self.stderr.write(f"{name}: {error}")
+            self.stdout.write(f"{name}: {error}")
         reasons = Counter((table, why) for table, _, why in outcome.unsealed)
         for (table, why), count in reasons.items():
             days = "1 day" if count == 1 else f"{count} days"
@@ -263,16 +270,17 @@ class Run:
         day, why = self.options["day"], self.options["why"]
         return self._archived(archiving.adopting(_store(), day, why))
 
-    def _archived(self, act: Callable[[Connection, Entity], str]) -> int:
+    def _archived(self, act: archiving.Act) -> int:
         with run_lock():
             return self._for_each(act, self._entities())
 
     def _seal(self) -> int:
         day = self.options["day"]
 
-        def seal_one(plain: Connection, rows: DayRows) -> str:
+        def seal_one(plain: Connection, rows: DayRows) -> Done:
             made = seal(plain, rows, day)
-            return f"Sealed {rows.table} {day}: {made.rows:,} rows, {made.seal}"
+            text = f"Sealed {rows.table} {day}: {made.rows:,} rows, {made.seal}"
+            return Done(rows.table, day, text, made.rows, str(made.seal))
 
         with run_lock():
             if self.options["entity"] == journal.NAME:
@@ -288,30 +296,34 @@ class Run:
         chosen = BY_NAME.get(name)
         return verify_archive(_store(), chosen, self.options, self.stdout, self.stderr)
 
-    def _for_each(self, act: Callable[[Connection, Chosen], str], chosen: Sequence[Chosen]) -> int:
-        """Do it for each of the chosen tables, and report the result."""
+    def _for_each(self, act: Callable[[Connection, Chosen], Done], chosen: Sequence[Chosen]) -> int:
+        """Do it for each of the chosen tables, and report each result at once."""
         connection.ensure_connection()
         code = 0
         for each in chosen:
             try:
-                self.stdout.write(act(connection.connection, each))
+                done = act(connection.connection, each)
             except (ArchiveError, ForeignTableError, NotSealable, OSError, psycopg.Error) as error:
                 if connection.connection is None or connection.connection.closed:
                     raise  # and so is the lock of the runs
-                self.stderr.write(f"{each.name}: {describe(error)}")
-                code = 2
+                why = known(error) or describe(error)
+                done, code = Done(each.table, self.options["day"], failed=why), 2
+            if self.options["json"]:
+                self.stdout.write(json.dumps(done.as_object()))
+            elif done.failed:
+                self.stderr.write(f"{each.name}: {done.failed}")
+            else:
+                self.stdout.write(done.text)
         return code
 
     def _entities(self) -> list[Entity]:
         name = self.options["entity"]
         return [BY_NAME[name]] if name else list(ENTITIES)
 
-    def _print(self, table: RenderableType) -> None:
-        """A table as wide as the terminal, or 200 columns if the output is a file."""
-        console = Console(width=None if sys.stdout.isatty() else 200)
-        with console.capture() as text:
-            console.print(table)
-        self.stdout.write(text.get())
+    def _refuse_no_tables(self, parts: Sequence[catalog.Partition]) -> None:
+        """A database without the tables has no partitions either. Raises CommandError."""
+        if not parts and (why := schema.of_database()) is not None:
+            raise CommandError(why, returncode=2)
 
 
 def _store() -> Store:

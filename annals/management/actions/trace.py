@@ -1,4 +1,4 @@
-"""What `manage.py trace` does."""
+"""What `annals trace` does."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from annals.access.journal.words import Action
 from history import trace
 from history.entities import BY_NAME
 from history.plain_text import one_line
-from history.record import ID_LENGTH, MAX_VERSION, UNSTORED_SPAN
+from history.record import ID_LENGTH
 from history.trace import Bounds, Fate, Place
 from ingest.management.actions.consume import brokers
 from ingest.source import kafka
 from ingest.source.brokers import topic_id
-from ingest.source.client import Unreachable
+from ingest.source.client import TIMEOUT_SECONDS, Unreachable
 
 OF_VERSION = ("entity", "id", "version")
 
@@ -53,8 +53,6 @@ class Run:
         entity, id, number = BY_NAME[options["entity"]], options["id"], options["version"]
         if not 0 < len(id) <= ID_LENGTH or "\0" in id:
             raise CommandError(f"--id must have 1 to {ID_LENGTH} characters.")
-        if not 0 <= number <= MAX_VERSION:
-            raise CommandError(f"--version must be from 0 to {MAX_VERSION}.")
         record(
             Action.VERSION,
             f"trace version {number}",
@@ -66,8 +64,6 @@ class Run:
 
     def _of_message(self, options: dict[str, Any]) -> Fate:
         place = Place(*(options[name] for name in OF_MESSAGE))
-        if not (0 <= place.partition < 2**31 and 0 <= place.offset < 2**63 - UNSTORED_SPAN):
-            raise CommandError("--partition and --offset must not be negative or too large.")
         record(Action.VERSION, f"trace {place.topic}[{place.partition}]@{place.offset}")
         return trace.of_message(place, None if options["offline"] else self._broker(place))
 
@@ -84,8 +80,8 @@ class Run:
             log = topic_id(*brokers(), place.topic) if found else ""
         except Unreachable as error:
             self.stderr.write(
-                f"Kafka does not answer ({error}): what is not read yet is the consumer's last "
-                "record."
+                f"{error}. Kafka did not answer in {TIMEOUT_SECONDS:g} seconds: what is not read "
+                "yet is the consumer's last record."
             )
             return None
         return Bounds(*found, log) if found else Bounds(0, 0)
@@ -114,6 +110,7 @@ def as_json(fate: Fate) -> dict[str, Any]:
         "topic": place.topic if place else None,
         "partition": place.partition if place else None,
         "offset": place.offset if place else None,
+        "recoveredFrom": fate.source or None,
         "mayBe": may_be
         and {"unread": may_be.unread, "lost": may_be.lost, "expired": may_be.expired},
     }

@@ -1,4 +1,4 @@
-"""`manage.py bench`: benchmarks, next to a reference of the same run."""
+"""`annals bench`: benchmarks, next to a reference of the same run."""
 
 from __future__ import annotations
 
@@ -35,6 +35,13 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         if 0 < options.get("catch_up", 0) < MIN_CATCH_UP:
             raise CommandError(f"--catch-up must be 0, or {MIN_CATCH_UP} or more")
+        from history.kinds import given, shipped
+
+        if not set(shipped()) <= set(given()):
+            raise CommandError(
+                "The benchmarks need the kinds that come with Annals: unset "
+                "ANNALS_ENTITIES_FILE for them."
+            )
         # So that SIGTERM stops the servers too, and removes the database.
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         bench = import_module(f"annals.bench.{options['bench']}")
@@ -183,7 +190,7 @@ def _add_loss(benches: Any) -> None:
 
 def _add_gaps(benches: Any) -> None:
     add = benches.add_parser(
-        "gaps", help="measure time and memory of `manage.py gaps`: all days, none, late rows"
+        "gaps", help="measure time and memory of `annals gaps`: all days, none, late rows"
     ).add_argument
     add(
         "--rows",

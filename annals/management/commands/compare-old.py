@@ -1,4 +1,4 @@
-"""`manage.py compare-old`: applications here and in the service that Annals replaces."""  # noqa: N999 - its name
+"""`annals compare-old`: applications here and in the service that Annals replaces."""  # noqa: N999 - its name
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py embedded`: shows, starts and stops the embedded servers."""
+"""`annals embedded`: shows, starts and stops the embedded servers."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -16,6 +16,8 @@ class Command(BaseCommand):
         parser.add_argument(
             "action", choices=["status", "start", "stop"], help="what to do with both servers"
         )
+
+        parser.add_argument("--json", action="store_true", help="print JSON, after it is done")
 
     def handle(self, *_: Any, **options: Any) -> None:
         late("annals.management.actions.embedded.run")(self, **options)

@@ -1,4 +1,4 @@
-"""`manage.py grants`: the database rights, limits and logins of the web and of the consumer."""
+"""`annals grants`: the database rights, limits and logins of the web and of the consumer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py migrate` that stops neither ingest nor the web: it waits for no lock for long.
+"""`annals migrate` that stops neither ingest nor the web: it waits for no lock for long.
 
 A migration that waits for the lock of a table makes everybody wait who comes after it. So it gives
 up soon, lets the others pass, and tries again.

@@ -1,8 +1,7 @@
-"""`manage.py partitions`: what exists, what should, and making it so."""
+"""`annals partitions`: what exists, what should, and making it so."""
 
 from __future__ import annotations
 
-from datetime import date
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
@@ -10,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from annals.access import journal
 from history.entities import BY_NAME
 from history.late import late
+from history.management.numbers import MOST_SECONDS, day, number
 from history.management.sizes import in_bytes
 
 
@@ -19,7 +19,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        listing = actions.add_parser("list", help="the partitions that exist")
+        actions.add_parser("list", help="the partitions that exist")
         planning = actions.add_parser(
             "plan", help="what would be created, dropped and kept, and why"
         )
@@ -32,16 +32,7 @@ class Command(BaseCommand):
             "--dry-run", action="store_true", help="print the plan, change nothing"
         )
         for each in (planning, maintaining):
-            each.add_argument(
-                "--force",
-                action="store_true",
-                help="also drop days that are held for unresolved or unread messages",
-            )
-            each.add_argument(
-                "--each",
-                action="store_true",
-                help="one line for each partition, not for each run of days",
-            )
+            _of_plan(each)
         restoring = actions.add_parser("restore", help="bring a day back from the archive")
         releasing = actions.add_parser("release", help="let maintain drop a restored day again")
         sealing = actions.add_parser(
@@ -65,7 +56,7 @@ class Command(BaseCommand):
             each.add_argument("--entity", choices=BY_NAME, required=True, help="kind of entity")
             each.add_argument("--why", required=True, help="the reason, kept in the archive")
         for each in (restoring, releasing, forgetting, adopting, sealing):
-            each.add_argument("day", type=date.fromisoformat, help="YYYY-MM-DD, UTC")
+            each.add_argument("day", type=day, help="YYYY-MM-DD, UTC")
         for each in (restoring, releasing):
             each.add_argument("--entity", choices=BY_NAME, help="one kind of entity, not all")
         for each in (sealing, checking):
@@ -74,16 +65,28 @@ class Command(BaseCommand):
                 choices=[*BY_NAME, journal.NAME],
                 help="one kind of entity, or the access journal, not all",
             )
-        for each in (listing, planning, maintaining, checking):
+        for each in actions.choices.values():
             each.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
         late("annals.management.actions.partitions.Run")(self).handle(**options)
 
 
+def _of_plan(parser: CommandParser) -> None:
+    """The arguments of `plan` and `maintain`."""
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="also drop days that are held for unresolved or unread messages",
+    )
+    parser.add_argument(
+        "--each", action="store_true", help="one line for each partition, not for each run of days"
+    )
+
+
 def _of_verify(parser: CommandParser) -> None:
     """The arguments of `verify` alone."""
-    parser.add_argument("day", type=date.fromisoformat, nargs="?", help="YYYY-MM-DD, UTC")
+    parser.add_argument("day", type=day, nargs="?", help="YYYY-MM-DD, UTC")
     parser.add_argument(
         "--archive",
         action="store_true",
@@ -99,7 +102,7 @@ def _of_verify(parser: CommandParser) -> None:
     )
     parser.add_argument(
         "--seconds",
-        type=float,
+        type=number(0, MOST_SECONDS),
         help="with --archive: start no further day after this time; the next run continues "
         "(default: all days)",
     )

@@ -1,4 +1,4 @@
-"""`manage.py trace`: what became of one version or one message."""
+"""`annals trace`: what became of one version or one message."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from django.core.management.base import BaseCommand
 
 from history.entities import BY_NAME, BY_TOPIC
 from history.late import late
+from history.management.numbers import whole
+from history.record import MAX_VERSION, UNSTORED_SPAN
 
 
 class Command(BaseCommand):
@@ -22,10 +24,10 @@ class Command(BaseCommand):
         add = parser.add_argument
         add("--entity", choices=BY_NAME, metavar="KIND", help="the kind of entity")
         add("--id", help="the id of the entity")
-        add("--version", type=int, metavar="N", help="the number of the version")
+        add("--version", type=whole(0, MAX_VERSION), metavar="N", help="the number of the version")
         add("--topic", choices=BY_TOPIC, metavar="TOPIC", help="the topic of the message")
-        add("--partition", type=int, metavar="P", help="its partition")
-        add("--offset", type=int, metavar="O", help="its offset")
+        add("--partition", type=whole(0, 2**31 - 1), metavar="P", help="its partition")
+        add("--offset", type=whole(0, 2**63 - 1 - UNSTORED_SPAN), metavar="O", help="its offset")
         add(
             "--offline",
             action="store_true",

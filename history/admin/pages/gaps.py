@@ -32,7 +32,7 @@ LARGEST_ID = 2**63 - 1
 @dataclass(frozen=True, slots=True)
 class GapLine:
     """A gap as it is shown. url: the timeline, for those who may read it. came: what is known of
-    versions that came. outcome: of a closed one."""
+    versions that came, and what was said of others. outcome: of a closed one."""
 
     kind: str
     document: str
@@ -116,7 +116,8 @@ def _line(each: Listed, may_read: bool) -> GapLine:
         closed_at=gap.closed_at,
         outcome={
             "arrived": _("arrived late"),
+            "recovered": _("recovered: Annals asked for it"),
             "expired": _("past the days that are kept"),
         }.get(gap.outcome, ""),
-        came=came,
+        came=[*came, *(words.answered(said) for said in each.said)],
     )

@@ -18,7 +18,7 @@ from history.admin.parts.headline import headline
 from history.admin.parts.subject import changed_by, subject
 from history.admin.parts.values import Item, members
 from history.admin.site.access import may_view_history
-from history.entities import ROOT
+from history.entities import root
 from history.record import ChangeType
 from history.shares import dear_view
 from history.timeline import Absence, Application, MissingPart, Version
@@ -49,8 +49,8 @@ def page(request: HttpRequest, id: str) -> HttpResponse:
     try:
         found = timeline.application_at(id, form.cleaned_data["at"] if given else clock.now())
     except timeline.NotFoundError as error:
-        return not_found_page(request, ROOT, id, error)
-    head = subject(ROOT, id, found.application, tab="at")
+        return not_found_page(request, root(), id, error)
+    head = subject(root(), id, found.application, tab="at")
     wrong = form.is_bound and not given
     context = {
         **admin.site.each_context(request),

@@ -111,7 +111,7 @@ def _in_old(missing: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
     if fallback.service() is None:
         return []
     ids = [text for text in missing if len(text) <= ID_LENGTH and "\0" not in text]
-    kinds = [entity for entity in ENTITIES if entity.root or len(ids) == 1]
+    kinds = [entity for entity in ENTITIES if not entity.parent or len(ids) == 1]
     return [(id, [(title(kind), links.landing(kind, id)) for kind in kinds]) for id in ids]
 
 

@@ -1,4 +1,4 @@
-"""How much each client service brings, as `manage.py share` has recorded it."""
+"""How much each client service brings, as `annals share` has recorded it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from history.admin.parts.filter_form import FilterForm, known_authors, known_ser
 from history.admin.parts.page_links import PAGE, pages
 from history.admin.parts.subject import Children, children, subject
 from history.admin.site.access import may_view_history
-from history.entities import ENTITIES, ROOT, Entity
+from history.entities import PARTS, Entity, root
 from history.shares import dear_view
 from history.timeline import ApplicationQuery, Filters, Include, Page, Query, Version
 
@@ -67,7 +67,7 @@ def application(request: HttpRequest, id: str) -> HttpResponse:
             )
         )
 
-    return _respond(request, Source(ROOT, id, read, whole=True))
+    return _respond(request, Source(root(), id, read, whole=True))
 
 
 def _respond(request: HttpRequest, source: Source) -> HttpResponse:
@@ -87,7 +87,7 @@ def _respond(request: HttpRequest, source: Source) -> HttpResponse:
         twice=timeline.given_twice(found.versions, whole=plain and found.next_token is None),
     )
     head = subject(source.entity, source.id, newest, tab="whole" if source.whole else "card")
-    kinds = ENTITIES if source.whole else [source.entity]
+    kinds = PARTS if source.whole else [source.entity]
     return render(
         request,
         "history/timeline.html",

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
 
-from history import labels
+from history import labels, trace
 from history.admin.parts import gaps, links
 from history.admin.parts.change_rows import ChangeRow, ChangeRows, change_rows, ordered
 from history.admin.parts.field_names import Fields, Room
@@ -61,6 +61,7 @@ class Card:
     compare_url: str
     other_utc: str
     other_url: str
+    recovered_utc: str
     twins_url: str
     subject: str
     subject_name: str
@@ -130,10 +131,11 @@ class CardBuilder:
             other_url=links.snapshot(entity, id, number, version.other_moment)
             if version.other_moment
             else "",
+            recovered_utc=trace.plain(version.recovered.at) if version.recovered else "",
             twins_url=_twins(version, self.twice.get((entity, id, number), ())),
             subject=title(entity) if self.merged else "",
-            subject_name=_name(version) if self.merged and not entity.root else "",
-            subject_url=links.timeline(entity, id) if self.merged and not entity.root else "",
+            subject_name=_name(version) if self.merged and entity.parent else "",
+            subject_url=links.timeline(entity, id) if self.merged and entity.parent else "",
         )
 
     def _rows(self, version: Version, most: int) -> ChangeRows:

@@ -60,7 +60,7 @@ def make_groups(found: Mapping[str, Results]) -> list[Group]:
         for results in found.values()
         for each in results.found
         for carrier in each.carriers[:MAX_CARRIERS]
-        if not carrier.entity.root
+        if carrier.entity.parent is not None
     }
     for results in found.values():
         wanted |= {Carrier(e.entity, e.id) for e in results.found if _bare(e)}
@@ -88,8 +88,8 @@ def key_title(entity: Entity, key: str) -> str:
 
 
 def _hit(one: Found, documents: Mapping[Carrier, Json]) -> Hit:
-    child = not one.entity.root
     data = documents.get(Carrier(one.entity, one.id)) if _bare(one) else one.data
+    application = one.application if one.entity.parent is not None else None
     return Hit(
         kind=title(one.entity),
         id=one.id,
@@ -99,7 +99,7 @@ def _hit(one: Found, documents: Mapping[Carrier, Json]) -> Hit:
         carriers=[_link(each, documents[each]) for each in one.carriers if each in documents],
         deleted=one.type is ChangeType.DELETE,
         url=links.landing(one.entity, one.id),
-        application_url=links.application(one.application) if child else "",
+        application_url=links.application(application) if application else "",
         updated_at=one.updated_at,
         utc=utc(one.updated_at),
     )

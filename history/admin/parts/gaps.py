@@ -14,6 +14,7 @@ from django.utils.translation import ngettext
 from history import trace
 from history.admin.parts import links
 from history.entities import Entity
+from history.gaps.read import Said
 from history.timeline import Absence, Version
 from history.trace import Fate
 
@@ -44,6 +45,18 @@ def came(version: Version) -> list[str]:
 def said(fate: Fate) -> list[str]:
     """The sentences on a version or message as HTML, its times in the browser's time zone."""
     return trace.said(fate, format_html, _time)
+
+
+def answered(said: Said) -> str:
+    """What a source said of versions that it was asked for, as HTML."""
+    at, later = _time(said.asked_at), _time(said.later) if said.later else ""
+    if said.gone:
+        template = _("{source} no longer has it, asked on {at}.")
+    elif said.refused:
+        template = _("What {source} gave was refused, asked on {at}.")
+    else:
+        template = _("{source} did not give it, asked on {at}; is asked again after {later}.")
+    return format_html(template, source=said.source, at=at, later=later)
 
 
 def text(version: Version) -> str:

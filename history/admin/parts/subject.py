@@ -72,7 +72,7 @@ class Subject:
 def subject(entity: Entity, id: str, newest: Version | None, *, tab: TabName = "card") -> Subject:
     """newest: None where the store has no version. tab: the page that is shown."""
     data = _document(newest) if newest else None
-    application = (newest.product_instance_id if newest else None) or ""
+    application = (newest.product_instance_id if newest else None) or ""  # of a child
     return Subject(
         entity=entity,
         id=id,
@@ -87,8 +87,8 @@ def subject(entity: Entity, id: str, newest: Version | None, *, tab: TabName = "
         url=links.application(id) if tab == "whole" else links.timeline(entity, id),
         compare_action=links.compare(entity, id),
         compare_from=_compare_from(newest),
-        application_id="" if entity.root else application,
-        application_url=links.application(application) if application and not entity.root else "",
+        application_id=application,
+        application_url=links.application(application) if application else "",
         tabs=_tabs(entity, id, tab),
         old_failed=fallback.failed(),
     )

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from history import fallback, masking, need_to_know, shares
+from history.entities import ROOT
 from history.need_to_know import NeedToKnowError, QuotaError, RuleFailedError
 from history.permitted import may
 
@@ -32,8 +33,11 @@ def was_given(permission: str) -> May:
 
 def reader(request: HttpRequest) -> dict[str, Any]:
     """For every template. may_read: whether the login may open the history; asked where a page
-    needs it."""
-    return {"may_read": partial(may, getattr(request, "user", None), PERMISSION)}
+    needs it. applications: whether there are any, or all kinds stand alone."""
+    return {
+        "may_read": partial(may, getattr(request, "user", None), PERMISSION),
+        "applications": ROOT is not None,
+    }
 
 
 def may_view_history(view: Callable[P, HttpResponse]) -> Callable[P, HttpResponse]:

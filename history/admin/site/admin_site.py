@@ -19,7 +19,7 @@ from history import shares
 from history.addresses import ID, KIND
 from history.admin.site.access import May, holds, was_given
 from history.admin.site.visible import visible
-from history.entities import Entity
+from history.entities import ROOT, Entity
 
 ENTITY = f"history/{KIND}/{ID}"
 View = Callable[[HttpRequest], HttpResponseBase]
@@ -136,9 +136,12 @@ class AnnalsSite(admin.AdminSite):
             path(f"{ENTITY}/versions/<int:version>/unmask/", unmask.page, name="history_unmask"),
             path(f"{ENTITY}/versions/<int:version>/", snapshot.page, name="history_snapshot"),
             path(f"{ENTITY}/", timeline.page, name="history_timeline"),
-            path(f"at/{ID}/", moment.page, name="history_application_at"),
-            path(f"applications/{ID}/", timeline.application, name="history_application"),
         ]
+        if ROOT is not None:
+            views += [
+                path(f"at/{ID}/", moment.page, name="history_application_at"),
+                path(f"applications/{ID}/", timeline.application, name="history_application"),
+            ]
         views += [path(one.address, one.view, name=one.name) for one in self.screens]
         for view in views:
             # One page has a form that is sent.

@@ -17,7 +17,7 @@ else:  # Django's class takes no parameters where it runs
 
 
 class PersonAdmin(PeopleAdmin):
-    """For one or two people; `manage.py people import` loads a file."""
+    """For one or two people; `annals people import` loads a file."""
 
     list_display = ("login", "full_name", "kind")
     list_filter = ("kind",)

@@ -1,19 +1,16 @@
-"""What `manage.py capacity` does."""
+"""What `annals capacity` does."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
-from rich.console import Console
-from rich.table import Table
 
 from history import clock
 from history.capacity import measured
@@ -21,6 +18,7 @@ from history.capacity.model import Load, Need, Server, from_rate, full_on, need
 from history.entities import ENTITIES
 from history.partitions import catalog
 from history.partitions.show import size
+from history.table import Table, print_table
 
 RETENTIONS = (30, 60, 90, 180, 365)
 
@@ -38,8 +36,7 @@ def run(command: BaseCommand, **options: Any) -> None:
         parts = catalog.read(connection, [entity.table for entity in ENTITIES])
         found = measured.loads(connection, parts, today)
         if found is None:
-            command.stderr.write("No complete day has rows yet. Give --rps and --avg-bytes.")
-            sys.exit(1)
+            raise CommandError("no complete day has rows yet. Give --rps and --avg-bytes.")
         loads, basis = found.loads, f"days {found.since} to {found.until}"
         server, disk = measured.server(connection), disk or measured.disk(connection)
     server = Server(
@@ -66,7 +63,7 @@ def run(command: BaseCommand, **options: Any) -> None:
         }
         command.stdout.write(json.dumps(answer))
         return
-    _print(command, _needs_table(loads, needs, total))
+    print_table(command.stdout, _needs_table(loads, needs, total))
     command.stdout.write(
         f"From {basis}, for {days} days and the current day. WAL is the WAL of one day with a"
         f" checkpoint every {server.checkpoint_s / 60:.0f} min; reserve is 20% of the rest."
@@ -75,14 +72,7 @@ def run(command: BaseCommand, **options: Any) -> None:
         for rate, day in full.items():
             growth = f"growing by {rate:.0%} a year" if rate else "at the current rate"
             command.stdout.write(f"A disk of {size(disk)}, {growth}: {_text(day)}.")
-    _print(command, _changes_table(changes, days))
-
-
-def _print(command: BaseCommand, table: Table) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    with console.capture() as text:
-        console.print(table)
-    command.stdout.write(text.get())
+    print_table(command.stdout, _changes_table(changes, days))
 
 
 def _changes(
@@ -114,15 +104,14 @@ def _text(day: date | int | None) -> str:
 
 
 def _needs_table(loads: Sequence[Load], needs: dict[str, Need], total: Need) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("table", "rows a day", "bytes a row", "data", "index", "WAL", "reserve", "total"):
-        table.add_column(name, justify="left" if name == "table" else "right")
+    names = ("table", "rows a day", "bytes a row", "data", "index", "WAL", "reserve", "total")
+    table = Table(*names, right=names[1:])
     for load in loads:
         each = needs[load.table]
         row = f"{load.rows_per_day:,.0f}", f"{load.data + load.index:,.0f}"
-        table.add_row(load.table, *row, *_cells(each))
+        table.add(load.table, *row, *_cells(each))
     rows = sum(load.rows_per_day for load in loads)
-    table.add_row("total", f"{rows:,.0f}", "", *_cells(total), style="bold")
+    table.add("total", f"{rows:,.0f}", "", *_cells(total))
     return table
 
 
@@ -132,12 +121,11 @@ def _cells(each: Need) -> list[str]:
 
 
 def _changes_table(changes: Sequence[dict[str, Any]], days: int) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("retention", "needs", "difference", "frees at once"):
-        table.add_column(name, justify="right")
+    names = ("retention", "needs", "difference", "frees at once")
+    table = Table(*names, right=names)
     for change in changes:
         sign = "-" if change["difference"] < 0 else "+"
-        table.add_row(
+        table.add(
             f"{change['days']} days",
             size(int(change["total"])),
             "" if change["days"] == days else sign + size(int(abs(change["difference"]))),

@@ -1,19 +1,20 @@
-"""What `manage.py export` does."""
+"""What `annals export` does."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 from psycopg import sql
 
@@ -22,8 +23,9 @@ from history.archive.store import Store
 from history.entities import BY_NAME, Entity
 from history.error_text import describe
 from history.exactjson import dumps
-from history.export.days import Day, Known, choose
+from history.export.days import Chosen, Day, Known, choose
 from history.export.run import FAILURES, Export, to_directory, to_stream
+from history.failure.sentences import known
 from history.management.progress import Progress
 from history.models import ArchivedDay
 from history.partitions import catalog
@@ -34,6 +36,16 @@ from history.window import Window
 log = logging.getLogger("history.management.commands.export")
 
 
+@dataclass
+class Done:
+    """What was exported. failed: names of days, each with the reason."""
+
+    rows: int = 0
+    seconds: float = 0.0
+    kept: int = 0
+    failed: list[tuple[str, str]] = field(default_factory=list)
+
+
 def run(command: BaseCommand, **options: Any) -> None:
     """Export the days. options: as the command declares them. Exits with 1 if some days do not
     exist any more, with 2 if the export failed."""
@@ -42,69 +54,125 @@ def run(command: BaseCommand, **options: Any) -> None:
     try:
         store = Store(url) if url else None
         chosen = choose(_known(entity), options["from"], options["to"])
+        _refuse_nothing(entity, chosen, options)
         mask = _mask(entity, options["unmasked"])
         export = Export(entity, store, options["format"], mask)
         begins.send(type(command), entity=entity, days=chosen.days, options=options)
-        rows, seconds, failed = _export(command, export, chosen.days, options)
+        done = _export(command, export, chosen.days, options)
     except BrokenPipeError:
-        # The reader closed the pipe. Without this Python reports it again at its last flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        raise  # the reader of standard output has left
     except (*FAILURES, ExportRefusedError) as error:
-        command.stderr.write(f"The export failed: {describe(error)}")
-        sys.exit(2)
-    _say(command, f"Exported {len(chosen.days) - failed} days, {_rate(rows, seconds)}.")
-    if options["compare"] and rows:
-        _compare(command, chosen.days, options["jobs"], rows / seconds)
-    for missing in chosen.missing:
-        command.stderr.write(f"{entity.table} not exported: {missing}")
-    if failed:
+        raise CommandError(f"the export failed: {_why(error)}", returncode=2) from error
+    copied = _copy(chosen.days, options["jobs"]) if options["compare"] and done.rows else None
+    if options["json"]:
+        # Standard output may carry the export.
+        out = command.stdout if options["output"] else command.stderr
+        out.write(json.dumps(_as_object(entity, chosen, done, copied)), str)
+    else:
+        _print(command, chosen, done, copied, options["compare"])
+        for missing in chosen.missing:
+            command.stderr.write(f"{entity.table} not exported: {missing}")
+    if done.failed:
         sys.exit(2)
     if chosen.missing:
         sys.exit(1)
 
 
+def _refuse_nothing(entity: Entity, chosen: Chosen, options: dict[str, Any]) -> None:
+    """Raises CommandError where there is no day to export, and none that is gone."""
+    since, until = options["from"], options["to"]
+    if since and until and since >= until:
+        raise CommandError(
+            f"--from {since} is not before --to {until}, which is the day after the last one.",
+            returncode=2,
+        )
+    if not chosen.days and not chosen.missing and (since or until):
+        raise CommandError(
+            f"{entity.table} has no day from {since or 'the oldest'} to {until or 'today'}: "
+            "`partitions list` says which it has.",
+            returncode=2,
+        )
+
+
 def _export(
     command: BaseCommand, export: Export, days: Sequence[Day], options: dict[str, Any]
-) -> tuple[int, float, int]:
-    """Rows, seconds, and how many days failed."""
-    folder, rows, failed, kept = options["output"], 0, 0, 0
+) -> Done:
+    """Export the days, and report each at once that failed, unless as JSON."""
+    folder, done = options["output"], Done()
     begun, lock = time.monotonic(), Lock()
     total = sum(day.rows for day in days)
     with Progress(f"export {export.entity.name}, rows", total, sys.stderr) as progress:
 
-        def tick(done: int) -> None:
+        def tick(rows: int) -> None:
             with lock:
-                progress.advance(done)
+                progress.advance(rows)
 
         counted = replace(export, tick=tick)
         if folder is None:
-            rows = to_stream(counted, days, sys.stdout.buffer)
+            done.rows = to_stream(counted, days, sys.stdout.buffer)
         else:
             for each in to_directory(counted, days, folder, options["jobs"]):
-                rows, kept = rows + each.rows, kept + each.kept
+                done.rows, done.kept = done.rows + each.rows, done.kept + each.kept
                 if each.error is not None:
-                    failed += 1
-                    command.stderr.write(f"{each.day.name} not exported: {describe(each.error)}")
-    if kept:
-        _say(command, f"{kept} days were exported before.")
-    return rows, max(time.monotonic() - begun, 1e-9), failed
+                    done.failed.append((each.day.name, _why(each.error)))
+                    if not options["json"]:
+                        name, why = done.failed[-1]
+                        command.stderr.write(f"{name} not exported: {why}")
+    done.seconds = max(time.monotonic() - begun, 1e-9)
+    return done
 
 
-def _compare(command: BaseCommand, days: Sequence[Day], jobs: int, rate: float) -> None:
-    """Measure COPY TO of the same partitions without output: the upper limit."""
-    if any(day.archived is not None for day in days):
+def _print(
+    command: BaseCommand, chosen: Chosen, done: Done, copied: Done | None, compare: bool
+) -> None:
+    """The sums, as sentences."""
+    if done.kept:
+        _say(command, f"{done.kept} days were exported before.")
+    days = len(chosen.days) - len(done.failed)
+    _say(command, f"Exported {days} days, {_rate(done)}.")
+    if copied is not None:
+        share = _share(done, copied)
+        _say(command, f"Plain COPY TO: {_rate(copied)}; the export reached {share:.2f} of it.")
+    elif compare and done.rows:
         _say(command, "No comparison: some of the days are in the archive.")
-        return
+
+
+def _as_object(entity: Entity, chosen: Chosen, done: Done, copied: Done | None) -> dict[str, Any]:
+    """The sums and what was not exported, as JSON values."""
+    copy = copied and {
+        "rows": copied.rows,
+        "seconds": round(copied.seconds, 3),
+        "share": round(_share(done, copied), 3),
+    }
+    return {
+        "table": entity.table,
+        "days": len(chosen.days) - len(done.failed),
+        "before": done.kept,
+        "rows": done.rows,
+        "seconds": round(done.seconds, 3),
+        "failed": [{"name": name, "why": why} for name, why in done.failed],
+        "missing": [
+            {"first": str(each.first), "last": str(each.last), "why": each.why}
+            for each in chosen.missing
+        ],
+        "copy": copy,
+    }
+
+
+def _copy(days: Sequence[Day], jobs: int) -> Done | None:
+    """Measure COPY TO of the same partitions without output: the upper limit. None if some of the
+    days are in the archive."""
+    if any(day.archived is not None for day in days):
+        return None
     begun = time.monotonic()
     with ThreadPoolExecutor(jobs) as pool:
         rows = sum(pool.map(_plain_copy, days))
-    seconds = max(time.monotonic() - begun, 1e-9)
-    _say(
-        command,
-        f"Plain COPY TO: {_rate(rows, seconds)}; the export reached "
-        f"{rate * seconds / rows:.2f} of it.",
-    )
+    return Done(rows, max(time.monotonic() - begun, 1e-9))
+
+
+def _share(done: Done, copied: Done) -> float:
+    """The speed of the export, as a part of that of COPY."""
+    return done.rows / done.seconds * copied.seconds / max(copied.rows, 1)
 
 
 def _say(command: BaseCommand, text: str) -> None:
@@ -134,6 +202,10 @@ def _known(entity: Entity) -> Known:
     )
 
 
+def _why(error: Exception) -> str:
+    return known(error) or describe(error)
+
+
 def _plain_copy(day: Day) -> int:
     rows = 0
     try:
@@ -147,5 +219,5 @@ def _plain_copy(day: Day) -> int:
     return rows
 
 
-def _rate(rows: int, seconds: float) -> str:
-    return f"{rows:,} rows in {seconds:.1f} s ({rows / seconds:,.0f} rows/s)"
+def _rate(done: Done) -> str:
+    return f"{done.rows:,} rows in {done.seconds:.1f} s ({done.rows / done.seconds:,.0f} rows/s)"

@@ -1,27 +1,22 @@
-"""What `manage.py gaps` does."""
+"""What `annals gaps` does."""
 
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand
 from django.utils import translation
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from history import clock, trace
 from history.gaps import read
-from history.gaps.read import Listed, Selection
+from history.gaps.read import Listed, Said, Selection
 from history.gaps.run import Outcome, latest, run
 from history.management.progress import Progress
 from history.plain_text import one_line
+from history.table import Table, print_table
 from history.window import Window
-
-MOST_LISTED = 10_000
 
 
 class Run:
@@ -59,18 +54,14 @@ class Run:
     def _print(self, sums: list[read.Sum]) -> None:
         if not sums:
             return
-        table = Table("entity", "service", "gaps", "versions missing")
-        for column in table.columns[2:]:
-            column.justify = "right"
+        names = ("entity", "service", "gaps", "versions missing")
+        table = Table(*names, right=names[2:], head=2)
         for each in sums:
-            client = escape(one_line(each.client_id))
-            table.add_row(each.entity, client, f"{each.gaps:,}", f"{each.versions:,}")
-        width = None if sys.stdout.isatty() else 160
-        Console(file=self.stdout, width=width).print(table)  # type: ignore[arg-type]
+            client = one_line(each.client_id)
+            table.add(each.entity, client, f"{each.gaps:,}", f"{each.versions:,}")
+        print_table(self.stdout, table)
 
     def _list(self, options: dict[str, Any]) -> None:
-        if not 0 < options["limit"] <= MOST_LISTED:
-            raise CommandError(f"--limit must be from 1 to {MOST_LISTED}.")
         selection = Selection(options["entity"], options["client"], options["closed"])
         found = read.page(selection, options["limit"], options["before"])
         if options["json"] or options["list_json"]:
@@ -88,10 +79,13 @@ class Run:
             self.stdout.write(one_line(line))
             for held in each.came.values():
                 self.stdout.write("  " + " ".join(trace.said(trace.quarantined_fate(held))))
+            for said in each.said:
+                self.stdout.write(one_line(f"  {sentence(said)}"))
         if not found and latest() is None:
-            self.stdout.write("Nobody has looked yet: run manage.py gaps.")
+            self.stdout.write("Nobody has looked yet: run annals gaps.")
         elif not found:
-            self.stdout.write("There is no such gap.")
+            narrowed = selection.narrowed or selection.closed or options["before"]
+            self.stdout.write("There is no such gap." if narrowed else "No gap is open.")
         elif len(found) == options["limit"]:
             self.stdout.write(f"The next page: --before {found[-1].gap.id}")
 
@@ -130,4 +124,28 @@ def gap_as_object(each: Listed) -> dict[str, Any]:
             number: {"reason": held.reason, "at": held.came_at.isoformat()}
             for number, held in each.came.items()
         },
+        "asked": [
+            {
+                "source": said.source,
+                "at": said.asked_at.isoformat(),
+                "gone": said.gone,
+                "refused": said.refused,
+                "detail": said.detail or None,
+                "nextAttempt": said.later and said.later.isoformat(),
+            }
+            for said in each.said
+        ],
     }
+
+
+def sentence(said: Said) -> str:
+    """What a source said, in English."""
+    what = []
+    if said.gone:
+        what.append("no longer has it")
+    if said.refused:
+        what.append(f"gave what was refused ({said.detail})")
+    if said.later:
+        why = f" ({said.detail})" if said.detail and not said.refused else ""
+        what.append(f"is asked again after {said.later:%Y-%m-%d %H:%M} UTC{why}")
+    return f"{said.source} {', '.join(what)}; asked on {said.asked_at:%Y-%m-%d %H:%M} UTC"

@@ -1,4 +1,4 @@
-"""What `manage.py search` does."""
+"""What `annals search` does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `manage.py share` does."""
+"""What `annals share` does."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from functools import partial
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from django.core.management.base import BaseCommand, CommandError
 
 from history import clock
 from history.capacity import services
@@ -21,6 +18,7 @@ from history.capacity.services import Stored
 from history.capacity.upstream import Saved, saved
 from history.partitions.show import size
 from history.plain_text import one_line
+from history.table import Table, print_table
 
 COLUMNS = ("service", "kind", "versions", "share", "bytes", "changed nothing", "technical only")
 
@@ -36,8 +34,7 @@ def run(command: BaseCommand, **options: Any) -> None:
     since = today - timedelta(days=options["days"] or retention)
     found = services.stored(since)
     if found is None:
-        command.stderr.write("No finished day is sampled yet.")
-        sys.exit(1)
+        raise CommandError("no finished day is sampled yet: run `share` without --stored.")
     if options["json"]:
         command.stdout.write(json.dumps(as_json(found, retention)))
     else:
@@ -50,21 +47,16 @@ def _progress(command: BaseCommand, table: str, day: date) -> None:
 
 
 def _print(command: BaseCommand, found: Stored, retention: int) -> None:
-    table = Table(*COLUMNS, box=None, pad_edge=False, header_style="bold")
-    for column in table.columns[2:]:
-        column.justify = "right"
+    table = Table(*COLUMNS, right=COLUMNS[2:], head=2)
     total = found.total
     for client, brought in found.by_client():
-        name = escape(one_line(client)) or "(others)"
-        table.add_row(name, "all", *_cells(brought, total), style="bold")
+        name = one_line(client) or "(others)"
+        table.add(name, "all", *_cells(brought, total))
         for line in found.lines:
             if line.client_id == client:
-                table.add_row("", line.entity.name, *_cells(line.brought, total))
-    table.add_row("all", "", *_cells(total, total), style="bold")
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    with console.capture() as text:
-        console.print(table)
-    command.stdout.write(text.get())
+                table.add(name, line.entity.name, *_cells(line.brought, total))
+    table.add("all", "", *_cells(total, total))
+    print_table(command.stdout, table)
     command.stdout.write(
         f"From {total.sampled:,} versions of {found.days} days, {found.since} to "
         f"{found.until}. ± is the error of the sample: 95% of such samples are nearer."

@@ -1,4 +1,4 @@
-"""`manage.py capacity`: disk space for the history, from real partitions or given figures."""
+"""`annals capacity`: disk space for the history, from real partitions or given figures."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""`manage.py export`: whole days of one kind of entity, for a data warehouse."""
+"""`annals export`: whole days of one kind of entity, for a data warehouse."""
 
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from history.entities import BY_NAME
 from history.export.kinds import KINDS
 from history.late import late
+from history.management.numbers import day, whole
 
 
 class Command(BaseCommand):
@@ -28,12 +28,12 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--from",
-            type=date.fromisoformat,
+            type=day,
             help="first day, YYYY-MM-DD, UTC (default: oldest day in the table or the archive)",
         )
         parser.add_argument(
             "--to",
-            type=date.fromisoformat,
+            type=day,
             help="day after the last one, YYYY-MM-DD, UTC (default: today, which is not complete)",
         )
         parser.add_argument(
@@ -48,7 +48,7 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--jobs",
-            type=int,
+            type=whole(1, 64),
             default=2,
             help="days exported at the same time into a directory (default 2)",
         )
@@ -62,6 +62,12 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--compare", action="store_true", help="then measure a plain COPY TO of the same days"
+        )
+        parser.add_argument(
+            "--json",
+            action="store_true",
+            help="print the sums as JSON: with --output to standard output, else to standard "
+            "error as its last line",
         )
 
     def handle(self, *_: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""manage.py labels load FILE.json: what people call the fields."""
+"""annals labels load FILE.json: what people call the fields."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ class Command(LoadFileCommand):
     action = ("load", "add and change labels; none is removed")
     file = ("FILE.json", 'of the form of history/labels.json; "sensitive": true masks a field')
 
-    def load(self, text: bytes) -> str:
+    def load(self, text: bytes) -> tuple[str, dict[str, int]]:
         count = late("history.labels.load")(text)
-        return f"{count} labels loaded."
+        return f"{count} labels loaded.", {"loaded": count}

@@ -1,4 +1,4 @@
-"""manage.py people import FILE.csv: logins to full names and kinds."""
+"""annals people import FILE.csv: logins to full names and kinds."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ class Command(LoadFileCommand):
     action = ("import", "add and change people; nobody is removed")
     file = ("FILE.csv", "UTF-8, with a header line")
 
-    def load(self, text: bytes) -> str:
+    def load(self, text: bytes) -> tuple[str, dict[str, int]]:
         done = late("history.people.load")(text)
-        return f"{done.added} added, {done.changed} changed, {done.unchanged} unchanged."
+        said = f"{done.added} added, {done.changed} changed, {done.unchanged} unchanged."
+        return said, {"added": done.added, "changed": done.changed, "unchanged": done.unchanged}

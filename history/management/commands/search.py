@@ -1,4 +1,4 @@
-"""`manage.py search index`: indexes what was stored before a business key was declared."""
+"""`annals search index`: indexes what was stored before a business key was declared."""
 
 from __future__ import annotations
 

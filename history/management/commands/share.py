@@ -1,4 +1,4 @@
-"""`manage.py share`: how much each client service brings, and how much of it changes nothing."""
+"""`annals share`: how much each client service brings, and how much of it changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `manage.py consume` does."""
+"""What `annals consume` does."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from prometheus_client import start_http_server
 
 from history import heaps, privileges, schema
 from history.error_text import describe
+from history.failure.database import is_refused, no_connection
+from history.failure.files import FileError
 from ingest.consumer.background import Probe
 from ingest.consumer.beats import Beats
 from ingest.consumer.breaker import Tolerance
 from ingest.consumer.foresight import Foresight
 from ingest.consumer.loop import Consumer, Policy
 from ingest.source import kafka
-from ingest.source.client import WrongSettingError
 from ingest.source.decode import Decode, decode
 from ingest.source.envelope import ShapeError
 from ingest.source.names import declared
@@ -55,17 +56,11 @@ def run(command: BaseCommand, **options: Any) -> None:
     faulthandler.register(signal.SIGUSR1)  # prints the stacks, also while Python's lock is held
     if options["metrics_port"] is not None:
         _serve_metrics(options["metrics_address"], options["metrics_port"])
+    refuse_other_tables()
     if not settings.ANNALS.demo:
         privileges.warn_in_background(partial(connect, "annals-check"))
-    refuse_other_tables()
-    try:
-        group = settings.ANNALS.consumer_group if options["group"] is None else options["group"]
-        consumer = build(options["topics"], group, options["until_idle"])
-    except WrongSettingError as error:
-        raise CommandError(
-            f"Kafka's client does not take the settings of ANNALS_KAFKA_* and "
-            f"ANNALS_LIBRDKAFKA_FILE: {error}"
-        ) from None
+    group = settings.ANNALS.consumer_group if options["group"] is None else options["group"]
+    consumer = build(options["topics"], group, options["until_idle"])
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     gc.freeze()  # what exists now stays: no collection needs to examine it
     gc.set_threshold(GARBAGE_COLLECTION_OBJECTS)
@@ -77,7 +72,7 @@ def run(command: BaseCommand, **options: Any) -> None:
     summary = {**asdict(totals), "seconds": seconds, "peak_mb": _peak_mb()}
     if totals.halted:
         logger.warning(
-            "halted, not read to the end: %s; see `manage.py quarantine list`",
+            "halted, not read to the end: %s; see `annals quarantine list`",
             ", ".join(totals.halted),
         )
     if options["json"]:
@@ -94,29 +89,38 @@ def _serve_metrics(address: str, port: int) -> None:
         start_http_server(port, address)
     except (OSError, OverflowError) as error:
         raise CommandError(
-            f"--metrics-port {port}: metrics cannot be served on {address}: {error}. Give another "
-            "port or --metrics-address."
+            f"--metrics-port {port}: metrics cannot be served on {address}: {_why(error)}. Give "
+            "another port or --metrics-address."
         ) from None
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def refuse_other_tables() -> None:
     """End with a sentence where the tables are not those of this release: each batch would fail.
-    A database that does not answer is waited for later, as in any outage."""
+    And where the login is refused. A database that does not answer is waited for later, as in any
+    outage."""
     try:
         with connect("annals-check") as plain:
             applied = plain.execute(schema.APPLIED).fetchall()
+            of_kinds = schema.complaint_of_kinds(plain.cursor())
     except psycopg.errors.UndefinedTable:
-        applied = []
+        applied, of_kinds = [], None
     except psycopg.errors.InsufficientPrivilege:
         raise CommandError(
             "The database login of this consumer may not read which migrations are applied: its "
-            "rights are those of an earlier release. Run `manage.py migrate` and `manage.py grants "
+            "rights are those of an earlier release. Run `annals migrate` and `annals grants "
             "--apply` as the owner of the tables, then start this process again."
         ) from None
     except psycopg.Error as error:
-        logger.warning("not known which migrations are applied: %s", describe(error))
+        if is_refused(error):
+            raise
+        away = no_connection(error) or describe(error)
+        logger.warning("%s. The consumer waits and goes on trying", away)
         return
-    why = schema.complaint([(str(app), str(name)) for app, name in applied])
+    why = schema.complaint([(str(app), str(name)) for app, name in applied]) or of_kinds
     if why is not None:
         raise CommandError(why)
 
@@ -157,7 +161,9 @@ def decoding() -> Decode:
         return decode
     try:
         return Decode(declared(path))
-    except (OSError, ShapeError) as error:
+    except FileError as error:
+        raise CommandError(f"ANNALS_ENVELOPES_FILE is wrong: {error}.") from None
+    except ShapeError as error:
         raise CommandError(f"ANNALS_ENVELOPES_FILE is wrong: {path}: {error}") from None
 
 

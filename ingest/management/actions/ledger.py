@@ -1,4 +1,4 @@
-"""What `manage.py ledger` does."""
+"""What `annals ledger` does."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import translation
-from rich.console import Console
-from rich.table import Table
 
 from history.entities import BY_TOPIC
+from history.table import Table, print_table
 from ingest.completeness import figures, losses
 from ingest.completeness.acknowledge import acknowledge
 from ingest.completeness.retire import retire, unretire
 from ingest.forecast.loss import Outlook
 from ingest.management.actions.consume import brokers
-from ingest.source.client import Unreachable
+from ingest.management.known import refuse_unknown_topic
+from ingest.source.client import TIMEOUT_SECONDS, Unreachable
 from ingest.source.message import KafkaPartition
 from ingest.source.retention import Forecaster
 
@@ -42,14 +42,21 @@ class Run:
 
     def _acknowledge(self, options: dict[str, Any]) -> None:
         topic, why = options["topic"], _reason(options)
+        refuse_unknown_topic(topic)
         count = acknowledge(topic, options["partition"], why)
         if not count:
             raise CommandError(f"{topic} has no lost messages that are not acknowledged.")
+        if options["json"]:
+            self.stdout.write(json.dumps({"topic": topic, "acknowledged": count, "why": why}))
+            return
         self.stdout.write(f"{count:,} lost messages of {topic} acknowledged: {why}")
 
     def _retire(self, options: dict[str, Any]) -> None:
         topic, why = options["topic"], _reason(options)
         unread = retire(topic, why)
+        if options["json"]:
+            self.stdout.write(json.dumps({"topic": topic, "unread": unread, "why": why}))
+            return
         self.stdout.write(f"{topic} is retired: {why}")
         if unread:
             self.stdout.write(f"{unread:,} of its messages were not read; nothing waits for them.")
@@ -58,6 +65,9 @@ class Run:
         topic = options["topic"]
         if not unretire(topic):
             raise CommandError(f"{topic} is not retired.")
+        if options["json"]:
+            self.stdout.write(json.dumps({"topic": topic}))
+            return
         self.stdout.write(f"{topic} is not retired any more.")
 
     def _figures(self, options: dict[str, Any]) -> None:
@@ -97,7 +107,8 @@ class Run:
             found = forecaster.outlook({**dict.fromkeys(there), **positions}, losses.seen(entries))
         except Unreachable as error:
             self.stderr.write(
-                f"Kafka does not answer ({error}): the lag is the consumer's last record."
+                f"{error}. Kafka did not answer in {TIMEOUT_SECONDS:g} seconds: the lag is the "
+                "consumer's last record."
             )
             return entries, {}
         finally:
@@ -146,11 +157,8 @@ class Run:
         if not entries:
             self.stdout.write("The ledger is empty: nothing has been consumed yet.")
             return
-        table = Table(
-            "topic", "partition", *COLUMNS, "skipped", "lost", "next offset", "lag", "state"
-        )
-        for column in table.columns[1:-1]:
-            column.justify = "right"
+        names = "topic", "partition", *COLUMNS, "skipped", "lost", "next offset", "lag", "state"
+        table = Table(*names, right=names[1:-1], head=2)
         for entry in entries:
             counts = (f"{getattr(entry, name):,}" for name in (*COLUMNS, "skipped"))
             lost = f"{entry.lost:,}"
@@ -158,17 +166,16 @@ class Run:
                 lost += f" ({entry.lost_acknowledged:,} acknowledged)"
             lag = "?" if entry.lag is None else f"{entry.lag:,}"
             cells = (*counts, lost, f"{entry.next_offset:,}", lag, entry.state)
-            table.add_row(entry.topic, str(entry.partition), *cells)
-        table.add_section()
+            table.add(entry.topic, str(entry.partition), *cells)
         total = (f"{sum(getattr(entry, name) for entry in entries):,}" for name in COLUMNS)
-        table.add_row("all", "", *total)
-        Console(file=self.stdout, width=None if sys.stdout.isatty() else 200).print(table)  # type: ignore[arg-type]
+        table.add("all", "", *total, *[""] * 5)
+        print_table(self.stdout, table)
         for topic, each in figures.retired().items():
             self.stdout.write(f"RETIRED {topic} since {each.retired_at:%Y-%m-%d}: {each.why}")
         for topic in figures.never_read(entries):
             self.stdout.write(
-                f"NEVER READ {topic}: nothing is known of its messages. Read it with `manage.py "
-                "consume`, or declare it finished with `manage.py ledger retire`."
+                f"NEVER READ {topic}: nothing is known of its messages. Read it with `annals "
+                "consume`, or declare it finished with `annals ledger retire`."
             )
         for entry in entries:
             if entry.log_cut:

@@ -1,4 +1,4 @@
-"""What `manage.py quarantine` does."""
+"""What `annals quarantine` does."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db.models import Count, F, Max, Min, Q
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from history.management.progress import Progress
 from history.plain_text import one_line
+from history.table import Table, print_table
 from ingest.management.actions.consume import decoding
+from ingest.management.known import (
+    refuse_missing_ids,
+    refuse_unknown_reason,
+    refuse_unknown_topic,
+)
 from ingest.models import Ledger, Quarantined
 from ingest.quarantine import messages
 from ingest.quarantine.messages import UNSETTLED, Selection
@@ -42,6 +45,10 @@ class Run:
         self.stdout, self.stderr = command.stdout, command.stderr
 
     def handle(self, **options: Any) -> None:
+        refuse_unknown_topic(options.get("topic"))
+        refuse_unknown_reason(options.get("reason"))
+        if options["command"] in ("retry", "discard"):
+            refuse_missing_ids(options["ids"])
         getattr(self, f"_{options['command']}")(options)
 
     def _list(self, options: dict[str, Any]) -> None:
@@ -62,18 +69,19 @@ class Run:
         if not groups:
             self.stdout.write(_nothing(options))
         else:
-            table = Table("topic", "reason", "status", "messages", "first seen", "last seen")
-            table.columns[3].justify = "right"
+            names = ("topic", "reason", "status", "messages", "first seen", "last seen")
+            table = Table(*names, right=("messages",), head=2)
             for group in groups:
                 seen = (f"{group[name]:%Y-%m-%d %H:%M:%S}" for name in ("first", "last"))
                 count = f"{group['count']:,}"
-                table.add_row(group["topic"], group["reason"], group["status"], count, *seen)
-            self._console().print(table)
+                topic = one_line(group["topic"])
+                table.add(topic, group["reason"], group["status"], count, *seen)
+            print_table(self.stdout, table)
         for row in Ledger.objects.filter(halted_at__isnull=False).order_by("topic", "partition"):
             self.stdout.write(
                 f"HALTED {row.topic}[{row.partition}] since {row.halted_at:%Y-%m-%d %H:%M:%S} UTC: "
                 f"{row.halted_why}. It resumes when good messages arrive, or with: "
-                f"manage.py quarantine resume {row.topic}"
+                f"annals quarantine resume {row.topic}"
             )
 
     def _list_each(self, rows: Any, options: dict[str, Any]) -> None:
@@ -94,26 +102,28 @@ class Run:
         if not found:
             self.stdout.write(_nothing(options))
             return
-        table = Table(*(name.replace("_", " ") for name in fields), "detail")
+        names = (*fields, "detail")
+        table = Table(*(name.replace("_", " ") for name in names), head=2)
         for row in found:
-            table.add_row(
-                *(
-                    "" if row[name] is None else escape(one_line(str(row[name])))
-                    for name in (*fields, "detail")
-                )
-            )
-        self._console().print(table)
+            texts = ("" if row[name] is None else one_line(str(row[name])) for name in names)
+            table.add(*texts)
+        print_table(self.stdout, table)
 
     def _show(self, options: dict[str, Any]) -> None:
         row = Quarantined.objects.filter(id=options["id"]).first()
         if row is None:
-            raise CommandError(f"There is no quarantined message {options['id']}.")
+            raise CommandError(f"there is no message {options['id']} in quarantine.")
         value = None if row.value is None else bytes(row.value)
         if options["raw"]:
             sys.stdout.buffer.write(value or b"")
             return
+        if options["json"]:
+            self.stdout.write(json.dumps(_as_object(row), default=str))
+            return
         for name in SHOWN:
-            self.stdout.write(f"{name.replace('_', ' ')}: {one_line(str(getattr(row, name)))}")
+            found = getattr(row, name)
+            text = "none" if found in (None, "") else one_line(str(found))
+            self.stdout.write(f"{name.replace('_', ' ')}: {text}")
         self.stdout.write(f"key: {_readable(row.key)}")
         for name, content in headers_json.from_json(row.headers):
             raw = name.encode("utf-8", "surrogateescape")
@@ -135,6 +145,10 @@ class Run:
             for few in retry(connection, selection, window, options["dry_run"], decoding()):
                 became += few
                 progress.advance(few.total())
+        if options["json"]:
+            said = {"dry_run": options["dry_run"], "became": dict(became)}
+            self.stdout.write(json.dumps(said))
+            return
         would = "would be " if options["dry_run"] else ""
         if not became:
             self.stdout.write(
@@ -146,16 +160,22 @@ class Run:
     def _discard(self, options: dict[str, Any]) -> None:
         if not (options["ids"] or options["topic"] or options["reason"]):
             raise CommandError("Select messages: give ids, --topic or --reason.")
+        if not options["why"].strip():
+            raise CommandError("--why must say why: it is kept with each message.")
         rows = Quarantined.objects.filter(_matching(options), status__in=UNSETTLED)
         if options["ids"]:
             rows = rows.filter(id__in=options["ids"])
         ids = list(rows.values_list("id", flat=True))
-        if options["dry_run"]:
-            self.stdout.write(f"{len(ids):,} would be discarded")
+        count = len(ids)
+        if not options["dry_run"]:
+            with connect("annals-discard") as connection:
+                count = messages.discard(connection, ids, options["why"])
+        if options["json"]:
+            said = {"dry_run": options["dry_run"], "discarded": count}
+            self.stdout.write(json.dumps(said))
             return
-        with connect("annals-discard") as connection:
-            count = messages.discard(connection, ids, options["why"])
-        self.stdout.write(f"{count:,} discarded")
+        would = "would be " if options["dry_run"] else ""
+        self.stdout.write(f"{count:,} {would}discarded")
 
     def _resume(self, options: dict[str, Any]) -> None:
         rows = Ledger.objects.filter(topic=options["topic"], halted_at__isnull=False)
@@ -164,14 +184,14 @@ class Run:
         # Up to the current end of the topic: the limits apply again to later messages.
         count = rows.update(resume_until=F("high_watermark") + 1)
         if not count:
-            raise CommandError(f"No partition of {options['topic']} is halted.")
+            raise CommandError(f"no partition of {options['topic']} is halted.")
+        if options["json"]:
+            self.stdout.write(json.dumps({"topic": options["topic"], "partitions": count}))
+            return
         self.stdout.write(
             f"{count} partition(s) resume within seconds. Bad messages that are in the topic now "
             "go to quarantine."
         )
-
-    def _console(self) -> Console:
-        return Console(file=self.stdout, width=None if self.stdout.isatty() else 200)  # type: ignore[arg-type]
 
 
 def _asked(options: dict[str, Any]) -> dict[str, str]:
@@ -186,6 +206,25 @@ def _matching(options: dict[str, Any]) -> Q:
 def _nothing(options: dict[str, Any]) -> str:
     asked = " and ".join(f"{name} {text}" for name, text in _asked(options).items())
     return f"The quarantine has no message of {asked}." if asked else "The quarantine is empty."
+
+
+def _as_object(row: Quarantined) -> dict[str, Any]:
+    """A message as JSON values. Texts in it are as they came; bytes that are no text, escaped."""
+    value = None if row.value is None else bytes(row.value)
+    return {
+        **{name: getattr(row, name) for name in SHOWN},
+        "key": _text(row.key),
+        "headers": [
+            {"name": name, "value": _text(content)}
+            for name, content in headers_json.from_json(row.headers)
+        ],
+        "value": _text(value),
+        "value_bytes": len(value or b""),
+    }
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else bytes(value).decode("utf-8", "backslashreplace")
 
 
 def _readable(value: Any, keep: str = "") -> str:

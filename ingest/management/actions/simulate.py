@@ -1,4 +1,4 @@
-"""What `manage.py simulate` does."""
+"""What `annals simulate` does."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from rich.console import Console
 
 from history import clock
-from history.entities import ENTITIES
+from history.entities import BY_NAME, ENTITIES
+from history.failure.files import of_file
 from history.management.progress import Progress
+from history.table import width
 from ingest.simulator import actors
+from ingest.simulator.children import KINDS
 from ingest.simulator.report import report
 from ingest.simulator.run_plan import Asked, PlanError, RunPlan, plan
 from ingest.simulator.stream import stream
@@ -32,10 +34,19 @@ def run(command: BaseCommand, **options: Any) -> None:
     """Produce the messages and print their distribution. options: as the command declares them.
     Raises CommandError."""
     if options["people_csv"] is not None:
-        with options["people_csv"].open("w", encoding="utf-8", newline="") as out:
-            count = actors.write_csv(out)
+        try:
+            with options["people_csv"].open("w", encoding="utf-8", newline="") as out:
+                count = actors.write_csv(out)
+        except OSError as error:  # at its end it does not know its file
+            raise CommandError(of_file(error, options["people_csv"])) from error
         command.stdout.write(f"{options['people_csv']}: {count} people and services")
         return
+    lacking = [name for name in KINDS if name not in BY_NAME]
+    if lacking:
+        raise CommandError(
+            f"The simulator makes applications: the kind {lacking[0]} is not declared in the file "
+            'of ANNALS_ENTITIES_FILE. Add extends = "default" to it.'
+        )
     seed = options["seed"]
     asked = Asked(
         seed=SystemRandom().randrange(2**31) if seed is None else seed,
@@ -66,7 +77,8 @@ def _report(
     as_json: bool,
 ) -> None:
     lost = producer.sent - producer.delivered
-    Console(file=sys.stderr if as_json else sys.stdout).print(report(tally))
+    out = command.stderr if as_json else command.stdout
+    out.write(report(tally, width()))
     if as_json:
         summary = {
             "seed": todo.seed,

@@ -1,14 +1,16 @@
-"""`manage.py consume`: reads messages from Kafka and stores them."""
+"""`annals consume`: reads messages from Kafka and stores them."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError
+from difflib import get_close_matches
 from typing import Any
 
 from django.core.management.base import BaseCommand
 
 from history.entities import BY_TOPIC
 from history.late import late
+from history.management.numbers import MOST_PORT, MOST_SECONDS, number, whole
 
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - Prometheus scrapes from another machine
 
@@ -24,12 +26,12 @@ class Command(BaseCommand):
         add = parser.add_argument
         add("--topics", type=_topics, default=tuple(BY_TOPIC),
             help="comma-separated topics (default: all, live and migration)")  # fmt: skip
-        add("--group", help="consumer group (default: that of ANNALS_CONSUMER_GROUP)")
-        add("--until-idle", type=float, metavar="SECONDS",
+        add("--group", type=_group, help="consumer group (default: that of ANNALS_CONSUMER_GROUP)")
+        add("--until-idle", type=number(0, MOST_SECONDS), metavar="SECONDS",
             help="exit after this many seconds without a message, with everything stored "
             "(default: run until stopped)")  # fmt: skip
         add("--json", action="store_true", help="print a summary as one line of JSON at the end")
-        add("--metrics-port", type=int,
+        add("--metrics-port", type=whole(1, MOST_PORT),
             help="serve Prometheus metrics on this port to everybody, without a token "
             "(default: none)")  # fmt: skip
         add("--metrics-address", default=EVERY_ADDRESS,
@@ -39,12 +41,20 @@ class Command(BaseCommand):
         late("ingest.management.actions.consume.run")(self, **options)
 
 
+def _group(text: str) -> str:
+    if not text.strip():
+        raise ArgumentTypeError("a group has a name of at least one character")
+    return text.strip()
+
+
 def _topics(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     unknown = [name for name in names if name not in BY_TOPIC]
     if unknown or not names:
-        known = "\n  ".join(BY_TOPIC)
+        known = list(BY_TOPIC)
+        meant = get_close_matches(unknown[0], known, 1) if unknown else []
         raise ArgumentTypeError(
-            f"no entity is declared for {', '.join(unknown)}; known:\n  {known}"
+            f"no kind of entity has the topic {', '.join(unknown) or '(none)'}. "
+            + (f"Did you mean {meant[0]}?" if meant else f"One that exists is {known[0]}")
         )
     return names

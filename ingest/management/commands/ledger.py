@@ -1,14 +1,15 @@
-"""`manage.py ledger`: prints the ledger and the places where it does not add up."""
+"""`annals ledger`: prints the ledger and the places where it does not add up."""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import SUPPRESS, ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand
 
 from history.entities import BY_TOPIC
 from history.late import late
+from history.management.numbers import whole
 
 
 class Command(BaseCommand):
@@ -33,7 +34,7 @@ class Command(BaseCommand):
             "reported",
         )
         known.add_argument("topic", metavar="TOPIC")
-        known.add_argument("--partition", type=int, help="only this partition")
+        known.add_argument("--partition", type=whole(0, 2**31 - 1), help="only this partition")
         known.add_argument("--why", required=True, help="the reason; it is kept with the losses")
         finished = commands.add_parser(
             "retire", help="declare a topic finished: completeness no longer waits for it"
@@ -42,6 +43,9 @@ class Command(BaseCommand):
         for each in (finished, again):
             each.add_argument("topic", choices=BY_TOPIC, metavar="TOPIC")
         finished.add_argument("--why", required=True, help="the reason; it is shown")
+        for each in (known, finished, again):
+            # Without a default here it may also be before the action.
+            each.add_argument("--json", action="store_true", default=SUPPRESS, help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
         late("ingest.management.actions.ledger.Run")(self).handle(**options)

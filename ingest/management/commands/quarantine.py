@@ -1,4 +1,4 @@
-"""`manage.py quarantine`: lists, shows, retries, discards bad messages; resumes halted topics."""
+"""`annals quarantine`: lists, shows, retries, discards bad messages; resumes halted topics."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from history.late import late
+from history.management.numbers import MOST_ID, whole
+
+ID = whole(0, MOST_ID)
 
 
 class Command(BaseCommand):
@@ -22,25 +25,29 @@ class Command(BaseCommand):
         add("--json", action="store_true", help="print JSON")
         _filters(add)
         show = commands.add_parser("show", help="show one message")
-        show.add_argument("id", type=int)
+        show.add_argument("id", type=ID, metavar="ID")
+        show.add_argument("--json", action="store_true", help="print JSON")
         show.add_argument("--raw", action="store_true", help="print only the bytes of the value")
         again = commands.add_parser("retry", help="retry messages; without ids: those that are due")
-        again.add_argument("ids", nargs="*", type=int, metavar="ID")
+        again.add_argument("ids", nargs="*", type=ID, metavar="ID")
         again.add_argument("--now", action="store_true", help="also messages that are not due yet")
         again.add_argument(
             "--dry-run", action="store_true", help="print the outcome, change nothing"
         )
+        again.add_argument("--json", action="store_true", help="print JSON")
         _filters(again.add_argument)
         drop = commands.add_parser("discard", help="settle messages without storing them")
-        drop.add_argument("ids", nargs="*", type=int, metavar="ID")
+        drop.add_argument("ids", nargs="*", type=ID, metavar="ID")
         drop.add_argument("--why", required=True, help="the reason; it is kept with each message")
         drop.add_argument(
             "--dry-run", action="store_true", help="print the outcome, change nothing"
         )
+        drop.add_argument("--json", action="store_true", help="print JSON")
         _filters(drop.add_argument)
         resume = commands.add_parser("resume", help="resume a halted topic, with its bad messages")
         resume.add_argument("topic")
-        resume.add_argument("--partition", type=int, help="only this partition")
+        resume.add_argument("--partition", type=whole(0, 2**31 - 1), help="only this partition")
+        resume.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
         late("ingest.management.actions.quarantine.Run")(self).handle(**options)

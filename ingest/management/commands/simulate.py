@@ -1,4 +1,4 @@
-"""`manage.py simulate`: realistic load on the live topics, and what it was like."""
+"""`annals simulate`: realistic load on the live topics, and what it was like."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from django.core.management.base import BaseCommand
 
 from history.late import late
+from history.management.numbers import MOST_DAYS, number
 from ingest.simulator.pace import LIVE_RPS
 
 N = TypeVar("N", int, float)
@@ -32,7 +33,7 @@ class Command(BaseCommand):
         add("--messages", type=_at_least(0), help="stop after N messages")
         add("--seed", type=int, help="the same seed and start give the same bytes "
             "(default: a different one each time)")  # fmt: skip
-        add("--days", type=_at_least(0.0), default=0.0,
+        add("--days", type=number(0, MOST_DAYS), default=0.0,
             help="spread updatedAt over the last N days (default 0: now)")  # fmt: skip
         add("--topics-partitions", type=_at_least(1), default=3,
             help="partitions of missing topics, which are created (default 3)")  # fmt: skip

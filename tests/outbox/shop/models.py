@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 from django.db import models
 
-from outbox.recorded import Kind, Recorded
+from outbox.recorded import Kind, PartOf, Recorded
 
 
 def order_snapshot(order: Order) -> dict[str, Any]:
@@ -53,6 +54,57 @@ class Flag(Recorded):
 
     name = models.CharField(max_length=32)
     on = models.BooleanField(default=False)
+
+    class Meta:
+        app_label = "shop"
+
+
+def basket_snapshot(basket: Basket) -> dict[str, Any]:
+    lines = basket.lines.order_by("pk")
+    return {"lines": [{"name": line.name, "count": line.count} for line in lines]}
+
+
+class Basket(Recorded):
+    """A document of several rows."""
+
+    recorded_as = Kind("product-instance", snapshot=basket_snapshot, id="name")
+
+    name = models.CharField(max_length=32, unique=True)
+
+    class Meta:
+        app_label = "shop"
+
+
+class Line(Recorded):
+    recorded_as = PartOf("basket")
+
+    basket = models.ForeignKey(Basket, models.CASCADE, related_name="lines")
+    name = models.CharField(max_length=32)
+    count = models.IntegerField(default=1)
+
+    class Meta:
+        app_label = "shop"
+
+
+class Note(Recorded):
+    """What Django changes without save() if its order is deleted; known by a UUID, with a file."""
+
+    recorded_as = Kind("product-task")
+
+    id = models.UUIDField(primary_key=True, default=uuid4)
+    order = models.ForeignKey(Order, models.SET_NULL, null=True, related_name="notes")
+    scan = models.FileField()
+
+    class Meta:
+        app_label = "shop"
+
+
+class Effect(models.Model):
+    """What the handlers of the tests do: a row for each message, in the order of their commits."""
+
+    handler = models.CharField(max_length=100)
+    key = models.CharField(max_length=100)
+    n = models.IntegerField()
 
     class Meta:
         app_label = "shop"

@@ -1,4 +1,4 @@
-"""What `manage.py breakglass` does."""
+"""What `annals breakglass` does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `manage.py journal` does."""
+"""What `annals journal` does."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ def run(command: BaseCommand, **options: Any) -> None:
     """Print the entries, newest first. options: as the command declares them. Raises
     CommandError if the access journal cannot be written."""
     application = options["application"]
+    since, until = options["since"], options["until"]
+    if not application.strip():
+        raise CommandError("APPLICATION must be the id of an application.")
+    if since and until and since > until:
+        raise CommandError(f"--from {since} is after --to {until}.")
     try:
         record(Action.JOURNAL, "manage.py journal", options["reason"], application=application)
     except JournalError as error:
@@ -29,8 +34,8 @@ def run(command: BaseCommand, **options: Any) -> None:
     filters = Filters(
         application=application,
         outcome="" if options["all"] else Outcome.SHOWN,
-        since=_midnight(options["since"]),
-        until=_midnight(options["until"], days=1),
+        since=_midnight(since),
+        until=_midnight(until, days=1),
     )
     with override("en"):
         found = lines(read.rows(filters))

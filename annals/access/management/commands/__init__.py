@@ -1,1 +1,1 @@
-"""`manage.py breakglass`: a login for an emergency; `manage.py journal`: who looked at what."""
+"""`annals breakglass`: a login for an emergency; `annals journal`: who looked at what."""

@@ -1,4 +1,4 @@
-"""`manage.py breakglass NAME`: a local superuser for the day on which no provider answers."""
+"""`annals breakglass NAME`: a local superuser for the day on which no provider answers."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""`manage.py journal`: who looked at an application, to tell the person whose application it is."""
+"""`annals journal`: who looked at an application, to tell the person whose application it is."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from datetime import date
 from typing import Any
 
 from django.core.management.base import BaseCommand
 
 from history.late import late
+from history.management.numbers import day
 
 
 class Command(BaseCommand):
@@ -22,13 +22,13 @@ class Command(BaseCommand):
         parser.add_argument("application", help="id of the application")
         parser.add_argument(
             "--from",
-            type=date.fromisoformat,
+            type=day,
             dest="since",
             help="first day, YYYY-MM-DD, UTC (default: the oldest day of the journal)",
         )
         parser.add_argument(
             "--to",
-            type=date.fromisoformat,
+            type=day,
             dest="until",
             help="last day, YYYY-MM-DD, UTC (default: today)",
         )
@@ -41,6 +41,14 @@ class Command(BaseCommand):
             choices=("text", "csv", "json"),
             default="text",
             help="format (default %(default)s)",
+        )
+
+        parser.add_argument(
+            "--json",
+            action="store_const",
+            const="json",
+            dest="format",
+            help="print JSON, as --format json",
         )
 
     def handle(self, *_: Any, **options: Any) -> None:

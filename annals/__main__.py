@@ -1,0 +1,12 @@
+"""The command `annals`, as `python -m annals` and as a file that runs from any folder."""
+
+import sys
+from pathlib import Path
+
+if not __package__:  # run as a file: Python looks for modules in this folder, and not above it
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from annals.command_line.run import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The command `annals`: what it answers at once, and how wrong words are refused."""

@@ -1,0 +1,61 @@
+"""Django's way to a command, with our refusals of wrong words."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from typing import Any
+
+from django.conf import settings
+from django.core.management import BaseCommand, ManagementUtility, get_commands
+from django.core.management.base import CommandError, SystemCheckError
+
+from annals.command_line import listening, refusal
+from annals.command_line.ending import Refused
+
+
+class Commands(ManagementUtility):
+    """Runs a command of any installed app. only_check: ends where the command would run."""
+
+    def __init__(self, argv: Sequence[str], only_check: bool = False) -> None:
+        super().__init__(list(argv))
+        self.only_check = only_check
+
+    def fetch_command(self, subcommand: str) -> BaseCommand:
+        """Ends the process with a sentence if there is no such command, or its words are wrong."""
+        known = get_commands()
+        if subcommand not in known:
+            _ = settings.INSTALLED_APPS  # raises what is wrong with the settings, if they are
+            refusal.end(self.prog_name, refusal.command(self.prog_name, subcommand, known))
+        command = super().fetch_command(subcommand)
+        if subcommand == self.argv[1]:
+            parser: ArgumentParser = command.create_parser(self.prog_name, subcommand)
+            refusal.check(f"{self.prog_name} {subcommand}", parser, self.argv[2:])
+            if subcommand == "runserver" and not listening.is_again():
+                self._refuse_address(parser)
+            if self.only_check:
+                sys.exit(0)
+            _refuse_in_words(command)
+        return command
+
+    def _refuse_address(self, parser: ArgumentParser) -> None:
+        """End the process with a sentence if `runserver` cannot listen where it is asked to."""
+        given = parser.parse_args(self.argv[2:])
+        if text := listening.fault(given.addrport, given.use_ipv6):
+            refusal.end(f"{self.prog_name} runserver", text)
+
+
+def _refuse_in_words(command: BaseCommand) -> None:
+    """Let what a command refuses reach annals.command_line.ending."""
+    execute = command.execute
+
+    def wrapped(*arguments: Any, **options: Any) -> str | None:
+        try:
+            return execute(*arguments, **options)
+        except SystemCheckError:
+            raise  # it has a form of its own
+        except CommandError as error:
+            raise Refused(str(error), error.returncode) from error
+
+    command.execute = wrapped  # type: ignore[method-assign]

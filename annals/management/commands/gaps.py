@@ -1,0 +1,70 @@
+"""`annals gaps`: versions that never arrived."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from history.entities import BY_NAME
+from history.late import late
+from history.management.numbers import MOST_ID, whole
+
+MOST_LISTED = 10_000
+
+
+class Command(BaseCommand):
+    help = (
+        "Find versions that never arrived in the days that got rows since the last run, close the "
+        "gaps whose versions came late, and print the sums by kind and service."
+    )
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--json", action="store_true", help="print JSON")
+        commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+        listed = commands.add_parser("list", help="print the gaps, the latest found first")
+        add = listed.add_argument
+        add("--entity", choices=BY_NAME, metavar="KIND", help="only of this kind of entity")
+        add("--client", help="only before versions of this service, by its client id")
+        add("--closed", action="store_true", help="the closed ones instead of the open ones")
+        add(
+            "--limit",
+            type=whole(1, MOST_LISTED),
+            default=100,
+            help="how many at most (default %(default)s)",
+        )
+        add(
+            "--before",
+            type=whole(1, MOST_ID),
+            metavar="ID",
+            help="only gaps with a lower id: the next page",
+        )
+        add("--json", action="store_true", dest="list_json", help="print JSON lines")
+        heal = commands.add_parser(
+            "heal",
+            help="ask the services of ANNALS_SOURCES_FILE, and the one of ANNALS_FALLBACK_URL, for "
+            "the missing versions, and store what they have; exit 0: all were asked, 1: one was "
+            "not asked or gave a wrong answer, the next run tries again, 2: it failed",
+        )
+        add = heal.add_argument
+        add("--entity", choices=BY_NAME, metavar="KIND", help="only for this kind of entity")
+        add("--source", metavar="NAME", help="ask only this service")
+        add(
+            "--limit", type=int, metavar="N", help="ask each service for N documents (default: all)"
+        )
+        add(
+            "--again",
+            action="store_true",
+            help="ask also for what a service said that it does not have, what was refused, and a "
+            "service that failed and is to be left alone",
+        )
+        add("--dry-run", action="store_true", help="print what would be asked, ask nobody")
+        add("--json", action="store_true", dest="heal_json", help="print JSON")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        if options["command"] == "heal":
+            late("annals.management.actions.heal.Run")(self).handle(**options)
+        else:
+            late("history.management.actions.gaps.Run")(self).handle(**options)

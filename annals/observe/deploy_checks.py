@@ -1,0 +1,239 @@
+"""`annals check --deploy`: what an installation still lacks, in the order of its first hour.
+
+With `--database default` the servers are asked too; the first one that does not answer, or is not
+prepared, ends the list, because nothing after it can be known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.checks import CheckMessage, Info, Warning
+from django.db import Error as DatabaseError
+from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
+
+from annals.access import rights
+from annals.access.grants import CONSUMER, WEB
+from annals.access.journal import days as journal
+from history import clock, schema
+from history.entities import ENTITIES
+from history.error_text import describe
+from history.gap_models import GapRun
+from history.partitions import runs
+from history.partitions.plan import Policy
+from history.partitions.status import status
+from ingest.source.client import Unreachable
+from ingest.source.kafka import bounds
+
+PAGE: Final = "docs/first-hour.md"
+# Both run once an hour.
+LATE: Final = timedelta(hours=3)
+
+# Who may log in with the rights of a role; superusers and the owner are not counted.
+_MEMBERS = """
+SELECT count(*) FROM pg_auth_members m
+JOIN pg_roles r ON r.oid = m.member JOIN pg_roles g ON g.oid = m.roleid
+WHERE g.rolname = %s AND r.rolcanlogin AND NOT r.rolsuper
+    AND r.oid <> (SELECT relowner FROM pg_class WHERE oid = 'auth_user'::regclass)
+"""
+_ARCHIVES = """
+SELECT current_setting('archive_mode') <> 'off' OR EXISTS (SELECT FROM pg_replication_slots)
+    OR EXISTS (SELECT FROM pg_stat_replication)
+"""
+
+
+def first_hour(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Warnings annals.W101 and on, in the order in which one does what they ask for. None in the
+    demo. databases: as `check --database` names them."""
+    if settings.ANNALS.demo:
+        return []
+    found: list[CheckMessage] = list(_of_settings())
+    if databases is None:
+        found.append(
+            Info(
+                "The database and the brokers were not asked.",
+                hint="annals check --deploy --database default",
+                id="annals.I100",
+            )
+        )
+        return found
+    try:
+        found += _of_servers()
+    except DatabaseError as error:
+        found.append(
+            _warning(
+                110,
+                f"PostgreSQL does not answer as it should: {describe(error)}.",
+                "Check DATABASE_URL, the network and pg_hba.conf, then run this again.",
+            )
+        )
+    return found
+
+
+def _of_settings() -> Iterator[Warning]:
+    given = settings.ANNALS
+    if given.database_url is None:
+        yield _warning(
+            101,
+            "DATABASE_URL is not set: Annals uses the embedded PostgreSQL, which nobody backs up.",
+            "Create the owner and the database, and name them: DATABASE_URL=postgresql://...",
+        )
+    if given.kafka_bootstrap_servers is None:
+        yield _warning(
+            102,
+            "KAFKA_BOOTSTRAP_SERVERS is not set: the consumer reads the embedded broker.",
+            "Name your brokers, as kafka-1:9092,kafka-2:9092.",
+        )
+    if not given.secret_key:
+        yield _warning(
+            103,
+            "ANNALS_SECRET_KEY is not set: each host makes its own, and no host knows the sessions "
+            "and masks of another.",
+            "Give all web processes the same 50 random characters.",
+        )
+    if set(given.allowed_hosts) <= {"localhost", "127.0.0.1", "[::1]"}:
+        yield _warning(
+            104,
+            "ANNALS_ALLOWED_HOSTS names this machine only: browsers of others get 400.",
+            "Name the host of the address that people will use, as annals.bank.example.",
+        )
+    if not given.https:
+        yield _warning(
+            105,
+            "ANNALS_HTTPS is not set: cookies of a log-in travel over plain HTTP.",
+            "Put a proxy with TLS in front (docker/nginx/nginx.conf), and set ANNALS_HTTPS=true.",
+        )
+    if not given.metrics_token:
+        yield _warning(
+            106,
+            "ANNALS_METRICS_TOKEN is not set: /metrics answers nobody.",
+            "Set it, and give Prometheus the same token.",
+        )
+
+
+def _of_servers() -> Iterator[Warning]:
+    """Raises DatabaseError."""
+    if missing := schema.missing(_applied()):
+        yield _warning(
+            111,
+            f"{len(missing)} migrations are not applied.",
+            "annals migrate, as the owner of the tables",
+        )
+        return
+    with connection.cursor() as cursor:
+        wrong = schema.complaint_of_kinds(cursor)
+    if wrong is not None:
+        yield _warning(122, wrong, "docs/kinds.md says how a file of kinds is changed")
+        return
+    yield from _logins()
+    if missing := sum(table.missing for table in _days()):
+        yield _warning(
+            114,
+            f"{missing} daily partitions are missing: versions of these days cannot be stored.",
+            "annals partitions maintain, as the owner of the tables",
+        )
+    yield from _topics()
+    yield from _people()
+    yield from _cron()
+    if not _one(_ARCHIVES):
+        yield _warning(
+            121,
+            "PostgreSQL archives no WAL and has no standby: a restore loses what came after the "
+            "last dump.",
+            "docs/backup.md has a setup that was tried.",
+        )
+
+
+def _logins() -> Iterator[Warning]:
+    for number, role, name in ((112, WEB, "web"), (113, CONSUMER, "consumer")):
+        if not _one(_MEMBERS, role):
+            yield _warning(
+                number,
+                f"No login has the rights of the {name}: it would run with those of the owner.",
+                f"annals grants --apply --login {name} {name}_login FILE_WITH_ITS_PASSWORD",
+            )
+    if lacking := rights.missing():
+        yield _warning(
+            115,
+            f"This login lacks {len(lacking)} rights of the web, as {lacking[0]}.",
+            "annals grants --apply, as the owner of the tables",
+        )
+
+
+def _topics() -> Iterator[Warning]:
+    servers = dict(settings.KAFKA)
+    bootstrap = str(servers.pop("bootstrap.servers", ""))
+    if not bootstrap:
+        return
+    wanted = [entity.topics[0] for entity in ENTITIES]
+    try:
+        there = {topic for topic, _ in bounds(bootstrap, servers, [(each, 0) for each in wanted])}
+    except Unreachable as error:
+        yield _warning(
+            116,
+            f"The brokers {bootstrap} do not answer: {error}.",
+            "Check KAFKA_BOOTSTRAP_SERVERS, and ANNALS_KAFKA_* for TLS and SASL (docs/kafka.md).",
+        )
+        return
+    if absent := [topic for topic in wanted if topic not in there]:
+        yield _warning(
+            117,
+            f"{len(absent)} of {len(wanted)} topics do not exist, or this login may not see them: "
+            f"{', '.join(absent)}.",
+            "Create them, or give the login READ and DESCRIBE (docs/kafka.md).",
+        )
+
+
+def _people() -> Iterator[Warning]:
+    if settings.OIDC_PROVIDERS or User.objects.filter(is_superuser=True, is_active=True).exists():
+        return
+    yield _warning(
+        118,
+        "Nobody can log in: no identity provider is declared, and there is no break-glass login.",
+        "annals breakglass NAME makes the first login; docs/access.md declares a provider.",
+    )
+
+
+def _cron() -> Iterator[Warning]:
+    now = clock.now()
+    maintained = runs.latest_whole()
+    if maintained is None or now - maintained.started_at > LATE:
+        yield _warning(
+            119,
+            f"`partitions maintain` {_when(maintained.started_at if maintained else None)}.",
+            "Run it from cron once an hour: 7 * * * * annals partitions maintain",
+        )
+    looked = GapRun.objects.first()
+    if looked is None or now - looked.started_at > LATE:
+        yield _warning(
+            120,
+            f"`gaps` {_when(looked.started_at if looked else None)}.",
+            "Run it from cron once an hour: 27 * * * * annals gaps",
+        )
+
+
+def _when(moment: datetime | None) -> str:
+    return "has never run" if moment is None else f"last ran at {moment:%Y-%m-%d %H:%M} UTC"
+
+
+def _days() -> list[Any]:
+    return status(Policy.at(clock.now(), settings.ANNALS), journal.tables())
+
+
+def _applied() -> Any:
+    return MigrationRecorder(connection).applied_migrations()
+
+
+def _one(query: str, *values: str) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute(query, values)
+        return (cursor.fetchone() or (None,))[0]
+
+
+def _warning(number: int, text: str, hint: str) -> Warning:
+    return Warning(text, hint=f"{hint} ({PAGE})", id=f"annals.W{number}")

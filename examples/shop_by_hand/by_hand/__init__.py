@@ -1,0 +1,1 @@
+"""What a service writes that sends its versions without the outbox, and what it then loses."""

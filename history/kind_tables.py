@@ -1,0 +1,77 @@
+"""The tables of declared kinds without migrations: made where they are missing, never dropped."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, TextIO, TypeAlias
+
+from django.core.checks import CheckMessage, Warning
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from history.entities import ENTITIES, Entity
+from history.kinds import shipped
+from history.models import VERSION_MODELS
+
+Tables: TypeAlias = set[str]
+
+_THERE = """
+SELECT relname FROM pg_class WHERE relkind = 'p' AND right(relname, 4) = '_aud'
+    AND relnamespace = current_schema()::regnamespace
+"""
+# As migration 0013 does it for the shipped kinds.
+_LZ4 = """
+SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compression'
+"""
+
+
+def create_missing(
+    *, using: str, verbosity: int = 0, stdout: TextIO | None = None, **_: Any
+) -> None:
+    """Make the tables of the declared kinds that have none, each with its indexes in a transaction.
+    A post_migrate receiver: no table of a shipped kind is missing then."""
+    connection = connections[using]
+    there = _there(connection)
+    for entity in ENTITIES:
+        if entity.table in there or entity in shipped():
+            continue
+        _create(connection, entity)
+        if verbosity > 0:
+            (stdout or sys.stdout).write(f"  Made the table {entity.table} ({entity.name})\n")
+
+
+def _there(connection: BaseDatabaseWrapper) -> Tables:
+    with connection.cursor() as cursor:
+        cursor.execute(_THERE)
+        return {name for (name,) in cursor.fetchall()}
+
+
+def _create(connection: BaseDatabaseWrapper, entity: Entity) -> None:
+    with connection.schema_editor() as editor:
+        editor.create_partitioned_model(VERSION_MODELS[entity.name])  # type: ignore[attr-defined]
+    with connection.cursor() as cursor:
+        cursor.execute(_LZ4)
+        (has_lz4,) = cursor.fetchone() or (False,)
+        if has_lz4:
+            cursor.execute(f"ALTER TABLE {entity.table} ALTER COLUMN data SET COMPRESSION lz4")
+
+
+def undeclared(*, databases: list[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Warning history.W001 for each table of a kind that is declared no longer: nothing reads it,
+    maintains its days or drops it. A shipped kind counts where its table has days."""
+    found: list[CheckMessage] = []
+    for alias in databases or []:
+        known = {entity.table for entity in (*ENTITIES, *shipped())}
+        left = _there(connections[alias]) - known
+        found += [
+            Warning(
+                f"The table {table} is of a kind that is not declared: nobody sees its versions, "
+                "and its days are neither made nor dropped.",
+                hint="Declare its kind again in the file of ANNALS_ENTITIES_FILE, or archive the "
+                "table and drop it. See docs/kinds.md.",
+                obj=f"PostgreSQL ({alias})",
+                id="history.W001",
+            )
+            for table in sorted(left)
+        ]
+    return found

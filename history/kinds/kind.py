@@ -1,0 +1,115 @@
+"""One kind of entity, as the other modules see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from history.day_rows import Column, Form
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """The label of a field of a kind's snapshots. path: with * for any item or key. words: for the
+    kind "enum", of each value its names by language."""
+
+    path: str
+    english: str
+    russian: str
+    kind: str = "text"
+    words: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
+    sensitive: bool = False
+
+
+class EnvelopeForm(StrEnum):
+    """What is around a document in a message."""
+
+    PLAIN = "plain"
+    CLOUDEVENTS = "cloudevents"
+    DEBEZIUM = "debezium"
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """Where the messages of a kind have the contract's fields.
+
+    places: by the contract's names, JSON pointers into the message, of Debezium into the row; a
+    field that is not there does not exist. types: by its spelling, CREATE, UPDATE or DELETE.
+    time_unit: of an updatedAt that is a number; None where it is an ISO 8601 text. client: the
+    clientId of all messages; None where they say it.
+    """
+
+    form: EnvelopeForm
+    places: tuple[tuple[str, str], ...]
+    types: tuple[tuple[str, str], ...]
+    time_unit: str | None = None
+    client: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """One kind of entity: its name in addresses and tables, and its title for people.
+
+    topics: the live topic and, if there is one, its migration twin. root: the main kind, which is
+    the application itself. parent: the field of a message that names the application; None for the
+    main kind and for a kind that stands alone, in no application. search: the business keys by
+    which it, or its application, is found, each a name and a JSON pointer into the snapshot; a name
+    may have several pointers. list_keys: the fields that identify the items of a list when two
+    snapshots are compared; list_places: those for lists at given places. created_at, closed_at: the
+    fields of the snapshot that say when the entity was created and closed. envelope: of its
+    messages; None: that of the contract.
+    """
+
+    name: str
+    title: str
+    title_ru: str
+    topics: tuple[str, ...]
+    root: bool = False
+    parent: str | None = None
+    search: tuple[tuple[str, str], ...] = ()
+    list_keys: tuple[str, ...] = ("pid", "id")
+    list_places: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    created_at: str = "createdAt"
+    closed_at: str | None = None
+    labels: tuple[Label, ...] = ()
+    envelope: Envelope | None = None
+
+    @property
+    def alone(self) -> bool:
+        """Whether it belongs to no application."""
+        return not self.root and self.parent is None
+
+    @property
+    def table(self) -> str:
+        return self.name.replace("-", "_") + "_aud"
+
+    @property
+    def model_name(self) -> str:
+        return self.name.title().replace("-", "") + "Aud"
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of its table, in the canonical order; see history.day_rows."""
+        child = () if self.parent is None else (Column("product_instance_id", Form.TEXT),)
+        return (
+            Column("id", Form.TEXT),
+            Column("version", Form.NUMBER),
+            Column("updated_at", Form.MOMENT),
+            Column("client_id", Form.TEXT),
+            Column("author", Form.TEXT),
+            Column("type", Form.NUMBER),
+            *child,
+            Column("data", Form.JSON),
+        )
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        return ("id", "version", "updated_at")
+
+    @property
+    def called(self) -> tuple[str, str]:
+        return ("id", "version")
+
+    @property
+    def closed(self) -> None:
+        """A message may bring a version of any day."""

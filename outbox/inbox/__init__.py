@@ -1,0 +1,6 @@
+"""The inbox: a service reacts to each message of Kafka once in effect, in order of its key."""
+
+from outbox.inbox.message import Message, Reject
+from outbox.inbox.registry import handler
+
+__all__ = ["Message", "Reject", "handler"]

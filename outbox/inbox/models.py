@@ -1,0 +1,83 @@
+"""The tables of the inbox. The consumer uses SQL; the models are for reading.
+
+inbox_message has a row for each message and handler until it is processed; inbox_done the identity
+of those that are, by day of their processing.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+class State(models.TextChoices):
+    """New: waits for its turn. Processing: an attempt has begun. Failed: the last attempt failed,
+    and there will be another. Dead: there will be none before somebody asks for it. A processed
+    message has no row."""
+
+    NEW = "new", _("New")
+    PROCESSING = "processing", _("Processing")
+    FAILED = "failed", _("Failed")
+    DEAD = "dead", _("Dead letter")
+
+
+class Waiting(models.Model):
+    """A message that one handler has not processed yet. identity: of the message. chain: those
+    with the same one are processed in order of their ids. due_at: when the next attempt may begin;
+    None: not before another message is processed, or somebody asks for it. holds: later messages of
+    the chain wait for this one."""
+
+    id = models.BigAutoField(primary_key=True)
+    handler = models.TextField(_("handler"))
+    identity = models.TextField(_("identity"))
+    chain = models.TextField(_("key"))
+    topic = models.TextField(_("topic"))
+    partition = models.IntegerField(_("partition"))
+    offset = models.BigIntegerField(_("offset"))
+    key = models.BinaryField(null=True)
+    value = models.BinaryField(null=True)
+    headers = models.JSONField(default=list)
+    sent_at = models.DateTimeField(_("sent at"), null=True)
+    received_at = models.DateTimeField(_("received at"))
+    state = models.TextField(_("state"), choices=State.choices)
+    holds = models.BooleanField(default=True)
+    attempts = models.IntegerField(_("attempts"), default=0)
+    due_at = models.DateTimeField(_("next attempt"), null=True)
+    last_error = models.TextField(_("last error"), default="")
+
+    class Meta:
+        app_label = "inbox"
+        db_table = "inbox_message"
+        verbose_name = _("message")
+        verbose_name_plural = _("messages")
+
+    def __str__(self) -> str:
+        return f"{self.handler}: {self.topic}/{self.partition}/{self.offset}"
+
+
+class Done(models.Model):
+    """A message that a handler has processed, in the table of its day."""
+
+    pk = models.CompositePrimaryKey("handler", "identity", "slot")
+    handler = models.TextField()
+    identity = models.TextField()
+    done_at = models.DateTimeField()
+    slot = models.SmallIntegerField()
+
+    class Meta:
+        app_label = "inbox"
+        db_table = "inbox_done"
+
+
+class Tally(models.Model):
+    """A count that all consumers add to. what: stored, repeated, done, dead, or the reason of
+    failures."""
+
+    pk = models.CompositePrimaryKey("handler", "what")
+    handler = models.TextField()
+    what = models.TextField()
+    times = models.BigIntegerField()
+
+    class Meta:
+        app_label = "inbox"
+        db_table = "inbox_tally"

@@ -1,0 +1,47 @@
+"""Used by mkdocs.yml: pages at the top of the repository become pages of the site."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from posixpath import normpath, relpath
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md")
+FOLDER = "project"
+LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(?=[)#])")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages at the top."""
+    for name in PAGES:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        files.append(File.generated(config, f"{FOLDER}/{name}", content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Have links between docs/ and the top of the repository lead to pages of the site."""
+    where = page.file.src_uri
+    inside = where.startswith(f"{FOLDER}/")
+    here = "" if inside else f"docs/{where}".rpartition("/")[0]
+
+    def place(link: re.Match[str]) -> str:
+        target = normpath(f"{here}/{link[1]}".lstrip("/"))
+        if (ROOT / target / "README.md").exists():
+            target = f"{target}/README.md"
+        if target in PAGES:
+            target = f"{FOLDER}/{target}"
+        elif target.startswith("docs/"):
+            target = target.removeprefix("docs/")
+        elif (ROOT / target).exists():
+            # A file or folder of the repository: the site has no copy of it.
+            return "#"
+        start = where.rpartition("/")[0] or "."
+        return relpath(target, start)
+
+    text = LINK.sub(place, markdown)
+    return re.sub(r"\[([^\]]*)\]\(#\)", r"\1", text)

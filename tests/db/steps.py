@@ -1,0 +1,122 @@
+"""Runs steps in a process of its own, whose environment declares other kinds of entities.
+
+`python -m tests.db.steps` reads a JSON list of steps and prints a JSON list of what came of each:
+["command", WORD..]       exit code and what it printed
+["api", ADDRESS]          status and answer, as the demo login support
+["page", ADDRESS]         status and text, as the demo login admin
+["ingest", TOPIC, VALUE..] counts; a value is a JSON text, or null; or [value, headers]
+["sql", TEXT]             rows
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from datetime import UTC, datetime
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+Step = Sequence[Any]
+
+
+def run(env: Mapping[str, str], *steps: Step) -> list[Any]:
+    """What came of the steps, in a process with this environment."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.db.steps"],
+        cwd=ROOT, env=dict(env), input=json.dumps(steps), capture_output=True, text=True,
+        timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: list[Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _command(*words: str) -> tuple[int, str]:
+    from django.core.management import CommandError, call_command
+
+    said, errors = StringIO(), StringIO()
+    try:
+        with redirect_stdout(said):
+            call_command(*words, stdout=said, stderr=errors)
+    except SystemExit as ended:
+        return int(ended.code or 0), said.getvalue() or errors.getvalue()
+    except CommandError as error:
+        return error.returncode, str(error)
+    return 0, said.getvalue() or errors.getvalue()
+
+
+def _api(address: str) -> tuple[int, Any]:
+    from django.test import Client
+
+    word = "Basic " + base64.b64encode(b"support:support").decode()
+    answer = Client().get(address, HTTP_AUTHORIZATION=word, HTTP_ACCEPT_LANGUAGE="en")
+    return answer.status_code, json.loads(answer.content)
+
+
+def _page(address: str) -> tuple[int, str]:
+    from django.test import Client
+
+    client = Client(headers={"accept-language": "en"})
+    name = "admin"  # a demo login, whose password is its name
+    assert client.login(username=name, password=name)
+    answer = client.get(address, follow=True)
+    text = b"".join(answer) if answer.streaming else answer.content
+    return answer.status_code, text.decode()
+
+
+def _ingest(topic: str, *values: Any) -> dict[str, Any]:
+    from history.window import Window
+    from ingest.source.message import Message, TopicPartition
+    from ingest.store import ledger
+    from ingest.store.batch import Batch, Limits
+    from ingest.store.connect import connect
+    from ingest.store.transaction import Writer
+
+    source, window = TopicPartition(topic, "id", 0), Window.at(datetime.now(UTC), 90, 14)
+    with connect() as connection:
+        claim = ledger.claim(connection, source, 0)
+        row = connection.execute(
+            "SELECT next_offset FROM ingest_ledger WHERE topic = %s", [topic]
+        ).fetchone()
+    offset = row[0] if row else 0
+    batch = Batch(Limits(10_000, 1 << 30))
+    for number, value in enumerate(values, offset):
+        body, headers = value if isinstance(value, list) else (value, {})
+        pairs = tuple((name, text.encode()) for name, text in headers.items())
+        raw = None if body is None else body.encode()
+        batch.add(Message(topic, 0, number, 0, b"key", raw, pairs), source, number, window)
+    writer = Writer(connect)
+    writer.write(batch, {source: claim}, {})
+    writer.close()
+    with connect() as connection:
+        row = connection.execute(
+            "SELECT read, stored, repeated, expired, quarantined FROM ingest_ledger"
+            " WHERE topic = %s", [topic]
+        ).fetchone()  # fmt: skip
+    assert row is not None
+    return dict(zip(("read", "stored", "repeated", "expired", "quarantined"), row, strict=True))
+
+
+def _sql(text: str) -> list[Any]:
+    from ingest.store.connect import connect
+
+    with connect() as connection:
+        return connection.execute(text).fetchall()
+
+
+STEPS = {"command": _command, "api": _api, "page": _page, "ingest": _ingest, "sql": _sql}
+
+
+if __name__ == "__main__":
+    import django
+
+    django.setup()
+    found = [STEPS[name](*given) for name, *given in json.load(sys.stdin)]
+    print(json.dumps(found, default=str))

@@ -1,0 +1,118 @@
+"""`annals check --deploy` names what an installation lacks, in the order of its first hour."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import connection
+from django.test import Client
+from pytest_django import Settings
+
+from annals import env
+from annals.observe.deploy_checks import first_hour
+from history import clock
+from history.gap_models import GapRun
+from history.models import MaintainRun
+from ingest.source import kafka
+
+NOTHING_SET = ["W101", "W102", "W103", "W104", "W105", "W106"]
+# A port that nobody listens on.
+NOBODY = "127.0.0.1:9"
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody answers at once."""
+    monkeypatch.setattr(kafka, "TIMEOUT_SECONDS", 0.2)
+
+
+def given(settings: Settings, **values: str) -> None:
+    """The settings of an installation, from an environment with these variables."""
+    settings.ANNALS = env.read(values)
+    settings.KAFKA = {"bootstrap.servers": values.get("KAFKA_BOOTSTRAP_SERVERS", "")}
+    settings.OIDC_PROVIDERS = ()
+
+
+def production(settings: Settings) -> None:
+    given(
+        settings,
+        DATABASE_URL="postgresql://owner@db.bank.example/annals",
+        KAFKA_BOOTSTRAP_SERVERS=NOBODY,
+        ANNALS_SECRET_KEY="x" * 50,
+        ANNALS_ALLOWED_HOSTS="annals.bank.example",
+        ANNALS_HTTPS="true",
+        ANNALS_METRICS_TOKEN="t" * 32,
+    )
+
+
+def numbers(**asked: Any) -> list[str]:
+    return [str(found.id).removeprefix("annals.") for found in first_hour(**asked)]
+
+
+def test_each_setting_that_is_missing_in_order(settings: Settings) -> None:
+    given(settings)
+    assert numbers() == [*NOTHING_SET, "I100"]
+
+
+def test_nothing_to_say_of_complete_settings(settings: Settings) -> None:
+    production(settings)
+    assert numbers() == ["I100"]
+
+
+def test_it_is_silent_in_the_demo(settings: Settings) -> None:
+    given(settings, ANNALS_DEMO="true")
+    assert numbers(databases=["default"]) == []
+
+
+@pytest.mark.django_db
+def test_a_new_database_then_one_that_is_prepared(settings: Settings) -> None:
+    """Each warning disappears by doing what its hint says."""
+    production(settings)
+    before = numbers(databases=["default"])
+    assert [each for each in before if each not in ("W114", "W121")] == [
+        *("W112", "W113", "W116", "W118", "W119", "W120")
+    ]
+
+    call_command("grants", apply=True)
+    with connection.cursor() as cursor:
+        for role in ("web", "consumer"):
+            cursor.execute(f"CREATE ROLE first_hour_{role} LOGIN")
+            cursor.execute(f"GRANT annals_{role} TO first_hour_{role}")
+    User.objects.create_superuser("first")
+    now = clock.now()
+    MaintainRun.objects.create(
+        started_at=now, seconds=1, exit_code=0, created=0, dropped=0, held=0, busy=0, broken=0
+    )
+    GapRun.objects.create(
+        id=1, started_at=now, seconds=1, days=1, quarantined=0, removed_before=now.date()
+    )
+    after = numbers(databases=["default"])
+    assert [each for each in after if each not in ("W114", "W121")] == ["W116"]
+
+    GapRun.objects.update(started_at=now - timedelta(days=1))
+    late = [each for each in first_hour(databases=["default"]) if each.id == "annals.W120"]
+    assert "last ran at" in late[0].msg
+
+
+@pytest.mark.django_db
+def test_tables_that_are_not_there_end_the_list(settings: Settings) -> None:
+    production(settings)
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'history'")
+    assert numbers(databases=["default"]) == ["W111"]
+
+
+@pytest.mark.django_db
+def test_each_says_what_to_do(settings: Settings) -> None:
+    given(settings, KAFKA_BOOTSTRAP_SERVERS=NOBODY)
+    for found in first_hour(databases=["default"]):
+        assert "docs/first-hour.md" in str(found.hint)
+        assert "postgresql://owner" not in f"{found.msg}"
+
+
+@pytest.mark.django_db
+def test_the_name_of_the_host_leads_to_the_screens(client: Client) -> None:
+    answer = client.get("/")
+    assert (answer.status_code, answer.headers["Location"]) == (302, "/admin/")

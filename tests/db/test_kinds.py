@@ -1,0 +1,333 @@
+"""Kinds that an installation declares itself, on the whole way: from a message to the archive."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.db.steps import run
+from tests.messages import NOW
+
+ALONE = """
+[[kind]]
+name = "order"
+title = { en = "Order", ru = "Заказ" }
+topic = "shop.orders"
+search = { number = "/number" }
+list_keys = ["sku"]
+created_at = "placedAt"
+closed_at = "doneAt"
+
+[[kind.label]]
+path = "/total"
+en = "Total amount"
+kind = "money"
+
+[[kind]]
+name = "product"
+title = "Product"
+topic = "shop.products"
+
+[[kind]]
+name = "payment"
+title = "Payment"
+topic = "shop.public.payments"
+
+[kind.envelope]
+form = "debezium"
+client = "shop"
+"""
+EXTENDED = """
+extends = "default"
+
+[[kind]]
+name = "insurance-policy"
+title = { en = "Insurance policy", ru = "Страховой полис" }
+topic = "bank.policies"
+migration_topic = "bank.policies.old"
+parent = "loan"
+search = { policy = "/policy" }
+"""
+OLD = NOW - timedelta(days=5)
+DATABASE = "kinds"
+
+
+@pytest.fixture(scope="module")
+def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A database of this file's tests, and an environment that declares ALONE."""
+    url, tmp_path = os.environ["DATABASE_URL"], tmp_path_factory.mktemp("kinds")
+    file = tmp_path / "alone.toml"
+    file.write_text(ALONE, encoding="utf-8")
+    file.with_name("extended.toml").write_text(EXTENDED, encoding="utf-8")
+    file.with_name("turned.toml").write_text(ALONE.replace('"product"', '"product"\nmain = true')
+        .replace('"order"', '"order"\nparent = "p"'), encoding="utf-8")  # fmt: skip
+    with psycopg.connect(url, autocommit=True) as plain:
+        plain.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
+        plain.execute(f"CREATE DATABASE {DATABASE}")
+        yield {
+            **os.environ,
+            "DATABASE_URL": psycopg.conninfo.make_conninfo(url, dbname=DATABASE),
+            "ANNALS_ENTITIES_FILE": str(file),
+            "ANNALS_ARCHIVE_URL": str(tmp_path / "archive"),
+            "ANNALS_ALLOWED_HOSTS": "testserver",
+            "ANNALS_DEMO": "true",
+            "ANNALS_RETENTION_DAYS": "8",
+            "ANNALS_AHEAD_DAYS": "1",
+            "PYTHONWARNINGS": "ignore",
+        }
+        plain.execute(f"DROP DATABASE {DATABASE} WITH (FORCE)")
+
+
+def version(id: str, number: int, data: Any, **more: Any) -> str:
+    fields = {"id": id, "version": number, "type": "UPDATE" if number else "CREATE"}
+    moment = (OLD + timedelta(minutes=number)).isoformat()
+    return json.dumps(
+        {**fields, "updatedAt": moment, "clientId": "shop", "author": "a.lee", **more, "data": data}
+    )
+
+
+def order(number: int, **more: Any) -> str:
+    items = [{"sku": "b", "n": number}, {"sku": "a", "n": 1}][:: -1 if number % 2 else 1]
+    data = {"number": "N-1", "total": f"{number}.50", "placedAt": "2026-11-01", "items": items}
+    return version("O1", number, data, **more)
+
+
+def test_a_kind_that_stands_alone_from_message_to_archive(env: dict[str, str]) -> None:
+    timeline = "/api/v1/history/order/O1"
+    (made, complete, granted, kept, ready, stored, bad, rows), shown = _first(env, timeline)
+    assert made[0] == complete[0] == granted[0] == kept[0] == 0, (made, complete, granted, kept)
+    assert "Made the table order_aud (order)" in made[1]
+    assert ready == [200, {"status": "ok", "checks": dict.fromkeys(
+        ("database", "rights", "migrations", "partitions"), "ok")}]  # fmt: skip
+    assert stored == {"read": 4, "stored": 3, "repeated": 0, "expired": 0, "quarantined": 1}
+    assert bad["quarantined"] == 1
+    # The tombstone after the deletion says nothing new.
+    assert rows == {"read": 4, "stored": 3, "repeated": 1, "expired": 0, "quarantined": 0}
+    paid = shown["payment"][1]["data"]["history"]
+    assert [(each["version"], each["type"]) for each in paid] == [
+        (2, "DELETE"), (1, "UPDATE"), (0, "CREATE")
+    ]  # fmt: skip
+    assert paid[1]["entity"] == {"id": 17, "version": 1, "sum": "12.50"}
+    history = shown["timeline"][1]["data"]["history"]
+    assert [each["version"] for each in history] == [3, 1, 0]
+    assert history[0]["missingVersions"] == [2]
+    assert "productInstanceId" not in history[0]
+    assert (history[0]["createdAt"], history[0]["closedAt"]) == ("2026-11-01", None)
+    # Lists are matched by sku; the label is the declared one.
+    changes = {each["keyPath"]: each["label"] for each in history[1]["changes"]}
+    assert changes.keys() == {"/items/[sku=b]", "/items/[sku=b]/n", "/total"}
+    assert changes["/total"] == "Total amount"
+    [hit] = shown["search"][1]["data"]["results"]
+    assert (hit["kind"], hit["id"], hit["foundBy"]) == ("order", "O1", "number")
+    assert "productInstanceId" not in hit
+    for name in ("applications", "application at"):
+        status, answer = shown[name]
+        assert (status, answer["error"]["code"]) == (404, "no_applications")
+    assert shown["schema"][0] == 200
+    document = json.dumps(shown["schema"][1])
+    assert '"order"' in document
+    assert "product-instance" not in document
+    assert "applications/{productInstanceId}" not in document
+    for name in ("page", "search page", "home", "state", "gaps page"):
+        status, text = shown[name]
+        assert status == 200, (name, text)
+        assert "аявк" not in _visible(text), (name, _visible(text))
+    gaps = json.loads(shown["gaps"][1])
+    assert [(each["entity"], each["gaps"]) for each in gaps["by"]] == [("order", 1)]
+    assert shown["completeness"][0] == 200
+    assert '"stored"' in json.dumps(shown["trace"][1]), shown["trace"]
+    for name in ("export", "capacity", "search index"):
+        assert shown[name][0] == 0, (name, shown[name])
+    _archived_and_back(env, timeline)
+
+
+def payment(op: str, number: int) -> str:
+    """What Debezium sends of a row."""
+    row = {"id": 17, "version": number, "sum": "12.50"}
+    source = {"name": "shop", "ts_ms": int((OLD + timedelta(minutes=number)).timestamp() * 1000)}
+    side = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
+    return json.dumps({"schema": {}, "payload": {**side, "op": op, "source": source}})
+
+
+def _visible(page: str) -> str:
+    """The text of a page, without its tags."""
+    return " ".join(re.sub(r"<[^>]*>", " ", page).split())
+
+
+def _first(env: dict[str, str], timeline: str) -> tuple[list[Any], dict[str, Any]]:
+    shown = {
+        "timeline": ["api", timeline],
+        "payment": ["api", "/api/v1/history/payment/17"],
+        "search": ["api", "/api/v1/search?q=N-1"],
+        "applications": ["api", "/api/v1/applications/A1/history"],
+        "application at": ["api", "/api/v1/applications/A1/at?time=2026-01-01"],
+        "schema": ["api", "/api/schema/?format=json"],
+        "page": ["page", "/admin/history/order/O1/"],
+        "state": ["page", "/admin/history/order/O1/state/"],
+        "search page": ["page", "/admin/history/?q=N-1+P1"],
+        "gaps page": ["page", "/admin/gaps/"],
+        "home": ["page", "/admin/"],
+        "gaps": ["command", "gaps", "--json"],
+        "completeness": ["api", "/api/v1/completeness"],
+        "export": [
+            "command",
+            "export",
+            "--entity",
+            "order",
+            "--output",
+            env["ANNALS_ARCHIVE_URL"] + "-x",
+        ],
+        "capacity": ["command", "capacity", "--rps", "10"],
+        "trace": ["api", "/api/v1/trace?entity=order&id=O1&version=1"],
+        "search index": ["command", "search", "index"],
+    }
+    found = run(
+        env,
+        ["command", "migrate"],
+        ["command", "makemigrations", "--check", "--dry-run"],
+        ["command", "grants", "--apply"],
+        ["command", "partitions", "maintain"],
+        ["api", "/readyz"],
+        ["ingest", "shop.orders", order(0), order(1), order(3), version("O1", -1, {})],
+        ["ingest", "shop.products", version("P1", 0, {"name": "Tea"}), "no JSON"],
+        ["ingest", "shop.public.payments", payment("c", 0), payment("u", 1), payment("d", 1), None],
+        *shown.values(),
+    )
+    return found[: -len(shown)], dict(zip(shown, found[-len(shown) :], strict=True))
+
+
+def _archived_and_back(env: dict[str, str], timeline: str) -> None:
+    day = f"{OLD:%Y-%m-%d}"
+    found = run(
+        env | {"ANNALS_RETENTION_DAYS": "3"},
+        ["command", "migrate", "-v", "1"],
+        ["command", "quarantine", "discard", "--why", "wrong on purpose", "--reason", "bad_field"],
+        ["command", "partitions", "maintain"],
+        ["command", "partitions", "verify", "--archive"],
+        ["command", "partitions", "list", "--json"],
+        ["command", "partitions", "restore", "--entity", "order", day],
+        ["api", timeline],
+    )
+    codes = [each[0] for each in found]
+    assert codes == [0, 0, 0, 0, 0, 0, 200], found[2]
+    assert "Made the table" not in found[0][1]
+    assert f"order_aud_{OLD:%Y%m%d}" not in found[4][1]
+    assert [each["version"] for each in found[-1][1]["data"]["history"]] == [3, 1, 0]
+
+
+COLUMNS = """
+SELECT attname, format_type(atttypid, atttypmod), attnotnull, attcompression, attstorage
+FROM pg_attribute WHERE attrelid = '{table}'::regclass AND attnum > 0 ORDER BY attname
+"""
+INDEXES = """
+SELECT replace(pg_get_indexdef(indexrelid), '{name}', 'NAME') FROM pg_index
+WHERE indrelid = '{table}'::regclass ORDER BY 1
+"""
+CONSTRAINTS = """
+SELECT replace(conname, '{name}', 'NAME'), contype, pg_get_constraintdef(oid) FROM pg_constraint
+WHERE conrelid = '{table}'::regclass ORDER BY 1
+"""
+PARTITIONED = """
+SELECT pg_get_partkeydef(oid), relowner::regrole::text, relacl::text, reloptions::text
+FROM pg_class WHERE oid = '{table}'::regclass
+"""
+
+
+def test_a_kind_that_belongs_to_the_shipped_application(env: dict[str, str]) -> None:
+    """Its table is like that of a shipped kind in everything."""
+    place = env["ANNALS_ENTITIES_FILE"].replace("alone", "extended")
+    extended = env | {"ANNALS_ENTITIES_FILE": place}
+    run(env, ["command", "migrate"])
+    before, refused, warned, made, granted, kept, ready, *rest = run(
+        extended,
+        ["api", "/readyz"],
+        ["api", "/api/v1/history/insurance-policy/I1"],
+        ["command", "check", "--database", "default"],
+        ["command", "migrate"],
+        ["command", "grants", "--apply"],
+        ["command", "partitions", "maintain"],
+        ["api", "/readyz"],
+        ["command", "makemigrations", "--check", "--dry-run"],
+        ["ingest", "bank.policies", version("I1", 0, {"policy": "77"}, loan="A1"),
+         version("I2", 0, {"policy": "78"})],
+        ["ingest", "bank.policies.old", version("I1", 1, {"policy": "77"}, loan="A1"),
+         version("I1", 0, {"policy": "77"}, loan="A1")],
+        ["ingest", "top-storage.export.product-instance", version("A1", 0, {"rate": "17"})],
+        ["api", "/api/v1/applications/A1/history"],
+        ["api", "/api/v1/search?q=77"],
+        ["page", "/admin/applications/A1/"],
+        ["sql", "SELECT reason, detail FROM ingest_quarantine WHERE topic = 'bank.policies'"],
+        *(["sql", text.format(table=f"{name}_aud", name=name)]
+          for text in (COLUMNS, INDEXES, CONSTRAINTS, PARTITIONED)
+          for name in ("insurance_policy", "participant_role")),
+    )  # fmt: skip
+    complete, first, twin, _main, whole, found, page, bad, *catalogue = rest
+    assert before == [503, {"status": "unavailable", "checks": before[1]["checks"]}]
+    assert before[1]["checks"]["migrations"] == "a declared kind has no table, or another one"
+    assert (refused[0], refused[1]["error"]["code"]) == (503, "unavailable")
+    for table in ("order_aud", "product_aud"):
+        said = f"(history.W001) The table {table} is of a kind that is not declared"
+        assert said in warned[1]
+    assert made[0] == granted[0] == kept[0] == complete[0] == 0
+    assert ready[0] == 200
+    assert (first["stored"], first["quarantined"]) == (1, 1)
+    assert (twin["stored"], twin["repeated"]) == (1, 1)
+    [[reason, detail]] = bad
+    assert reason == "no_product_instance_id"
+    assert detail.startswith("`loan` is missing or empty")
+    parts = sorted((each["kind"], each["version"]) for each in whole[1]["data"]["history"])
+    assert parts == [("insurance-policy", 0), ("insurance-policy", 1), ("product-instance", 0)]
+    [hit] = found[1]["data"]["results"]
+    assert (hit["kind"], hit["id"], hit["productInstanceId"]) == ("product-instance", "A1", "A1")
+    assert "Страховой полис" in page[1]
+    for declared, shipped in zip(catalogue[::2], catalogue[1::2], strict=True):
+        assert declared == shipped
+        assert declared
+
+
+def test_a_mark_of_the_file_that_masks_nothing_is_said(env: dict[str, str], tmp_path: Path) -> None:
+    """migrate changes no label that is there, so a mark that the file gets later is on paper."""
+    file, load = tmp_path / "kinds.toml", tmp_path / "labels.json"
+    file.write_text(ALONE.replace('kind = "money"', "sensitive = true"), encoding="utf-8")
+    load.write_text(
+        '[{"entity": "order", "path": "/total", "russian": "x", "sensitive": true}]',
+        encoding="utf-8",
+    )
+    check = ["command", "check", "--database", "default"]
+    run(env, ["command", "migrate"])
+    marked = {**env, "ANNALS_ENTITIES_FILE": str(file)}
+    _, before, _, after = run(
+        marked, ["command", "migrate"], check, ["command", "labels", "load", str(load)], check
+    )
+    said = "(history.W002) The field /total of order is marked as sensitive in the file"
+    assert said in before[1]
+    assert said not in after[1]
+
+
+def test_what_does_not_fit_the_tables_is_said(env: dict[str, str]) -> None:
+    """Of a table whose kind is not declared any more, and of a kind that became another one."""
+    place = env["ANNALS_ENTITIES_FILE"]
+    run(env, ["command", "migrate"])
+    turned = env | {
+        "ANNALS_ENTITIES_FILE": place.replace("alone", "turned"),
+        "ANNALS_DEMO": "false",
+        "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+    }
+    consumed, checked = run(
+        turned,
+        ["command", "consume", "--until-idle", "1"],
+        ["command", "check", "--deploy", "--database", "default"],
+    )
+    said = "The table order_aud has no column for the parent, and the kind order declares one."
+    assert consumed[0] == 1
+    assert said in consumed[1]
+    assert checked[0] == 0
+    assert f"(annals.W122) {said}" in checked[1]

@@ -1,0 +1,157 @@
+"""What commands print with --json has the shape that docs/commands.md shows."""
+
+from __future__ import annotations
+
+import io
+from argparse import ArgumentParser, _SubParsersAction
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+
+import msgspec
+import pytest
+from django.conf import settings
+from django.core.management import CommandError, call_command
+
+from annals import own_commands
+from annals.bench.printed import print_json
+from annals.shown_shapes import shapes
+from history import clock
+from history.entities import ROOT
+from ingest.models import Ledger
+from ingest.store.batch import Gap
+from tests.db.ingested import Ingested, quarantined
+from tests.messages import SOURCE, value
+from tests.shape import differences, shaped
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+PEOPLE = b"login,full_name,kind\na,A B,person\n"
+TRACED = ("--entity", ROOT.name, "--id", "a", "--version", "0", "--offline")
+# They need a broker, an old service or an archive: where they are run for real, and compared.
+ELSEWHERE = {
+    "compare-old": "db/test_compare_old.py",
+    "consume": "consuming.py",
+    "export": "db/test_export.py",
+    "gaps heal": "db/healed.py",
+    "partitions adopt": "db/test_archive_facts.py",
+    "partitions forget": "db/test_archive.py",
+    "partitions release": "db/test_archive.py",
+    "partitions restore": "db/test_archive.py",
+    "partitions seal": "db/test_seals.py",
+    "partitions verify --archive": "db/test_scrub.py",
+    "simulate": "kafka/test_simulate.py",
+}
+
+
+def actions(parser: ArgumentParser, words: str) -> Iterator[tuple[str, ArgumentParser]]:
+    """A command and its actions."""
+    yield words, parser
+    for action in parser._actions:
+        if isinstance(action, _SubParsersAction):
+            for word, sub in action.choices.items():
+                yield from actions(sub, f"{words} {word}")
+
+
+def with_json() -> set[str]:
+    found = set()
+    for name in own_commands.names():
+        made = own_commands.parser("annals", name)
+        for words, parser in actions(made, name) if made else ():
+            if "--json" in parser._option_string_actions:
+                found.add(words)
+    return found
+
+
+def test_every_command_with_json_has_a_shape() -> None:
+    known = {words.partition(" --")[0] for words in shapes()}
+    assert with_json() == known
+
+
+def test_every_shape_is_compared() -> None:
+    tests = Path(__file__).resolve().parents[1]
+    for words, file in ELSEWHERE.items():
+        assert f'shaped("{words}", ' in (tests / file).read_text()
+
+
+@pytest.mark.parametrize("met", [None, True])
+def test_benches_have_a_common_head(met: bool | None, capsys: pytest.CaptureFixture[str]) -> None:
+    """Most of them take minutes; docs/performance.md describes the figures."""
+    for words in shapes():
+        command, _, bench = words.partition(" ")
+        if command == "bench":
+            assert "print_json" in vars(import_module(f"annals.bench.{bench}"))
+            print_json(bench, {"one": 1, "several": {"a": [1.5]}}, met)
+            assert shaped(words, capsys.readouterr().out)["bench"] == bench
+
+
+def said(*words: str) -> str:
+    out = io.StringIO()
+    with suppress(SystemExit):  # its findings are bad, and are printed
+        call_command(*words, stdout=out, stderr=io.StringIO())
+    return out.getvalue()
+
+
+@pytest.fixture
+def filled(ingested: Ingested, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Good versions with a gap, and a bad message: its id."""
+    now = clock.now()
+    for version, gap in ((0, Gap(0, 7, lost=True)), (3, None)):
+        ingested.write(value(id="a", version=version, updatedAt=now.isoformat()), gap=gap)
+    Ledger.objects.filter(topic=SOURCE.topic).update(halted_at=now, high_watermark=9)
+    ingested.write(b"no json")
+    few = msgspec.structs.replace(settings.ANNALS, retention_days=9, ahead_days=1)
+    monkeypatch.setattr(settings, "ANNALS", few)
+    return int(quarantined()[0]["id"])
+
+
+def test_shapes(filled: int, tmp_path: Path) -> None:
+    people, labels = tmp_path / "people.csv", tmp_path / "labels.json"
+    people.write_bytes(PEOPLE)
+    labels.write_text(f'[{{"path": "/a", "russian": "A", "entity": "{ROOT.name}"}}]')
+    asked = {
+        "capacity": ("capacity", "--rps", "10"),
+        "embedded": ("embedded", "status"),
+        "gaps": ("gaps",),
+        "gaps list": ("gaps", "list"),
+        "journal": ("journal", "a", "--all"),
+        "labels load": ("labels", "load", str(labels)),
+        "ledger": ("ledger", "--offline"),
+        "ledger acknowledge": ("ledger", "acknowledge", SOURCE.topic, "--why", "x"),
+        "ledger retire": ("ledger", "retire", SOURCE.topic, "--why", "x"),
+        "ledger unretire": ("ledger", "unretire", SOURCE.topic),
+        "partitions list": ("partitions", "list"),
+        "partitions plan": ("partitions", "plan"),
+        "partitions maintain": ("partitions", "maintain"),
+        "partitions verify": ("partitions", "verify"),
+        "people import": ("people", "import", str(people)),
+        "quarantine list": ("quarantine", "list"),
+        "quarantine list --ids": ("quarantine", "list", "--ids"),
+        "quarantine show": ("quarantine", "show", str(filled)),
+        "quarantine retry": ("quarantine", "retry", "--now"),
+        "quarantine discard": ("quarantine", "discard", str(filled), "--why", "x", "--dry-run"),
+        "quarantine resume": ("quarantine", "resume", SOURCE.topic),
+        "search index": ("search", "index"),
+        "share": ("share",),
+        "trace": ("trace", *TRACED),
+    }
+    benches = {words for words in shapes() if words.startswith("bench ")}
+    assert asked.keys() == shapes().keys() - ELSEWHERE.keys() - benches
+    for name, words in asked.items():
+        shaped(name, said(*words, "--json"))
+
+
+def test_the_comparison_finds_what_differs() -> None:
+    shape = {"a": "whole number", "b": ["text"], "c": ({"d": "true or false"}, "null")}
+    assert list(differences({"a": 1, "b": ["x"], "c": None}, shape)) == []
+    for wrong in (
+        {"a": True, "b": [], "c": None},
+        {"a": 1, "b": [2], "c": None},
+        {"a": 1, "b": [], "c": {"d": 1}},
+        {"a": 1, "b": []},
+        {"a": 1, "b": [], "c": None, "e": 1},
+    ):
+        assert list(differences(wrong, shape)) != []
+    with pytest.raises(CommandError):
+        said("quarantine", "show", "0", "--json")

@@ -1,0 +1,142 @@
+"""What is wrong is said in one sentence that names it: no traceback, no password, an exit code."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import psycopg
+import pytest
+from django.db import connection
+from psycopg.conninfo import conninfo_to_dict
+
+from tests.db.wrong_inputs import FILES, INPUTS, SECRET, Wrong
+from tests.forked import Done, Forking
+
+# What only programmers know.
+CODE = re.compile(
+    r"Traceback|Errno|`\w+`, got|matching regex|fromisoformat|NoneType|CommandError"
+    r"|invalid (int|float|date|\w+_\w+) value"
+)
+KEY = "k" * 40
+LONGEST = 300
+NO_RIGHTS = f"wrong_norights_{os.getpid()}"
+
+
+class Places:
+    """Where the inputs lead."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+
+    def __call__(self, text: str) -> str:
+        return re.sub(r"\{(\w+)\}", lambda found: self._names[found[1]], text)
+
+
+@pytest.fixture
+def urls(transactional_db: None) -> Iterator[dict[str, str]]:
+    """The database of this run, one without tables, and a login without rights."""
+    given = os.environ["DATABASE_URL"]
+    server = given.rpartition("/")[0]
+    parts = conninfo_to_dict(given)
+    place, name = f"{parts['host']}:{parts['port']}", connection.settings_dict["NAME"]
+    with psycopg.connect(given, autocommit=True) as plain:
+        plain.execute(f"CREATE ROLE {NO_RIGHTS} LOGIN PASSWORD '{SECRET}'")
+        yield {
+            "owner": f"{server}/{name}",
+            "empty_database": f"{server}/postgres",
+            "no_rights": f"postgresql://{NO_RIGHTS}:{SECRET}@{place}/{name}",
+            "user": str(parts["user"]),
+            "port": str(parts["port"]),
+        }
+        plain.execute(f"DROP ROLE {NO_RIGHTS}")
+
+
+@pytest.fixture
+def env(urls: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "LANG": "C.UTF-8",
+        "ANNALS_HOME": str(tmp_path / "home"),
+        "ANNALS_SECRET_KEY": KEY,
+        "DATABASE_URL": urls["owner"],
+        "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+    }
+
+
+@pytest.fixture
+def forking(env: dict[str, str]) -> Iterator[Forking]:
+    made = Forking({**env, "DJANGO_SETTINGS_MODULE": "annals.settings"})
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def places(urls: dict[str, str], tmp_path: Path) -> Iterator[Places]:
+    for name, content in FILES.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "folder").mkdir()
+    with ExitStack() as stack:
+        ports = {}
+        for name in ("busy", "silent"):
+            listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            ports[name] = str(listening.getsockname()[1])
+        disks = {}
+        for name, options in (("read_only", "ro"), ("full", "size=4k")):
+            disks[name] = str(tmp_path / name)
+            (tmp_path / name).mkdir()
+            mount(stack, tmp_path / name, options)
+        (tmp_path / "full" / "rest").write_bytes(bytes(4096))
+        yield Places({**urls, **ports, **disks, "dir": str(tmp_path)})
+
+
+def mount(stack: ExitStack, folder: Path, options: str) -> None:
+    """A small disk of its own. Needs root, as CI is."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
+    stack.callback(subprocess.run, ["umount", folder], check=True)
+
+
+def ask(forking: Forking, env: Mapping[str, str], places: Places, given: Wrong) -> Done:
+    chosen = {**env, **given.env}
+    return forking.run(
+        *map(places, given.words),
+        env={name: places(value) for name, value in chosen.items() if value},
+        constants=given.constants,
+    )
+
+
+def faults(given: Wrong, done: Done, places: Places, secrets: tuple[str, ...]) -> Iterator[str]:
+    """What is not as it should be."""
+    if done.code != given.code:
+        yield f"exit code {done.code}, not {given.code}"
+    if done.out or len(done.err.splitlines()) != 1:
+        yield "not one line on standard error alone"
+    yield from (f"does not say {text}" for text in map(places, given.said) if text not in done.err)
+    if CODE.search(done.err):
+        yield "speaks to programmers"
+    if not done.err.rstrip().endswith((".", "?")):
+        yield "no sentence"
+    if len(done.err) > LONGEST + len(places("{dir}")):
+        yield "too long to be read"
+    if any(each in done.err for each in secrets):
+        yield "shows a secret"
+
+
+def test_wrong_inputs_are_refused_in_a_sentence(
+    forking: Forking, env: dict[str, str], places: Places
+) -> None:
+    """One test for all of the table: processes of pytest would share them out, and start the
+    process that has imported Annals each."""
+    password = str(conninfo_to_dict(env["DATABASE_URL"])["password"])
+    found = {}
+    for given in INPUTS:
+        done = ask(forking, env, places, given)
+        if wrong := list(faults(given, done, places, (SECRET, KEY, password))):
+            found[given.what] = [*wrong, done.err]
+    assert found == {}, "\n".join(f"{what}: {wrong}" for what, wrong in found.items())
+    assert len({each.what for each in INPUTS}) == len(INPUTS) >= 100

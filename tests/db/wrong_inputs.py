@@ -1,0 +1,249 @@
+"""Wrong inputs, one on each line: what is wrong, the words of the command, the environment, and
+what its one sentence must have.
+
+In words and values, {names} are of the places that test_wrong_inputs.py makes: {port} of
+PostgreSQL, {owner} the URL of a database, {user} its login, {dir} a folder with the files of FILES,
+{read_only} and {full} disks, {busy} a port in use, {silent} one where nobody answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+SECRET: Final = "S3cret-Passw0rd-of-nobody"
+FILES: Final[Mapping[str, bytes]] = {
+    "binary": b"\xff\xfe\x00\x01",
+    "empty": b"",
+    "broken.json": b"{ no",
+    "list.json": b"[1]",
+    "trailing.json": b"{} x",
+    "type.json": b'{"topic": {"id": 5}}',
+    "number.json": b'[{"entity": 5}]',
+    "marked.json": b'\xef\xbb\xbf{"no-such-topic": {"id": "/id"}}',
+    "type.toml": b'provider = "x"',
+    "broken.toml": b"provider = [",
+    "line.properties": f"sasl.password {SECRET}\n".encode(),
+    "latin.csv": "login,full_name,kind\na,Прыгунов,person\n".encode("cp1251"),
+    "header.csv": b"a;b\n1;2\n",
+    "kind.csv": b"login,full_name,kind\na,b,robot\n",
+}
+TOPIC: Final = "top-storage.export.product-car"
+OLD: Final = {"ANNALS_FALLBACK_URL": "http://127.0.0.1:1", "ANNALS_FALLBACK_UNTIL": "2100-01-01"}
+SASL: Final = {
+    "ANNALS_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+    "ANNALS_KAFKA_SASL_MECHANISM": "PLAIN",
+    "ANNALS_KAFKA_SASL_USERNAME": "somebody",
+    "ANNALS_KAFKA_SASL_PASSWORD": SECRET,
+}
+LIST: Final = "partitions list"
+SOON: Final = {"ingest.source.producer.TIMEOUT_SECONDS": 0.5}
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """said: texts that the sentence has. code: the exit code."""
+
+    what: str
+    words: tuple[str, ...]
+    said: tuple[str, ...]
+    code: int
+    env: Mapping[str, str] = field(default_factory=dict)
+    constants: Mapping[str, float] = field(default_factory=dict)
+
+
+def wrong(
+    what: str,
+    words: str,
+    *said: str,
+    code: int = 1,
+    env: Mapping[str, str] | None = None,
+    constants: Mapping[str, float] | None = None,
+) -> Wrong:
+    """words: separated by spaces; a word '' is empty."""
+    given = tuple("" if word == "''" else word for word in words.split())
+    return Wrong(what, given, said, code, env or {}, constants or {})
+
+
+def database(
+    what: str, url: str, *said: str, words: str = "partitions list", code: int = 2
+) -> Wrong:
+    return wrong(what, words, *said, "DATABASE_URL", code=code, env={"DATABASE_URL": url})
+
+
+def setting(name: str, value: str, *said: str, words: str = "partitions list") -> Wrong:
+    return wrong(f"{name}={value}", words, name, *said, env={name: value})
+
+
+def usage(words: str, *said: str, what: str = "") -> Wrong:
+    return wrong(what or words, words, *said, code=2)
+
+
+USER: Final = f"somebody:{SECRET}"
+URL: Final = f"postgresql://{USER}@"
+INPUTS: Final = (
+    # PostgreSQL
+    database("no server", f"{URL}127.0.0.1:1/annals", "no PostgreSQL listens at 127.0.0.1:1"),
+    database("no such host", f"{URL}no-such.invalid/annals", "no-such.invalid"),
+    database("two hosts", f"{URL}127.0.0.1:1,127.0.0.1:2/annals", "127.0.0.1:1, 127.0.0.1:2"),
+    database("no answer", f"{URL}127.0.0.1:{{silent}}/annals?connect_timeout=2",
+             "127.0.0.1:{silent} did not answer within 2 seconds"),
+    database("wrong password", f"postgresql://{{user}}:{SECRET}@127.0.0.1:{{port}}/annals",
+             "127.0.0.1:{port} refuses the login {user}"),
+    database("no such login", f"{URL}127.0.0.1:{{port}}/annals", "refuses the login somebody"),
+    database("no such database", "{owner}_nowhere", "no database", "_nowhere"),
+    database("TLS where none is", "{owner}?sslmode=require", "offers no TLS"),
+    database("no such sslmode", "{owner}?sslmode=always", "always"),
+    database("no file of authorities", "{owner}?sslmode=verify-full&sslrootcert=/nowhere/ca.pem",
+             "/nowhere/ca.pem", code=1),
+    database("no such parameter", "{owner}?sslmod=require", code=1),
+    database("another kind of URL", "http://host/annals", code=1),
+    database("an @ in the password", f"postgresql://a:{SECRET}@b@host/annals", code=1),
+    database("a port in letters", f"{URL}127.0.0.1:port/annals", code=1),
+    database("no server: ledger", f"{URL}127.0.0.1:1/a", "127.0.0.1:1", words="ledger", code=1),
+    database("no server: migrate", f"{URL}127.0.0.1:1/a", "127.0.0.1:1", words="migrate", code=1),
+    database("no server: retry", f"{URL}127.0.0.1:1/a", words="quarantine retry", code=1),
+    database("no server: export", f"{URL}127.0.0.1:1/a", words="export --entity product-car"),
+    database("wrong password: consume", f"{URL}127.0.0.1:{{port}}/annals", "refuses the login",
+             words="consume", code=1),
+    database("no such database: consume", "{owner}_nowhere", "no database", words="consume",
+             code=1),
+    wrong("no tables", LIST, "migrate", code=2, env={"DATABASE_URL": "{empty_database}"}),
+    wrong("no rights", "gaps list", "login wrong_norights_", "may not do that",
+          env={"DATABASE_URL": "{no_rights}"}),
+    # Kafka
+    wrong("no broker", "simulate --messages 1", "no broker listens at 127.0.0.1:1",
+          "KAFKA_BOOTSTRAP_SERVERS", constants=SOON),
+    wrong("no such host of a broker", "simulate --messages 1", "no-such.invalid:9092",
+          env={"KAFKA_BOOTSTRAP_SERVERS": "no-such.invalid:9092"}, constants=SOON),
+    setting("KAFKA_BOOTSTRAP_SERVERS", "host:port", "HOST:PORT"),
+    setting("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:99999", "65535"),
+    setting("KAFKA_BOOTSTRAP_SERVERS", "http://127.0.0.1:9092/x", "HOST:PORT"),
+    wrong("no such protocol", "ledger", "LOUD", "ANNALS_KAFKA_*",
+          env={"ANNALS_KAFKA_SECURITY_PROTOCOL": "LOUD"}),
+    wrong("no such setting of librdkafka", "simulate --messages 1", "nonsense", "ANNALS_KAFKA_*",
+          env={"ANNALS_KAFKA_NONSENSE": SECRET}),
+    wrong("a number in letters", "simulate --messages 1", "message.timeout.ms", "ANNALS_KAFKA_*",
+          env={"ANNALS_KAFKA_MESSAGE_TIMEOUT_MS": "soon"}),
+    wrong("no file of authorities of Kafka", "simulate --messages 1", "ssl.ca.location is /nowhere",
+          env={"ANNALS_KAFKA_SECURITY_PROTOCOL": "SSL",
+               "ANNALS_KAFKA_SSL_CA_LOCATION": "/nowhere"}),
+    setting("ANNALS_KAFKA_GROUP_ID", "x", "ANNALS_CONSUMER_GROUP"),
+    # Settings
+    setting("ANNALS_RETENTION_DAYS", "ninety", "a whole number"),
+    setting("ANNALS_RETENTION_DAYS", "-5", "at least 1"),
+    setting("ANNALS_DEMO", "ja", "true or false"),
+    setting("ANNALS_MAX_BAD_RATIO", "1,5", "a number"),
+    setting("ANNALS_FALLBACK_UNTIL", "31.12.2026", "2026-12-31"),
+    setting("ANNALS_ARCHIVE_URL", "ftp://x", "s3://"),
+    setting("ANNALS_LOG_LEVEL", "LOUD", "DEBUG, INFO, WARNING, ERROR"),
+    setting("ANNALS_SECRET_KEY", SECRET, "at least 32 characters"),
+    setting("ANNALS_NOSUCH", "1", "docs/settings.md"),
+    setting("ANNALS_ALLOWED_HOSTS", "https://x", "host name"),
+    setting("ANNALS_FALLBACK_URL", f"https://u:{SECRET}@h", "https://HOST"),
+    setting("ANNALS_QUOTA_ROLES", "auditor"),
+    setting("ANNALS_TRUSTED_PROXIES", "nohost"),
+    # Files
+    *(
+        setting(name, f"{{dir}}/{file}", said, f"/{file}")
+        for name in ("ANNALS_LIBRDKAFKA_FILE", "ANNALS_OIDC_FILE")
+        for file, said in (("nowhere", "no file"), ("folder", "is a folder"), ("binary", "UTF-8"))
+    ),
+    setting("ANNALS_LIBRDKAFKA_FILE", "{dir}/line.properties", "line 1"),
+    setting("ANNALS_OIDC_FILE", "{dir}/empty", "provider is missing"),
+    setting("ANNALS_OIDC_FILE", "{dir}/broken.toml", "TOML"),
+    setting("ANNALS_OIDC_FILE", "{dir}/type.toml", "must be a list, and is a text"),
+    setting("ANNALS_OIDC_FILE", "{dir}/list.json", "must be an object, and is a list"),
+    setting("ANNALS_ENVELOPES_FILE", "{dir}/nowhere", "no file"),
+    setting("ANNALS_ENVELOPES_FILE", "{dir}/folder", "no file"),
+    setting("ANNALS_ENVELOPES_FILE", "{dir}/binary", "UTF-8", words="consume"),
+    setting("ANNALS_ENVELOPES_FILE", "{dir}/empty", "it ends too early", words="consume"),
+    setting("ANNALS_ENVELOPES_FILE", "{dir}/broken.json", "not JSON", words="consume"),
+    setting("ANNALS_ENVELOPES_FILE", "{dir}/trailing.json", "not JSON from byte 5 on",
+            words="consume"),
+    setting("ANNALS_ENVELOPES_FILE", "{dir}/type.json", "a value in it must be a text",
+            words="consume"),
+    setting("ANNALS_ENVELOPES_FILE", "{dir}/marked.json", "no-such-topic", words="consume"),
+    wrong("people: no file", "people import {dir}/nowhere", "no file or folder", "/nowhere"),
+    wrong("people: a folder", "people import {dir}/folder", "is a folder"),
+    wrong("people: empty", "people import {dir}/empty", "the header must be login,full_name,kind"),
+    wrong("people: Latin", "people import {dir}/latin.csv", "UTF-8"),
+    wrong("people: header", "people import {dir}/header.csv", "line 1"),
+    wrong("people: kind", "people import {dir}/kind.csv", "line 2"),
+    wrong("labels: broken", "labels load {dir}/broken.json", "must be a list"),
+    wrong("labels: a number", "labels load {dir}/number.json", "entity", "entry 1"),
+    wrong("applications: no file", "compare-old --applications {dir}/nowhere", "/nowhere", code=2,
+          env=OLD),
+    wrong("compare-old alone", "compare-old", "ANNALS_FALLBACK_URL", code=2),
+    wrong("grants: no file", "grants --apply --login web x {dir}/nowhere", "/nowhere"),
+    wrong("grants: no such role", "grants --apply --login admin x {dir}/empty", "web or consumer"),
+    # Disks and ports
+    wrong("home: read-only", "partitions list", "ANNALS_HOME", "read-only",
+          env={"ANNALS_HOME": "{read_only}/home", "ANNALS_SECRET_KEY": ""}),
+    wrong("home: a file", "partitions list", "ANNALS_HOME",
+          env={"ANNALS_HOME": "{dir}/empty", "ANNALS_SECRET_KEY": ""}),
+    wrong("people-csv: a folder", "simulate --people-csv {dir}/folder", "is a folder"),
+    wrong("people-csv: full", "simulate --people-csv {full}/people.csv", "no space is left"),
+    wrong("export: read-only", "export --entity product-car --output {read_only}/x", "read-only",
+          code=2),
+    wrong("export: a file", "export --entity product-car --output {dir}/empty", "{dir}/empty",
+          code=2),
+    wrong("restore: no archive", "partitions restore 2026-01-01", "ANNALS_ARCHIVE_URL", code=2),
+    wrong("a busy port", "consume --metrics-port {busy} --metrics-address 127.0.0.1", "{busy}",
+          "in use"),
+    wrong("no such address", "consume --metrics-port 9 --metrics-address no.invalid", "no.invalid"),
+    usage("runserver --noreload 127.0.0.1:{busy}", "{busy}", "it is in use"),
+    usage("runserver {busy}", "{busy}", "it is in use"),
+    usage("runserver 99999", "no port 99999"),
+    usage("runserver here", "'here' is no place to listen"),
+    usage("runserver 192.0.2.1:8000", "this machine does not have the address"),
+    usage("consume --metrics-port 0", "1 to 65535"),
+    usage("consume --metrics-port 99999", "1 to 65535"),
+    # Days
+    usage("partitions seal 2026-02-30", "'2026-02-30' is not a day"),
+    usage("partitions restore yesterday", "'yesterday' is not a day"),
+    usage("export --entity product-car --from 30.02.2026", "--from", "is not a day"),
+    usage("journal x --to 9999-12-31", "is not a day"),
+    usage("export --entity product-car --from 2026-11-20 --to 2026-11-10", "is not before"),
+    usage("export --entity product-car --from 2026-11-20 --to 2026-11-20", "is not before"),
+    usage("export --entity product-car --from 2099-01-01 --to 2099-01-05", "has no day"),
+    wrong("journal: reversed", "journal x --from 2026-11-20 --to 2026-11-10", "is after"),
+    wrong("journal: nothing", "journal ''", "APPLICATION"),
+    usage("partitions verify 2019-01-01", "2019-01-01 has no seal"),
+    usage("partitions verify --archive", "ANNALS_ARCHIVE_URL"),
+    # What is not there
+    usage("export --entity product-house", "product-house", "product-car"),
+    usage("consume --topics nonsense", "topic nonsense", "One that exists is top-storage"),
+    usage("consume --topics top-storage.export.product-cra", f"Did you mean {TOPIC}?"),
+    wrong("quarantine: reason", "quarantine list --reason bad_jsn", "no reason 'bad_jsn'"),
+    wrong("quarantine: topic", "quarantine list --topic nonsense", "no topic 'nonsense'"),
+    wrong("quarantine: JSON", "quarantine list --json --topic nonsense", "no topic 'nonsense'"),
+    wrong("retry: no such id", "quarantine retry 999999", "no message 999999"),
+    wrong("discard: no such id", "quarantine discard 999999 --why x", "no message 999999"),
+    wrong("discard: all", "quarantine discard --why x", "--topic"),
+    wrong("discard: no reason", "quarantine discard --reason not_json --why ''", "--why"),
+    wrong("show: no such id", "quarantine show 999999", "no message 999999"),
+    usage("quarantine show 99999999999999999999999", "whole number"),
+    wrong("resume: topic", "quarantine resume nonsense", "no topic 'nonsense'"),
+    wrong("acknowledge: topic", "ledger acknowledge nonsense --why x", "no topic 'nonsense'"),
+    usage(f"ledger acknowledge {TOPIC} --partition -1 --why x", "--partition"),
+    wrong("breakglass: nobody", "breakglass nobody --remove", "nobody"),
+    wrong("capacity: no rows", "capacity", "--rps"),
+    # Numbers
+    wrong("trace: half", "trace --entity product-car --id x", "--version"),
+    usage("trace --entity product-car --id x --version -1", "--version"),
+    usage(f"trace --topic {TOPIC} --partition 99999999999 --offset 0", "--partition"),
+    usage("gaps list --limit -1", "--limit"),
+    usage("gaps list --before x", "--before"),
+    usage("export --entity product-car --jobs 0", "--jobs"),
+    usage("consume --until-idle nan", "--until-idle"),
+    usage("consume --group ''", "--group"),
+    usage("simulate --rps -1", "--rps"),
+    usage("simulate --days 99999999 --messages 1", "--days"),
+    usage("capacity --rps 0", "--rps"),
+    usage("compare-old --sample -1", "--sample"),
+    usage("partitions verify --archive --seconds -1", "--seconds"),
+    usage("partitions verify --archive --rate fast", "--rate"),
+    usage("partitions", "ACTION"),
+)  # fmt: skip

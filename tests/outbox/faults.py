@@ -1,0 +1,292 @@
+"""`python -m tests.outbox.faults --kills 25`: faults on the whole way, from a service that records
+to Annals' tables, on Apache Kafka. After each fault every version is in Annals exactly once, in the
+topic in order of its document, and the sums of both sides are equal; otherwise it ends with an
+error. `--only relays frozen` makes some of them.
+
+relays: relays killed at many moments. frozen: a relay frozen until another has its documents, and
+woken. broker: Kafka stopped and started. database: the server stopped and started. both: one soon
+after the other. writers: 20 threads on 1,000 documents. hot: one document with many versions (a
+rate). clock: the server's clock set back by two hours (needs libfaketime). hole: messages deleted
+from the topic before Annals reads them; `gaps heal` gets them back."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from tests.outbox.whole import FAKETIME, Whole, whole
+
+if TYPE_CHECKING:
+    from tests.outbox.load import Load
+
+
+@dataclass(slots=True)
+class Faults:
+    """The faults, one method for each."""
+
+    place: Whole
+    kills: int
+    random: random.Random = field(default_factory=lambda: random.Random(1))
+
+    def relays(self, load: Load) -> str:
+        """Two relays, killed in turns."""
+        for _ in range(self.kills):
+            time.sleep(self.random.uniform(0.0, 0.5))
+            number = self.random.randrange(2)
+            self.place.relays[number].kill()
+            self.place.relays[number].wait()
+            self._caught_up(load)
+            self.place.relays[number] = self.place.start_relay()
+        return f"{self.kills} relays killed"
+
+    def database(self, load: Load) -> str:
+        """For writers, relays and Annals at the same time; every second time as by a crash."""
+        for number in range(6):
+            self._more(load, 50)
+            time.sleep(self.random.uniform(0.0, 0.3))
+            mode = "immediate" if number % 2 else "fast"
+            self.place.restart(mode, self.random.uniform(0.0, 2.0))  # type: ignore[arg-type]
+            self._caught_up(load)
+        return "PostgreSQL stopped and started 6 times"
+
+    def broker(self, load: Load) -> str:
+        """Stopped, and killed."""
+        for number in range(4):
+            self._more(load, 50)
+            if number % 2:
+                self.place.broker.kill()
+            else:
+                self.place.broker.stop(30)
+            self._more(load, 100)
+            time.sleep(self.random.uniform(0.0, 3.0))
+            self.place.broker.start(timeout=180)
+            self._caught_up(load)
+        return "Apache Kafka stopped and started 4 times"
+
+    def both(self, load: Load) -> str:
+        """PostgreSQL crashes, and while it recovers Kafka is killed."""
+        for _ in range(4):
+            self._more(load, 50)
+            self.place.restart("immediate", 0.0)
+            time.sleep(self.random.uniform(0.0, 5.0))
+            self.place.broker.kill()
+            time.sleep(self.random.uniform(5.0, 30.0))
+            self.place.broker.start(timeout=180)
+            self._caught_up(load)
+        return "PostgreSQL and soon after Kafka killed and started 4 times"
+
+    def frozen(self, load: Load) -> str:
+        """A relay that wakes when another has its documents."""
+        from tests.outbox import relays
+        from tests.outbox.test_faults import owners
+
+        for number in range(5):
+            relays.until(lambda: owners() == {32}, 60)
+            self._more(load, 100)
+            time.sleep(self.random.uniform(0.0, 0.2))
+            chosen = self.place.relays[number % 2]
+            chosen.send_signal(signal.SIGSTOP)
+            relays.until(lambda: owners() == {64}, 60)
+            time.sleep(self.random.uniform(0.0, 0.5))
+            chosen.send_signal(signal.SIGCONT)
+            self._more(load, 50)
+        return "5 relays frozen until others had their documents"
+
+    def clock(self, load: Load) -> str:
+        """Back by two hours. What is recorded then is sent without waiting for two hours."""
+        with self.place.other_clock() as file:
+            self._more(load, 100)
+            file.write_text("-2h\n")
+            began = time.monotonic()
+            with psycopg.connect(self.place.server.url(self.place.shop)) as plain:
+                row = plain.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
+                behind = time.time() - row.fetchall()[0][0]
+            assert 7_000 < behind < 7_400, f"the clock is {behind} s behind"
+            self._more(load, 300)
+            self._caught_up(load)
+            took = time.monotonic() - began
+        return f"the clock set back by {behind:.0f} s; all caught up after {took:.1f} s"
+
+    def writers(self, load: Load) -> str:
+        """Many threads on the same documents, while relays send."""
+        from tests.outbox.load import contend
+
+        load.stop()
+        began = time.monotonic()
+        found = contend(20, 1_000, prefix="W")
+        took = time.monotonic() - began
+        mine = {key: each for key, each in found.items() if "/W" in key}
+        assert len(mine) == 1_000
+        assert all(numbers == list(range(1, 21)) for numbers in mine.values())
+        return f"20,000 versions by 20 threads in {took:.1f} s, no gap, no twin"
+
+    def hot(self, load: Load) -> str:
+        """One document: each version waits for the acknowledgement of the one before."""
+        from tests.outbox import relays
+
+        load.stop()
+        relays.until(lambda: not relays.waiting(), 120)
+        for relay in self.place.relays:
+            relay.send_signal(signal.SIGSTOP)
+        for _ in range(2_000):
+            load.record("HOT")
+        began = time.monotonic()
+        for relay in self.place.relays:
+            relay.send_signal(signal.SIGCONT)
+        relays.until(lambda: sent("HOT") > 100, 120)
+        first, since = sent("HOT"), time.monotonic()
+        relays.until(lambda: not relays.waiting(), 600)
+        rate = (sent("HOT") - first) / (time.monotonic() - since)
+        return f"one document: {rate:,.0f} versions/s ({time.monotonic() - began:.1f} s for 2,000)"
+
+    def _more(self, load: Load, count: int) -> None:
+        from tests.outbox import relays
+
+        wanted = load.recorded + count
+        relays.until(lambda: load.recorded >= wanted, 60)
+
+    def _caught_up(self, load: Load) -> None:
+        """Wait until what is recorded now is sent."""
+        from django.db import OperationalError, connection
+
+        from tests.outbox import relays
+
+        newest = dict(load.newest)
+
+        def done() -> bool:
+            try:
+                with connection.cursor() as cursor:
+                    cursor.execute("SELECT key, sent FROM outbox_document")
+                    found = {key.partition("/")[2]: number for key, number in cursor.fetchall()}
+            except OperationalError:
+                connection.close()
+                return False
+            return all(found.get(id, 0) >= number for id, number in newest.items())
+
+        relays.until(done, 90)
+
+
+def sent(id: str) -> int:
+    """The newest version of a document that Kafka has confirmed."""
+    from outbox.models import Document
+
+    return Document.objects.get(pk=f"product-instance/{id}").sent
+
+
+def compare(place: Whole, missing: int = 0) -> str:
+    """Everything recorded is in the topic, in order, and in Annals, once. missing: messages that
+    were deleted before Annals read them."""
+    from django.db import connection
+
+    from outbox.models import Document
+    from tests.outbox import relays
+
+    # The server may have been stopped since.
+    connection.close()
+    relays.until(lambda: not relays.waiting(), 120)
+    documents = dict(Document.objects.values_list("key", "version"))
+    newest = {key.partition("/")[2]: number for key, number in documents.items()}
+    messages = ends(place)
+    stuck = _await_annals(place, messages - missing)
+    if not missing:
+        repeats = relays.check(relays.sent(place.broker), newest)
+        assert messages - repeats == sum(newest.values())
+    stored: dict[str, list[int]] = {}
+    for id, version in place.rows("SELECT id, version FROM product_instance_aud ORDER BY 1, 2"):
+        stored.setdefault(id, []).append(version)
+    wrong = [id for id in newest if stored.get(id) != list(range(1, newest[id] + 1))]
+    assert not wrong, [(id, newest[id], stored.get(id)) for id in wrong[:3]]
+    assert set(stored) == set(newest)
+    ledger = place.ledger()
+    totals = ledger["totals"]
+    if not missing:
+        assert ledger["ok"], ledger["faults"]
+        assert totals["stored"] == sum(newest.values())
+        assert totals["stored"] + totals["repeated"] == messages == totals["read"]
+    return (
+        f"{sum(newest.values()):,} versions recorded, {sum(map(len, stored.values())):,} in Annals;"
+        f" {messages:,} messages = {totals['stored']:,} stored + {totals['repeated']:,} repeated"
+        + (f" + {missing:,} deleted" if missing else "")
+        + stuck
+    )
+
+
+def _await_annals(place: Whole, messages: int) -> str:
+    """Until Annals has read so many. What to say if its consumer did not go on by itself."""
+    from tests.outbox import relays
+
+    try:
+        relays.until(lambda: _read(place) >= messages, 120)
+    except AssertionError:
+        place.restart_consumer()
+        relays.until(lambda: _read(place) >= messages, 120)
+        return "; ANNALS' CONSUMER HAD STOPPED READING, and was started again"
+    return ""
+
+
+def ends(place: Whole) -> int:
+    """How many messages ever were in the topic."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    from tests.outbox.relays import TOPIC
+
+    client = Consumer({**place.broker.client(), "group.id": "none"})
+    try:
+        return sum(
+            client.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=20)[1]
+            for number in range(3)
+        )
+    finally:
+        client.close()
+
+
+def _read(place: Whole) -> int:
+    [(count,)] = place.rows(
+        "SELECT coalesce(sum(stored + repeated + expired + quarantined), 0) FROM ingest_ledger"
+    )
+    return int(count)
+
+
+NAMES = ("relays", "frozen", "broker", "database", "both", "writers", "hot", "clock", "hole")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.outbox.faults",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--kills", type=int, default=25, help="relays killed")
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="these faults")
+    options = parser.parse_args()
+    with whole() as place:
+        from tests.outbox import hole
+        from tests.outbox.load import Load
+
+        faults = Faults(place, options.kills)
+        # The hole comes last: what Annals has missed stays in its ledger.
+        for seed, name in enumerate(sorted(options.only, key=NAMES.index), 1):
+            began = time.monotonic()
+            if name == "clock" and not FAKETIME.exists():
+                print("clock: not made, libfaketime is not installed")
+                continue
+            if name == "hole":
+                said = hole.heal(place)
+            else:
+                fault: Callable[[Load], str] = getattr(faults, name)
+                load = Load(documents=100, seed=seed, patient=True)
+                with load.running():
+                    did = fault(load)
+                said = f"{did}: {compare(place)}"
+            print(f"{name}: {said} ({time.monotonic() - began:.0f} s)", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Another Django service in the place of Annals, in this process: its settings, its apps and a
+database of its own. Annals does not have the outbox installed."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import psycopg
+from django.conf import global_settings
+from django.conf import settings as django_settings
+from django.contrib import admin
+from django.core.checks.registry import registry
+from django.core.management import call_command
+from django.db import connections
+from django.test import override_settings
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+
+@contextmanager
+def database(prefix: str) -> Iterator[str]:
+    """The name of a new database."""
+    name = f"{prefix}_{secrets.token_hex(4)}"
+    _on_server("CREATE DATABASE {}", name)
+    try:
+        yield name
+    finally:
+        _on_server("DROP DATABASE {} WITH (FORCE)", name)
+
+
+@contextmanager
+def service(settings: ModuleType, database: str, site: admin.AdminSite) -> Iterator[str]:
+    """The service, migrated; the address of its database. site: its admin."""
+    ours = connections["default"]
+    url = make_conninfo(os.environ["DATABASE_URL"], dbname=database)
+    given = {**connections.configure_settings(settings.DATABASES)["default"], "NAME": database}
+    given.update(_address(url))
+    kept = connections.settings["default"]
+    changed = {**_defaults(), **_named(vars(settings))}
+    del changed["DATABASES"]
+    with _own_checks(), _own_admin(site), override_settings(**changed):
+        del connections["default"]
+        connections.settings["default"] = given
+        try:
+            call_command("migrate", run_syncdb=True, verbosity=0)
+            yield url
+        finally:
+            connections["default"].close()
+            connections.settings["default"] = kept
+            connections["default"] = ours
+
+
+def _defaults() -> dict[str, Any]:
+    """Django's values of the settings that Annals has."""
+    return {
+        name: value
+        for name, value in _named(vars(global_settings)).items()
+        if django_settings.is_overridden(name)
+    }
+
+
+def _named(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name.isupper()}
+
+
+@contextmanager
+def _own_checks() -> Iterator[None]:
+    """Apps register their checks when they are loaded; another service may not have the app."""
+    kept = set(registry.registered_checks)
+    try:
+        yield
+    finally:
+        registry.registered_checks = kept
+
+
+@contextmanager
+def _own_admin(site: admin.AdminSite) -> Iterator[None]:
+    """Django's admin site is one for the process, and that of Annals is another one."""
+    lazy: Any = admin.site
+    kept, lazy._wrapped = lazy._wrapped, site
+    try:
+        yield
+    finally:
+        lazy._wrapped = kept
+
+
+def _address(url: str) -> dict[str, Any]:
+    from psycopg.conninfo import conninfo_to_dict
+
+    parts = conninfo_to_dict(url)
+    return {name.upper(): str(parts.get(name, "")) for name in ("user", "password", "host", "port")}
+
+
+def _on_server(statement: str, name: str) -> None:
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
+        connection.execute(sql.SQL(statement).format(sql.Identifier(name)))

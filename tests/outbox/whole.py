@@ -1,0 +1,188 @@
+"""The whole way for the program of faults: a service with relays, Apache Kafka, Annals' consumer,
+and a PostgreSQL of their own, which can be stopped and whose clock can be set back."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from annals.embedded.apache import Apache
+from annals.embedded.postgres import Mode, Postgres
+
+ROOT = Path(__file__).parents[2]
+FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+
+
+@dataclass(slots=True)
+class Whole:
+    """Everything that runs. shop, annals: names of databases."""
+
+    home: Path
+    server: Postgres
+    broker: Apache
+    shop: str
+    annals: str
+    relays: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    consumer: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> Path:
+        """What relays and the consumer say."""
+        return self.home / "log"
+
+    def start_relay(self) -> subprocess.Popen[bytes]:
+        """One more relay."""
+        from tests.outbox import relays
+
+        return relays.start(self.broker, self.shop, self.log)
+
+    def start_consumer(self) -> None:
+        """Annals' consumer."""
+        with self.log.open("ab") as output:
+            self.consumer = subprocess.Popen(
+                [sys.executable, "manage.py", "consume", "--group", "faults"],
+                cwd=ROOT, env=self._environment(), stdout=output, stderr=output,
+            )  # fmt: skip
+
+    def restart_consumer(self) -> None:
+        """Kill it, and start it again."""
+        assert self.consumer is not None
+        self.consumer.kill()
+        self.consumer.wait()
+        self.start_consumer()
+
+    def stop_consumer(self) -> None:
+        """Returns when it has ended."""
+        assert self.consumer is not None
+        self.consumer.send_signal(signal.SIGTERM)
+        assert self.consumer.wait(60) == 0
+        self.consumer = None
+
+    def manage(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """A command of Annals. more: of its environment."""
+        return subprocess.run(
+            [sys.executable, "manage.py", *words], cwd=ROOT, env={**self._environment(), **more},
+            capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
+
+    def ledger(self) -> dict[str, Any]:
+        """The totals of Annals' ledger."""
+        done = self.manage("ledger", "--json")
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        """Of Annals' database."""
+        import psycopg
+
+        with psycopg.connect(self.server.url(self.annals)) as plain:
+            return plain.execute(statement.encode()).fetchall()
+
+    def restart(self, mode: Mode, pause: float) -> None:
+        """Stop the server and start it after so many seconds."""
+        self.server.stop(mode)
+        time.sleep(pause)
+        self.server.start()
+
+    @contextmanager
+    def other_clock(self) -> Iterator[Path]:
+        """The server with a clock that the file sets: `-2h`. Not for longer than needed: backends
+        with libfaketime have crashed in malloc."""
+        self.server.stop("fast")
+        with _preloaded(self.home):
+            self.server.start()
+        try:
+            yield self.home / "clock"
+        finally:
+            self.restart("fast", 0.0)
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "annals.settings",
+            "DATABASE_URL": self.server.url(self.annals),
+            "KAFKA_BOOTSTRAP_SERVERS": self.broker.bootstrap_servers(),
+        }
+
+
+@contextmanager
+def whole(*, relays: int = 2) -> Iterator[Whole]:
+    """The servers, Django set up as the service, relays and the consumer."""
+    with tempfile.TemporaryDirectory(prefix="annals-test-", ignore_cleanup_errors=True) as folder:
+        home = Path(folder)
+        home.chmod(0o755)
+        server = Postgres(home / "postgres", {"fsync": "off", "max_connections": 200})
+        (home / "clock").write_text("+0\n")
+        server.start()
+        broker = Apache(home / "kafka", settings={"auto.create.topics.enable": "false"})
+        suffix = secrets.token_hex(4)
+        made = Whole(home, server, broker, f"shop_{suffix}", f"annals_{suffix}")
+        try:
+            _prepare(made)
+            made.relays = [made.start_relay() for _ in range(relays)]
+            made.start_consumer()
+            yield made
+        finally:
+            for each in (*made.relays, made.consumer):
+                if each is not None:
+                    each.kill()
+                    each.wait()
+            broker.kill()
+            server.stop("immediate")
+
+
+@contextmanager
+def _preloaded(home: Path) -> Iterator[None]:
+    """What is started in the block has a clock that a file sets."""
+    preload = {
+        "LD_PRELOAD": str(FAKETIME),
+        "FAKETIME_TIMESTAMP_FILE": str(home / "clock"),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    os.environ.update(preload)
+    try:
+        yield
+    finally:
+        for name in preload:
+            del os.environ[name]
+
+
+def _prepare(made: Whole) -> None:
+    """Databases, tables, topics."""
+    import psycopg
+
+    with psycopg.connect(made.server.url(), autocommit=True) as connection:
+        for name in (made.shop, made.annals):
+            connection.execute(f"CREATE DATABASE {name}".encode())
+    os.environ["ANNALS_TEST_DATABASE_URL"] = made.server.url()
+    import tests.postgres  # noqa: F401 - the environment of Django's settings
+
+    os.environ.update(
+        DJANGO_SETTINGS_MODULE="tests.outbox.settings", OUTBOX_TEST_DATABASE=made.shop
+    )
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+
+    from history.entities import ENTITIES
+    from tests.kafka import brokers
+
+    call_command("migrate", run_syncdb=True, verbosity=0)
+    made.broker.start(timeout=180)
+    brokers.create(made.broker, [topic for entity in ENTITIES for topic in entity.topics])
+    for words in (("migrate", "--verbosity=0"), ("partitions", "maintain")):
+        done = made.manage(*words)
+        assert done.returncode == 0, done.stderr

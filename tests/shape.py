@@ -1,0 +1,79 @@
+"""Compares JSON with its documented shape (ingest.management.shapes says the form)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, datetime
+from typing import Any
+
+from annals.shown_shapes import LINES, shapes
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, str) and datetime.fromisoformat(value).tzinfo is not None
+
+
+def _is_day(value: Any) -> bool:
+    return isinstance(value, str) and str(date.fromisoformat(value)) == value
+
+
+KINDS: Mapping[str, Callable[[Any], bool]] = {
+    "text": lambda value: isinstance(value, str),
+    "whole number": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "true or false": lambda value: isinstance(value, bool),
+    "time": _is_time,
+    "day": _is_day,
+    "null": lambda value: value is None,
+    "anything": lambda _: True,
+}
+
+
+def shaped(words: str, printed: str | bytes) -> Any:
+    """The JSON that a command printed, which has the shape that docs/commands.md shows.
+
+    words: the command, its action and option, as annals.shown_shapes.shapes() names them.
+    """
+    lines = printed.splitlines()
+    if words in LINES:
+        found: Any = [json.loads(line) for line in lines]
+        assert list(differences(found, [shapes()[words]])) == []
+    else:
+        [line] = lines
+        found = json.loads(line)
+        assert list(differences(found, shapes()[words])) == []
+    return found
+
+
+def differences(value: Any, shape: Any, place: str = "$") -> Iterator[str]:
+    """Where the value is not of this shape."""
+    match shape:
+        case str():
+            kind = shape.removesuffix(" or null")
+            if not (shape != kind and value is None) and not KINDS[kind](value):
+                yield f"{place} is {value!r}, not {shape}"
+        case tuple():
+            if all(list(differences(value, each, place)) for each in shape):
+                yield f"{place} is {value!r}, which is none of {shape}"
+        case list():
+            if not isinstance(value, list) or (len(shape) > 1 and len(value) != len(shape)):
+                yield f"{place} is {value!r}, not {shape}"
+                return
+            kinds = shape if len(shape) > 1 else shape * len(value)
+            for number, (each, kind) in enumerate(zip(value, kinds, strict=True)):
+                yield from differences(each, kind, f"{place}[{number}]")
+        case _:
+            yield from _of_object(value, shape, place)
+
+
+def _of_object(value: Any, shape: Mapping[str, Any], place: str) -> Iterator[str]:
+    if not isinstance(value, dict):
+        yield f"{place} is {value!r}, not an object"
+        return
+    anything = next((kind for name, kind in shape.items() if name.startswith("<")), None)
+    if anything is None and value.keys() != shape.keys():
+        yield f"{place} has {sorted(value.keys() ^ shape.keys())} only here or in the shape"
+        return
+    for name, each in value.items():
+        yield from differences(each, shape.get(name, anything), f"{place}.{name}")

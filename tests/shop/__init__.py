@@ -1,0 +1,1 @@
+"""The example shop, and the guide that connects a service to Annals."""

@@ -1,0 +1,156 @@
+"""docs/integrate.md: its commands are run in their order, its code is that of the example shop."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from configparser import ConfigParser
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from annals.docs import ROOT
+from annals.embedded import logins
+from annals.embedded.broker import Broker
+from annals.embedded.postgres import Postgres
+from annals.healing import sources
+from outbox.conf import read
+from tests.kafka import brokers
+from tests.kafka.fixtures import embedded
+from tests.outbox import in_place
+from tests.processes import own_database, server
+from tests.shop.conftest import ENVIRONMENT, SHOP
+from tests.shop.test_by_hand import lines
+from tests.shop.test_shop import ADDED, CHANGED
+
+__all__ = ["embedded", "server"]
+
+PAGE = (ROOT / "docs" / "integrate.md").read_text()
+BLOCK = re.compile(r"^```(\w+)\n# ([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ANNALS = f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -P -W ignore -m annals "$@"\n'
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """form: as `sh`. where: its first line, which says where it belongs."""
+
+    form: str
+    where: str
+    text: str
+
+
+BLOCKS = [Block(*found) for found in BLOCK.findall(PAGE)]
+
+
+@pytest.fixture
+def places(
+    embedded: Broker, server: Postgres, tmp_path: Path
+) -> Iterator[dict[str, dict[str, str]]]:
+    """By `service` and `Annals`, the environment of its commands: databases of their own, one
+    broker."""
+    brokers.create(embedded, ["shop.order", "shop.product"])
+    wrapper = tmp_path / "annals"
+    wrapper.write_text(ANNALS)
+    wrapper.chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
+    servers = str(embedded.client()["bootstrap.servers"])
+    shared = {**os.environ, "PATH": path, "KAFKA_BOOTSTRAP_SERVERS": servers}
+    with in_place.database("shop") as shop, own_database(server) as annals:
+        of_server = os.environ["DATABASE_URL"].rpartition("/")[0]
+        yield {
+            "service": {
+                **shared,
+                "DATABASE_URL": f"{of_server}/{shop}",
+                "SHOP_SECRET_KEY": ENVIRONMENT["SHOP_SECRET_KEY"],
+                "DJANGO_SETTINGS_MODULE": "shop.settings",
+                "PYTHONPATH": str(ROOT),
+            },
+            "Annals": {
+                **shared,
+                "DATABASE_URL": annals.url_of(logins.OWNER),
+                "ANNALS_RETENTION_DAYS": "1",  # few days to make
+                "ANNALS_KAFKA_SESSION_TIMEOUT_MS": "2000",
+                "ANNALS_KAFKA_HEARTBEAT_INTERVAL_MS": "500",
+            },
+        }
+
+
+def test_the_commands_bring_a_product_of_the_shop_into_annals(
+    places: dict[str, dict[str, str]],
+) -> None:
+    said = ""
+    for block in BLOCKS:
+        where = re.match(r"in (?:the )?(service|Annals)\b", block.where)
+        if where is None:
+            continue
+        place = where[1]
+        shell = ["python", "manage.py", "shell"] if block.form == "python" else ["sh", "-eu"]
+        done = subprocess.run(
+            shell,
+            input=block.text,
+            cwd=SHOP if place == "service" else ROOT,
+            env=places[place],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, f"{block.text}\n{done.stdout}\n{done.stderr}"
+        said += done.stdout + done.stderr
+    assert "11 versions of 9 documents wait" in said
+    assert "no relay: 64 of 64 buckets" in said
+    assert re.search(r"KETTLE-17.*stored|stored.*KETTLE-17", said, re.DOTALL)
+    assert "4 added" in said
+    assert "stopped: 11 read, 11 stored" in said
+
+
+def test_the_code_is_that_of_the_shop() -> None:
+    shown = {block.where: block.text for block in BLOCKS if (SHOP / block.where).is_file()}
+    assert len(shown) == 3
+    for name, text in shown.items():
+        code = {line.strip() for line in (SHOP / name).read_text().splitlines()}
+        assert [line for line in text.splitlines() if line.strip() not in code] == []
+    every = "".join(shown.values()).splitlines()
+    assert sum(bool(ADDED.search(line) and "class " not in line) for line in every) == 10
+    assert sum(bool(CHANGED.match(line)) for line in every) == 4
+    assert "These are ten lines and four base classes." in PAGE
+
+
+def test_the_declaration_is_that_of_the_shop() -> None:
+    [text] = re.findall(r"^```toml\n(\[.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert text in (SHOP / "annals-kinds.toml").read_text()
+
+
+def test_the_unit_runs_the_relay() -> None:
+    [block] = [each for each in BLOCKS if each.form == "ini"]
+    unit = ConfigParser()
+    unit.optionxform = str  # type: ignore[method-assign,assignment]
+    unit.read_string(block.text)
+    assert unit["Service"]["ExecStart"].endswith("python manage.py outbox relay")
+    assert {"Unit", "Service", "Install"} == set(unit.sections())
+
+
+def test_annals_takes_the_source_of_versions_again(tmp_path: Path) -> None:
+    [block] = [each for each in BLOCKS if each.where == "sources.toml"]
+    token = tmp_path / "token"
+    token.write_text("x" * 32)
+    file = tmp_path / "sources.toml"
+    file.write_text(block.text.replace("/run/secrets/shop-outbox", str(token)))
+    [source] = sources.read(file)
+    assert source.name == "shop"
+
+
+def test_the_two_lines_of_versions_again() -> None:
+    [block] = [each for each in BLOCKS if each.where == "settings.py"]
+    setting, _, address = block.text.splitlines()
+    assert address.strip() in (SHOP / "shop" / "urls.py").read_text()
+    [(key, value)] = re.findall(r'OUTBOX\["(\w+)"\] = "(.*)"', setting)
+    read({"CLIENT_ID": "shop", "TOPICS": {"order": "shop.order"}, key: value})
+
+
+@pytest.mark.parametrize("way", ["after", "before"])
+def test_the_lines_without_the_outbox_are_counted(way: str) -> None:
+    [number] = re.findall(rf"^\| sent {way} the commit \| (\d+) \|", PAGE, re.MULTILINE)
+    assert int(number) == lines("models", "author", "messages", f"{way}_commit")

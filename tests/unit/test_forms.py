@@ -1,0 +1,476 @@
+"""Envelopes that a kind declares: a message of the contract says the same in each of them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from history.entities import BY_NAME, root
+from history.kinds import Entity, EnvelopeForm, declared
+from history.record import Record
+from history.window import Window
+from ingest.source.decode import Decode, Reason, Rejected, Repeated, decode
+from ingest.source.envelope import Reader
+from ingest.source.forms.cloudevents import CloudEvents
+from ingest.source.forms.debezium import Debezium
+from ingest.source.forms.plain import Plain
+from ingest.source.message import Message
+from ingest.source.names import named
+
+WINDOW: Final = Window(date(1971, 1, 1), date(2100, 1, 1))
+CHILD: Final = BY_NAME["product-task"]
+TOPIC: Final = CHILD.topics[0]
+READERS: Final = {
+    EnvelopeForm.PLAIN: Plain,
+    EnvelopeForm.CLOUDEVENTS: CloudEvents,
+    EnvelopeForm.DEBEZIUM: Debezium,
+}
+TYPES: Final = '{ "o.new" = "CREATE", "o.changed" = "UPDATE", "o.gone" = "DELETE" }'
+PLAIN: Final = f"""
+id = "/meta/key"
+version = "/meta/rev"
+type = "what"
+updated_at = "/meta/at"
+time_unit = "us"
+client_id = "/meta/by~1service"
+author = "/meta/who"
+data = "/after"
+types = {TYPES}
+"""
+CLOUDEVENTS: Final = f"""
+form = "cloudevents"
+version = "/entityversion"
+author = "/actor"
+types = {TYPES}
+"""
+DEBEZIUM: Final = """
+form = "debezium"
+id = "/task_id"
+version = "/rev"
+updated_at = "/changed_at"
+client_id = "/changed_by_service"
+author = "/changed_by"
+"""
+NUMBER: Final = "12345678901234567890.10"
+
+
+TASK: Final = """
+[[kind]]
+name = "loan"
+title = "Loan"
+topic = "l"
+main = true
+
+[[kind]]
+name = "task"
+title = "Task"
+topic = "t"
+parent = "/meta/app"
+
+[kind.envelope]
+"""
+
+
+def kind(envelope: str, tmp_path: Path, parent: str = "/meta/app") -> Entity:
+    """A child kind with this envelope, as the file of kinds declares it."""
+    file = tmp_path / "kinds.toml"
+    file.write_text(
+        TASK.replace("/meta/app", parent) + envelope,
+        encoding="utf-8",
+    )
+    return declared.read(file)[-1]
+
+
+def reader(envelope: str, tmp_path: Path, parent: str = "/meta/app") -> Reader:
+    made = kind(envelope, tmp_path, parent).envelope
+    assert made is not None
+    return READERS[made.form](made)
+
+
+def message(value: bytes | None, headers: dict[str, str] | None = None) -> Message:
+    pairs = tuple((name, text.encode()) for name, text in (headers or {}).items())
+    return Message(TOPIC, 0, 0, -1, b"the key", value, pairs)
+
+
+Wrap = Callable[[dict[str, Any]], Message]
+WORDS: Final = {"CREATE": "o.new", "UPDATE": "o.changed", "DELETE": "o.gone"}
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def encoded(value: Any) -> bytes:
+    return msgspec.json.encode(value)
+
+
+def plain(said: dict[str, Any]) -> Message:
+    moment = datetime.fromisoformat(said["updatedAt"]).replace(tzinfo=UTC) - EPOCH
+    meta = {
+        "key": said["id"], "rev": said["version"], "by/service": said["clientId"],
+        "who": said.get("author"), "app": said["productInstanceId"],
+        "at": moment // timedelta(microseconds=1),
+    }  # fmt: skip
+    return message(encoded({"meta": meta, "what": WORDS[said["type"]], "after": said["data"]}))
+
+
+def _attributes(said: dict[str, Any]) -> dict[str, Any]:
+    found = {
+        "specversion": "1.0", "id": "event 1", "source": said["clientId"], "subject": said["id"],
+        "type": WORDS[said["type"]], "time": said["updatedAt"],
+        "entityversion": said["version"], "application": said["productInstanceId"],
+    }  # fmt: skip
+    return found | ({"actor": said["author"]} if said.get("author") else {})
+
+
+def structured(said: dict[str, Any]) -> Message:
+    data = {} if bytes(said["data"]) == b"null" else {"data": said["data"]}
+    return message(encoded({**_attributes(said), "datacontenttype": "application/json", **data}))
+
+
+def binary(said: dict[str, Any]) -> Message:
+    headers = {f"ce_{name}": str(value) for name, value in _attributes(said).items()}
+    data = bytes(said["data"])
+    headers["content-type"] = "application/json"
+    return message(None if data == b"null" else data, headers)
+
+
+def row(said: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "task_id": said["id"], "rev": said["version"], "changed_at": said["updatedAt"],
+        "changed_by_service": said["clientId"], "changed_by": said.get("author"),
+        "application_id": said["productInstanceId"], "document": said["data"],
+    }  # fmt: skip
+
+
+def change(said: dict[str, Any]) -> dict[str, Any]:
+    deleted = said["type"] == "DELETE"
+    before = row({**said, "version": said["version"] - 1}) if deleted else None
+    after = None if deleted else row(said)
+    op = {"CREATE": "c", "UPDATE": "u", "DELETE": "d"}[said["type"]]
+    source = {"name": "shop", "ts_ms": 1_700_000_000_000}
+    return {"before": before, "after": after, "op": op, "source": source, "ts_ms": 1}
+
+
+def bare(said: dict[str, Any]) -> Message:
+    return message(encoded(change(said)))
+
+
+def wrapped(said: dict[str, Any]) -> Message:
+    return message(encoded({"schema": {"type": "struct", "op": "x"}, "payload": change(said)}))
+
+
+FORMS: Final[dict[str, tuple[str, str, Wrap]]] = {
+    "plain": (PLAIN, "/meta/app", plain),
+    "structured": (CLOUDEVENTS, "/application", structured),
+    "binary": (CLOUDEVENTS, "/application", binary),
+    "bare": (DEBEZIUM, "/application_id", bare),
+    "wrapped": (DEBEZIUM, "/application_id", wrapped),
+}
+
+
+@pytest.fixture(scope="module")
+def forms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Decode]:
+    return {
+        name: Decode({TOPIC: reader(text, tmp_path_factory.mktemp("kinds"), parent)})
+        for name, (text, parent, _) in FORMS.items()
+    }
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
+documents = st.dictionaries(texts, st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(
+        st.characters(exclude_categories=["Cs"])), lambda each: st.lists(each, max_size=3),
+    max_leaves=5), max_size=4)  # fmt: skip
+
+
+@given(
+    id=texts.filter(lambda text: len(text) <= 32),
+    version=st.integers(1, 2_147_483_647),
+    type=st.sampled_from([*WORDS]),
+    at=st.datetimes(datetime(1971, 1, 2), datetime(2099, 1, 1)),  # noqa: DTZ001
+    client=texts.filter(lambda text: len(text) <= 64),
+    author=st.none() | texts.filter(lambda text: len(text) <= 64),
+    document=documents,
+    without=st.booleans(),
+)
+def test_a_message_of_the_contract_is_the_same_record_in_each_envelope(
+    forms: dict[str, Decode], id: str, version: int, type: str, at: datetime, client: str,
+    author: str | None, document: dict[str, Any], without: bool,
+) -> None:  # fmt: skip
+    number = b'"\\u0065":' + NUMBER.encode() + b"}"
+    text = encoded(document)[:-1] + (b"," if document else b"") + number
+    data = msgspec.Raw(b"null" if without and type == "DELETE" else text)
+    said = {
+        "id": id, "version": version, "type": type, "updatedAt": at.isoformat(),
+        "clientId": client, "author": author, "productInstanceId": "A1", "data": data,
+    }  # fmt: skip
+    wanted = decode(message(encoded(said)), WINDOW)
+    for name, (_, _, wrap) in FORMS.items():
+        sent = wrap(said)
+        found = forms[name](sent, WINDOW)
+        if wrap in (bare, wrapped):
+            found = _of_row(found, said, data)
+        assert _plain(found) == _plain(wanted), name
+
+
+def _of_row(found: Record, said: dict[str, Any], data: msgspec.Raw) -> Record:
+    """The record of a row, whose document is one column: the row is the snapshot."""
+    shown = bytes(found.data)
+    assert NUMBER.encode() in shown or bytes(data) == b"null"
+    old = {**said, "version": said["version"] - (said["type"] == "DELETE")}
+    if b"\\u0000" not in shown:
+        assert shown == encoded(row(old))
+    wanted = decode(message(encoded(said)), WINDOW)
+    return msgspec.structs.replace(found, data=wanted.data)
+
+
+def _plain(record: Record) -> Any:
+    return msgspec.structs.astuple(msgspec.structs.replace(record, data=bytes(record.data)))
+
+
+GOOD: Final = {
+    "id": "T1", "version": 3, "type": "UPDATE", "updatedAt": "2025-07-03T11:42:48.5",
+    "clientId": "crm", "author": "m.p", "productInstanceId": "A1",
+    "data": msgspec.Raw(b'{"a": 1.10}'),
+}  # fmt: skip
+
+
+def refused(decoder: Decode, sent: Message) -> tuple[str, str]:
+    with pytest.raises(Rejected) as caught:
+        decoder(sent, WINDOW)
+    assert "T1" not in caught.value.detail
+    return caught.value.reason.value, caught.value.detail
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "changed, reason, said",
+    [
+        ({"id": "x" * 33}, "bad_field", "is longer than 32 characters"),
+        ({"id": ""}, "bad_field", "is empty"),
+        ({"version": 2**31 + 5}, "bad_field", "is more than 2147483647"),
+        ({"version": "7a"}, "bad_field", "is a text; it must be a whole number"),
+        ({"clientId": "x" * 65}, "bad_field", "is longer than 64 characters"),
+        ({"author": "x" * 65}, "bad_field", "is longer than 64 characters"),
+        ({"productInstanceId": ""}, "no_product_instance_id", "is missing or empty"),
+    ],
+)
+def test_the_rules_are_those_of_the_contract(
+    form: str, changed: dict[str, Any], reason: str, said: str, forms: dict[str, Decode]
+) -> None:
+    sent = FORMS[form][2]({**GOOD, **changed})
+    found, detail = refused(forms[form], sent)
+    assert found == reason, detail
+    assert said in detail
+
+
+def test_a_version_of_thousands_of_digits_is_refused(forms: dict[str, Decode]) -> None:
+    for form, (_, _, wrap) in FORMS.items():
+        sent = wrap({**GOOD, "type": "DELETE", "version": 123_456})
+        long = msgspec.structs.replace(
+            sent,
+            value=re.sub(rb"12345[56]", b"1" * 5_000, sent.value or b""),
+            headers=tuple((name, re.sub(rb"123456", b"1" * 5_000, text or b""))
+                          for name, text in sent.headers),
+        )  # fmt: skip
+        assert refused(forms[form], long)[0] == "bad_field", form
+        assert named(long, forms[form]._shapes) == (CHILD.name, "T1", None), form
+
+
+def test_times_in_each_unit(tmp_path: Path) -> None:
+    for unit, number in {"s": 1_751_542_968, "ms": 1_751_542_968_500, "us": 1_751_542_968_500_001,
+                         "ns": 1_751_542_968_500_001_999}.items():  # fmt: skip
+        decoder = Decode({TOPIC: reader(PLAIN.replace('"us"', f'"{unit}"'), tmp_path)})
+        value = json.loads(plain(GOOD).value or b"")
+        for given_as in (number, str(number)):
+            value["meta"]["at"] = given_as
+            found = decoder(message(encoded(value)), WINDOW).updated_at
+            wanted = {"s": 968_000_000, "ms": 968_500_000}.get(unit, 968_500_001)
+            assert found == 1_751_542_000_000_000 + wanted
+        whole = "no whole number"
+        for wrong, said in ((True, whole), (1.5, whole), ("2025-07", whole),
+                            (10**30, "out of range")):  # fmt: skip
+            value["meta"]["at"] = wrong
+            assert refused(decoder, message(encoded(value)))[0] == "bad_updated_at"
+            assert said in refused(decoder, message(encoded(value)))[1]
+
+
+def test_whole_numbers_are_ids_and_a_constant_is_the_client(tmp_path: Path) -> None:
+    text = PLAIN.replace('client_id = "/meta/by~1service"', 'client = "erp"')
+    decoder = Decode({TOPIC: reader(text, tmp_path)})
+    sent = plain({**GOOD, "id": 1004, "productInstanceId": 17})
+    record = decoder(sent, WINDOW)
+    assert (record.id, record.product_instance_id, record.client_id) == ("1004", "17", "erp")
+    names = {TOPIC: reader(text, tmp_path)}
+    assert named(sent, names) == (CHILD.name, "1004", 3)
+
+
+def test_the_whole_message_can_be_the_document(tmp_path: Path) -> None:
+    decoder = Decode({TOPIC: reader(PLAIN.replace('"/after"', '""'), tmp_path)})
+    sent = plain(GOOD)
+    assert bytes(decoder(sent, WINDOW).data) == sent.value
+
+
+def test_unknown_types_of_change_are_refused(forms: dict[str, Decode]) -> None:
+    for form, (_, _, wrap) in FORMS.items():
+        sent = wrap(GOOD)
+        value = (sent.value or b"").replace(b"o.changed", b"o.other").replace(b'"u"', b'"t"')
+        headers = tuple((n, v and v.replace(b"o.changed", b"x")) for n, v in sent.headers)
+        wrong = msgspec.structs.replace(sent, value=value, headers=headers)
+        reason, detail = refused(forms[form], wrong)
+        assert reason == "bad_type"
+        assert "valid: " in detail
+
+
+VERSION_IN_THE_DATA: Final = """
+form = "cloudevents"
+version = "/data/revision"
+types = { "o.changed" = "UPDATE" }
+"""
+
+
+@pytest.mark.parametrize(
+    "changed, reason, said",
+    [
+        ({"time": "yesterday"}, "bad_updated_at", "`/time`, the updatedAt, is not written as"),
+        ({"time": "2025-02-30T11:00:00Z"}, "bad_updated_at", "`/time`, the updatedAt, is a time"),
+        ({"time": "9999-01-01T11:00:00Z"}, "in_the_future", "`/time`, the updatedAt, is after"),
+        ({"data": "text"}, "bad_data", "`data` is no object"),
+        ({"data": [1]}, "bad_data", "`data` is no object"),
+    ],
+)
+def test_sentences_name_the_attributes_of_the_event(
+    changed: dict[str, Any], reason: str, said: str, tmp_path: Path
+) -> None:
+    decoder = Decode({TOPIC: reader(VERSION_IN_THE_DATA, tmp_path, "/application")})
+    event = json.loads(structured({**GOOD, "data": msgspec.Raw(b'{"revision": 3}')}).value or b"")
+    assert decoder(message(encoded(event)), WINDOW).version == 3
+    with pytest.raises(Rejected) as caught:
+        decoder(message(encoded({**event, **changed})), WINDOW)
+    assert (caught.value.reason, caught.value.detail[: len(said)]) == (reason, said)
+    batch = refused(decoder, message(encoded([event])))
+    assert batch == (
+        "bad_field",
+        "the message is a batch of events; each event must be a message of its own",
+    )
+
+
+def test_cloudevents_that_are_none(forms: dict[str, Decode]) -> None:
+    sent = json.loads(structured(GOOD).value or b"")
+    for wrong in ({"specversion": "0.3"}, {"specversion": None}, {"specversion": 1}):
+        found = refused(forms["structured"], message(encoded({**sent, **wrong})))
+        assert found == ("bad_field", "`specversion` is missing or another one; it must be 1.0")
+    other = {**sent, "data_base64": base64.b64encode(b"{}").decode()}
+    assert refused(forms["structured"], message(encoded(other)))[0] == "bad_data"
+    for wrong in (b"not JSON", b'"text"', b"[1]"):
+        headers = dict(binary(GOOD).headers)
+        texts = {name: (value or b"").decode() for name, value in headers.items()}
+        assert refused(forms["binary"], message(wrong, texts))[0] in ("not_json", "bad_data")
+    assert refused(forms["structured"], message(None))[0] == "empty_value"
+    # Both modes are told apart by the content type, also where the headers are there twice.
+    twice = {**{f"ce_{name}": "other" for name in _attributes(GOOD)},
+             "Content-Type": "application/cloudevents+json; charset=UTF-8"}  # fmt: skip
+    record = forms["binary"](message(structured(GOOD).value, twice), WINDOW)
+    assert record.id == "T1"
+
+
+def test_a_header_that_is_no_text_is_a_reason_and_no_crash(forms: dict[str, Decode]) -> None:
+    sent = binary(GOOD)
+    headers = tuple((n, b"\xff" if n == "ce_subject" else v) for n, v in sent.headers)
+    with pytest.raises(Rejected) as caught:
+        forms["binary"](msgspec.structs.replace(sent, headers=headers), WINDOW)
+    assert caught.value.reason is Reason.NOT_JSON
+
+
+def test_debezium_deletions_snapshots_and_tombstones(forms: dict[str, Decode]) -> None:
+    decoder = forms["bare"]
+    gone = decoder(bare({**GOOD, "type": "DELETE"}), WINDOW)
+    assert (gone.type, gone.version) == (2, 3)
+    assert json.loads(bytes(gone.data))["rev"] == 2
+    read = {**change(GOOD), "op": "r"}
+    assert decoder(message(encoded(read)), WINDOW).type == 1
+    for empty in (None, b""):
+        with pytest.raises(Repeated):
+            decoder(message(empty), WINDOW)
+    lost = {**change({**GOOD, "type": "DELETE"}), "before": None}
+    reason, detail = refused(decoder, message(encoded(lost)))
+    assert reason == "bad_data"
+    assert "REPLICA IDENTITY FULL" in detail
+    only_key = {**lost, "before": {"task_id": "T1", "rev": None}}
+    assert refused(decoder, message(encoded(only_key)))[0] == "bad_field"
+    placeholder = change(GOOD)
+    placeholder["after"]["document"] = "__debezium_unavailable_value"
+    reason, detail = refused(decoder, message(encoded(placeholder)))
+    assert reason == "bad_data"
+    assert "REPLICA IDENTITY FULL" in detail
+    last = change({**GOOD, "type": "DELETE", "version": 2**31})
+    assert refused(decoder, message(encoded(last)))[0] == "bad_field"
+
+
+def test_debezium_says_when_and_who_where_the_row_does_not(tmp_path: Path) -> None:
+    text = 'form = "debezium"\nid = "/task_id"\nversion = "/rev"\n'
+    decoder = Decode({TOPIC: reader(text, tmp_path, "/application_id")})
+    record = decoder(bare(GOOD), WINDOW)
+    assert (record.updated_at, record.client_id) == (1_700_000_000_000_000, "shop")
+    constant = Decode({TOPIC: reader(text + 'client = "crm"\n', tmp_path, "/application_id")})
+    assert constant(bare(GOOD), WINDOW).client_id == "crm"
+
+
+def test_a_bad_message_is_named_as_far_as_it_says(tmp_path: Path) -> None:
+    for text, parent, wrap in FORMS.values():
+        shapes = {TOPIC: reader(text, tmp_path, parent)}
+        assert named(wrap({**GOOD, "clientId": ""}), shapes) == (CHILD.name, "T1", 3)
+        assert named(wrap({**GOOD, "type": "DELETE"}), shapes) == (CHILD.name, "T1", 3)
+    assert named(message(b"no JSON"), shapes) == (CHILD.name, "", None)
+
+
+@given(
+    value=st.binary(max_size=60),
+    headers=st.dictionaries(
+        st.sampled_from(["ce_specversion", "ce_subject", "content-type"]), st.binary(max_size=9)
+    ),
+)
+def test_no_bytes_raise_anything_else(
+    forms: dict[str, Decode], value: bytes, headers: dict[str, bytes]
+) -> None:
+    for body in (value, b'{"op":"c","after":' + value + b"}", b'{"payload":' + value + b"}"):
+        sent = Message(TOPIC, 0, 0, -1, None, body, tuple(headers.items()))
+        for decoder in forms.values():
+            with pytest.raises(Rejected):
+                decoder(sent, WINDOW)
+
+
+WRONG: Final = {
+    "another form": ('form = "avro"', 'form: must be one of "plain", "cloudevents", "debezium".'),
+    "no pointer": ('id = "/a~b"', 'id: "/a~b" is no JSON pointer: write ~ as ~0 and / as ~1.'),
+    "an empty name": ('version = "/a//b"', 'version: "/a//b" has an empty name'),
+    "unknown key": ('ids = "/id"', "ids: there is no such key here. Valid keys: form, id, version"),
+    "unknown unit": ('time_unit = "minutes"', 'time_unit: must be one of "s", "ms", "us", "ns".'),
+    "two clients": ('client = "a"\nclient_id = "/b"', "client: is declared together with"),
+    "no type": ('types = { new = "INSERT" }', 'types: new: must be one of "CREATE", "UPDATE"'),
+    "empty types": ("types = {}", "types: is empty"),
+    "event without types": ('form = "cloudevents"\nversion = "/v"', "types: is missing: which"),
+    "event without version": (f'form = "cloudevents"\ntypes = {TYPES}', "version: is missing: a f"),
+    "type of debezium": ('form = "debezium"\ntype = "/op"', "type: there is no such key here."),
+    "op of debezium": ('form = "debezium"\ntypes = { t = "DELETE" }', "types: t: is no op of"),
+    "unit without time": ('form = "debezium"\ntime_unit = "us"', "time_unit: needs updated_at"),
+}
+
+
+@pytest.mark.parametrize("envelope, sentence", WRONG.values(), ids=WRONG)
+def test_mistakes_in_the_declaration(envelope: str, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match='kind "task": envelope: ') as caught:
+        kind(envelope, tmp_path)
+    assert sentence in str(caught.value)
+
+
+def test_the_contracts_own_topics_have_no_reader() -> None:
+    assert root().envelope is None

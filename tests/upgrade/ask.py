@@ -1,0 +1,25 @@
+"""`python ask.py ADDRESS...`: what the release in the current folder answers, as a JSON list.
+
+Run with PYTHONPATH set to the release: this file imports nothing but Django and its settings.
+"""
+
+import base64
+import json
+import os
+import sys
+
+import django
+
+if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "annals.settings")
+    django.setup()
+    from django.test import Client
+
+    login = "Basic " + base64.b64encode(b"support:support").decode()
+    client = Client(SERVER_NAME="localhost", headers={"Authorization": login})
+    answers = []
+    for address in sys.argv[1:]:
+        answer = client.get(f"/api/v1/{address}")
+        assert answer.status_code == 200, (address, answer.content)
+        answers.append(json.loads(answer.content)["data"])
+    print(json.dumps(answers, ensure_ascii=False))

@@ -1,0 +1,101 @@
+"""`python -m tests.upgrade.keep NAME REFERENCE`: keeps tables and answers of a release.
+
+Takes the code of the release out of the repository, lets it store simulated applications, and
+writes tests/upgrade/releases/. Run it once for each release, on the day of its tag.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psycopg
+from confluent_kafka import Producer
+
+from annals.embedded import cluster
+from annals.embedded.broker import Broker
+from annals.embedded.postgres import Postgres
+from history.entities import ENTITIES
+from tests.upgrade import earlier
+from tests.upgrade.release import Release, write
+
+# What only psql understands, and what servers before PostgreSQL 17 do not know.
+NOT_SQL = re.compile(r"^(\\(un)?restrict .*|SET transaction_timeout = 0;)\n", re.MULTILINE)
+
+
+def fill(release: Release, broker: Broker) -> None:
+    """Applications, a message that is bad, versions that come twice and one that never came."""
+    load = ("simulate", "--applications", "8", "--seed", "11", "--rps", "0")
+    for words in (("migrate", "--verbosity", "0"), ("partitions", "maintain"), load):
+        release.manage(*words)
+    producer = Producer({**broker.client()})
+    topic = ENTITIES[0].topics[0]
+    producer.produce(topic, b"not JSON", b"bad")
+    for version in (0, 0, 1, 3):
+        producer.produce(topic, json.dumps(document(version)).encode(), b"G1")
+    producer.flush(10)
+    release.manage("consume", "--until-idle", "3")
+    release.manage("gaps")
+
+
+def document(version: int) -> dict[str, object]:
+    moment = "2026-11-22T12:00:00.000000"
+    data = {"number": "G-1", "rate": 17 + version}
+    kind = "UPDATE" if version else "CREATE"
+    return {
+        "id": "G1", "version": version, "type": kind, "updatedAt": moment, "clientId": "kept",
+        "data": data,
+    }  # fmt: skip
+
+
+def addresses(url: str) -> list[str]:
+    """A merged timeline of each application, and a timeline of one document of each kind."""
+    found = []
+    with psycopg.connect(url) as plain:
+        for (root,) in plain.execute(f"SELECT DISTINCT id FROM {ENTITIES[0].table} ORDER BY id"):
+            found.append(f"applications/{root}/history?pageSize=500")
+        for entity in ENTITIES:
+            row = plain.execute(f"SELECT min(id) FROM {entity.table}").fetchone()
+            if row is not None and row[0] is not None:
+                found.append(f"history/{entity.name}/{row[0]}?pageSize=500")
+    return [*found, "history/product-instance/G1?pageSize=500"]
+
+
+def main(given: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.upgrade.keep", description=__doc__)
+    parser.add_argument("name", help="the number of the release, such as 0.1.0")
+    parser.add_argument("reference", help="its tag or commit")
+    options = parser.parse_args(given)
+    folder = Path(tempfile.mkdtemp(prefix="annals-release-"))
+    folder.chmod(0o755)
+    root = earlier.unpack(options.reference, folder / "code")
+    server, broker = Postgres(folder / "postgres"), Broker(folder / "broker")
+    try:
+        server.start()
+        broker.start()
+        kafka = {"KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers()}
+        release = Release(root, server.url(), folder / "home", kafka)
+        fill(release, broker)
+        answers = {"ledger": release.ledger(), "answers": release.ask(*addresses(server.url()))}
+        dump = subprocess.run(
+            [cluster.programs() / "pg_dump", "--no-owner", "--no-privileges", "--inserts",
+             "--rows-per-insert=50", server.url()],
+            capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+    finally:
+        broker.kill()
+        server.stop("immediate")
+        shutil.rmtree(folder, ignore_errors=True)
+    write(options.name, "sql", NOT_SQL.sub("", dump))
+    write(options.name, "json", json.dumps(answers, ensure_ascii=False, indent=0))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
