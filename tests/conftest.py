@@ -1,6 +1,14 @@
 """What holds for all tests in this process."""
 
+import hypothesis
 from django.conf import settings
+
+# Hypothesis without its clock: a busy machine is not a failure. Here, because settings count for
+# the modules that are imported after them.
+hypothesis.settings.register_profile(
+    "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("patient")
 
 
 def pytest_configure() -> None:
