@@ -9,6 +9,7 @@ from psqlextra.models import PostgresPartitionedModel
 from psqlextra.types import PostgresPartitioningMethod
 
 from history import gap_models as gap_models  # Django looks for tables here only
+from history import home_models as home_models
 from history.entities import ENTITIES, SEARCH_VALUE_LENGTH, Entity
 from history.kinds import shipped
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH

@@ -168,6 +168,8 @@ def _consumer() -> Iterator[sql.Composed]:
         rights = f"SELECT, INSERT, UPDATE {_columns(model, kept)}"
         yield _grant(rights, [model._meta.db_table], CONSUMER)
     yield _grant("SELECT, INSERT, UPDATE (day)", ["search_key"], CONSUMER)
+    yield _grant("SELECT, INSERT, UPDATE (newest_day)", ["child_home"], CONSUMER)
+    yield _grant("SELECT, INSERT", ["child_moved"], CONSUMER)
     for table, rights in CONSUMER_HEALS.items():
         yield _grant(rights, [table], CONSUMER)
     # Repeats are compared in a temporary table. Nobody else needs one: a temporary table of the

@@ -108,10 +108,13 @@ REFUSED = {
             ("gap_document", "newest_day"),
             ("version_gap", "last"),
             ("search_key", "value"),
+            ("child_home", "product_instance_id"),
+            ("child_moved", "other_application"),
         )),
         *(f"{change} {table}" for change in ("DELETE FROM", "TRUNCATE") for table in (
             *("ingest_ledger", "ingest_quarantine", "ingest_gap", "search_key", "late_row"),
             *("recovered_version", "gap_answer", "gap_source", "gap_document", "gap_day"),
+            *("child_home", "child_moved"),
         )),
         "INSERT INTO access_journal DEFAULT VALUES",
         "INSERT INTO ingest_retired_topic VALUES ('t', 'why', now())",

@@ -1,0 +1,75 @@
+"""Whether the tables of versions are distributed over the nodes of a Citus cluster, and by what.
+See docs/citus.md and docs/decisions/0064-distribution-by-application.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, LiteralString
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from history.entities import ENTITIES
+
+Connection = psycopg.Connection[Any]
+
+APPLICATION: Final = "product_instance_id"
+# Each distributed table, and the column whose hash says which shard has a row. Shards of one hash
+# are on one node: an application with its children is the work of one node.
+DISTRIBUTED_BY: Final[Mapping[str, str]] = {
+    **{each.table: "id" if each.parent is None else APPLICATION for each in ENTITIES},
+    "child_moved": APPLICATION,
+    "child_home": "id",
+    "gap_document": "id",
+    "gap_pending": "id",
+    "search_key": "value",
+}
+
+_HAS_CITUS: Final[LiteralString] = (
+    "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
+)
+_DISTRIBUTED: Final[LiteralString] = """
+SELECT EXISTS (SELECT FROM pg_dist_partition JOIN pg_class ON pg_class.oid = logicalrelid
+    WHERE partmethod = 'h' AND relname = ANY(%s) AND relnamespace = 'public'::regnamespace)
+"""
+
+# By host, port and name: databases of this process.
+_known: dict[tuple[object, ...], bool] = {}
+
+
+def active(connection: Connection) -> bool:
+    """Whether the tables of versions of this database are distributed. Asked once for each process
+    and database: after `annals distribute`, processes have to be started again.
+
+    Raises psycopg.Error.
+    """
+    database = _name(connection)
+    if database not in _known:
+        with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+            _known[database] = _ask(cursor)
+    return _known[database]
+
+
+def remember(connection: Connection, found: bool | None) -> None:
+    """What active() answers from now on in this process; None: it asks again. For the program that
+    distributes, and for tests: what reads and writes in a distributed installation works in a
+    plain one, too."""
+    if found is None:
+        _known.pop(_name(connection), None)
+    else:
+        _known[_name(connection)] = found
+
+
+def _name(connection: Connection) -> tuple[object, ...]:
+    info = connection.info
+    return info.host, info.port, info.dbname
+
+
+def _ask(cursor: psycopg.Cursor[tuple[Any, ...]]) -> bool:
+    (has_citus,) = cursor.execute(_HAS_CITUS).fetchone() or (False,)
+    if not has_citus:
+        return False
+    (found,) = cursor.execute(_DISTRIBUTED, [[each.table for each in ENTITIES]]).fetchone() or (
+        False,
+    )
+    return bool(found)

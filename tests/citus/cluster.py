@@ -1,0 +1,114 @@
+"""Databases of the tests on the nodes of a Citus cluster that runs already."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.db import connection as django_connection
+from msgspec.structs import replace
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+Plain = psycopg.Connection[Any]
+
+_WORKERS = """
+SELECT nodename, nodeport FROM pg_dist_node
+WHERE noderole = 'primary' AND groupid <> 0 AND isactive ORDER BY nodeport
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Citus:
+    """A database of a test on all nodes. urls: of the coordinator, then of each worker."""
+
+    urls: list[str]
+    _open: list[Plain] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return self.urls[0]
+
+    def raw(self, node: int = 0, **parameters: Any) -> Plain:
+        """A plain connection to a node, in autocommit mode, closed with the database."""
+        made = psycopg.connect(self.urls[node], autocommit=True, **parameters)
+        self._open.append(made)
+        return made
+
+    def rows(self, statement: str, values: Any = None, node: int = 0) -> list[tuple[Any, ...]]:
+        """The rows of a statement on a node."""
+        with psycopg.connect(self.urls[node], autocommit=True) as plain:
+            return plain.execute(statement, values).fetchall()
+
+    def close(self) -> None:
+        for each in self._open:
+            each.close()
+
+
+@contextmanager
+def database(coordinator: str) -> Iterator[Citus]:
+    """A new, empty database on the nodes of this coordinator, which are joined there too."""
+    name = f"annals_{secrets.token_hex(4)}"
+    with psycopg.connect(coordinator, autocommit=True) as plain:
+        try:
+            workers = plain.execute(_WORKERS).fetchall()
+        except psycopg.errors.UndefinedTable:
+            pytest.fail(
+                "The database of ANNALS_TEST_CITUS lacks Citus: run CREATE EXTENSION citus there "
+                "and on the workers, then citus_add_node() for each of them.",
+                pytrace=False,
+            )
+        own = plain.info.host, plain.info.port
+    places = [own, *workers]
+    nodes = [make_conninfo(coordinator, host=host, port=port) for host, port in places]
+    made = Citus([make_conninfo(node, dbname=name) for node in nodes])
+    try:
+        for node in nodes:
+            _on(node, "CREATE DATABASE {}", name)
+        for url in made.urls:
+            with psycopg.connect(url, autocommit=True) as plain:
+                plain.execute("CREATE EXTENSION citus")
+        with psycopg.connect(made.url, autocommit=True) as plain:
+            plain.execute("SELECT citus_set_coordinator_host(%s, %s)", own)
+            for worker in workers:
+                plain.execute("SELECT citus_add_node(%s, %s)", worker)
+        yield made
+    finally:
+        made.close()
+        for node in reversed(nodes):
+            _on(node, "DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
+
+
+@contextmanager
+def served_by(url: str) -> Iterator[None]:
+    """Django, ingest and the commands of this process use this database."""
+    parts = conninfo_to_dict(url)
+    given = django_connection.settings_dict
+    _disconnect()
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(settings, "ANNALS", replace(settings.ANNALS, database_url=url))
+            for name in ("user", "password", "host", "port"):
+                patch.setitem(given, name.upper(), parts.get(name, ""))
+            patch.setitem(given, "NAME", parts["dbname"])
+            yield
+    finally:
+        _disconnect()
+
+
+def _disconnect() -> None:
+    django_connection.close()
+    django_connection.close_pool()  # type: ignore[attr-defined]  # of psycopg's backend
+
+
+def _on(node: str, statement: str, name: str) -> None:
+    with psycopg.connect(node, autocommit=True) as plain:
+        # Databases of Citus are each node's own.
+        plain.execute("SET citus.enable_create_database_propagation TO off")
+        plain.execute(sql.SQL(statement).format(sql.Identifier(name)))

@@ -1,0 +1,43 @@
+"""Fixtures of the tests on a Citus cluster. It is no package, so nothing here starts one:
+ANNALS_TEST_CITUS is the DSN of a coordinator whose workers have joined. Without it they are
+skipped, also with ANNALS_TEST_ALL=1."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import pytest_django
+from django.core.management import call_command
+
+from tests.citus.cluster import Citus, database, served_by
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    without = pytest.mark.skip(
+        reason="needs ANNALS_TEST_CITUS, the DSN of a Citus coordinator whose workers have joined"
+    )
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.citus)
+            if not os.environ.get("ANNALS_TEST_CITUS"):
+                item.add_marker(without)
+
+
+@pytest.fixture(scope="module")
+def citus(
+    django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker
+) -> Iterator[Citus]:
+    """A database of this file's tests with the tables of Annals, not distributed yet. Django,
+    ingest and the commands of this process use it."""
+    with (
+        database(os.environ["ANNALS_TEST_CITUS"]) as made,
+        django_db_blocker.unblock(),
+        served_by(made.url),
+    ):
+        call_command("migrate", verbosity=0)
+        yield made

@@ -1,0 +1,47 @@
+"""Whether an installation is distributed, in one that is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from psycopg import errors
+
+from history import distribution
+from history.distribution import DISTRIBUTED_BY
+from tests.db.partitioned import raw
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def plain() -> Iterator[psycopg.Connection[object]]:
+    with raw() as made:
+        distribution.remember(made, None)
+        yield made
+        distribution.remember(made, None)
+
+
+def test_a_plain_installation_is_not_distributed(plain: psycopg.Connection[object]) -> None:
+    assert distribution.active(plain) is False
+
+
+def test_the_answer_is_remembered_for_the_database(plain: psycopg.Connection[object]) -> None:
+    distribution.active(plain)
+    with raw() as other:
+        other.autocommit = False
+        with pytest.raises(errors.DivisionByZero):
+            other.execute("SELECT 1 / 0")
+        assert distribution.active(other) is False, "the server would refuse a question"
+        other.rollback()
+
+
+def test_a_test_can_turn_it_on(plain: psycopg.Connection[object]) -> None:
+    distribution.remember(plain, True)
+    assert distribution.active(plain)
+
+
+def test_each_table_has_its_column(plain: psycopg.Connection[object]) -> None:
+    for table, column in DISTRIBUTED_BY.items():
+        plain.execute(f"SELECT {column} FROM {table} LIMIT 0")
