@@ -333,7 +333,8 @@ def test_the_example_of_marks_masks_what_it_names_in_the_documents_of_the_simula
     people: Store,
 ) -> None:
     mark()
-    labels.load((Path(__file__).parents[2] / "docs" / "sensitive-fields.json").read_bytes())
+    example = Path(__file__).parents[2] / "annals/demo/sensitive-fields.json"
+    labels.load(example.read_bytes())
     document = {**FIRST, "birthDate": "1980-01-02", "email": None, "registrationAddress": "x"}
     people.add("E1", 0, {**document, "owner": {"phone": "1"}}, 3, entity=PERSON)
     address = "/api/v1/history/participant-role/E1/versions/0"
