@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +12,8 @@ from outbox.inbox.conf import read
 from outbox.inbox.models import Waiting
 from outbox.inbox.registry import handlers
 from outbox.inbox.worker import Worker
-from tests.outbox import settings
-from tests.outbox.relays import ROOT
+from tests.outbox import processes, settings
+from tests.outbox.processes import Process
 from tests.outbox.shop.inbox import EVENTS
 from tests.outbox.shop.models import Effect
 
@@ -67,34 +62,8 @@ def states() -> dict[int, str]:
     return dict(Waiting.objects.order_by("id").values_list("offset", "state"))
 
 
-def start(
-    client: Mapping[str, Any], database: str, log: Path, **changes: Any
-) -> subprocess.Popen[bytes]:
+def start(client: Mapping[str, Any], database: str, log: Path, **changes: Any) -> Process:
     """A consumer as a process of its own. client: settings for Kafka. changes: of
     settings.INBOX."""
-    environment = {
-        **os.environ,
-        "DJANGO_SETTINGS_MODULE": "tests.outbox.settings",
-        "OUTBOX_TEST_DATABASE": database,
-        "INBOX_TEST_SETTINGS": json.dumps({"KAFKA": {**client, **SESSION}, **QUICK, **changes}),
-    }
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "django", "inbox", "consume"],
-            env=environment,
-            cwd=ROOT,
-            stdout=output,
-            stderr=output,
-        )
-
-
-@contextmanager
-def kept(running: list[subprocess.Popen[bytes]]) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes that are killed at the end, whatever became of them."""
-    try:
-        yield running
-    finally:
-        for process in running:
-            process.send_signal(signal.SIGKILL)
-        for process in running:
-            process.wait()
+    given = {"KAFKA": {**client, **SESSION}, **QUICK, **changes}
+    return processes.start("inbox consume", database, log, INBOX_TEST_SETTINGS=given)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +16,8 @@ from confluent_kafka import Producer
 from annals.embedded.daemon import Daemon
 from outbox.inbox import Message
 from outbox.inbox.models import Waiting
-from tests.outbox import consumers, relays
+from tests.outbox import consumers, processes, relays
+from tests.outbox.processes import Process
 from tests.outbox.shop.inbox import EVENTS
 
 KEYS = 40
@@ -88,16 +88,14 @@ class Report:
     behind: int
 
 
-def kills(
-    events: Events, start: Callable[[], subprocess.Popen[bytes]], times: int, size: int = 100
-) -> Report:
+def kills(events: Events, start: Callable[[], Process], times: int, size: int = 100) -> Report:
     """Two consumers of which one is killed at a random moment and started again; a message of one
     key kills its process each time, one of another key raises each time, one hangs once. In the end
     each message has had its effect once, in order of its key, but for those behind dead letters."""
     chosen = random.Random(events.seed)
     bad: Mapping[str, Mapping[str, Any]]
     bad = {KILLER: {"do": "kill"}, BAD: {"do": "raise"}, SLOW: {"do": "hang", "times": 1}}
-    with consumers.kept([start(), start()]) as running:
+    with processes.kept([start(), start()]) as running:
         events.send(size)
         relays.until(consumers.effects)
         for turn in range(times):
@@ -148,9 +146,7 @@ def _dead_keys() -> list[bytes]:
     return [bytes(each.key or b"") for each in Waiting.objects.filter(state="dead")]
 
 
-def _restart(
-    running: list[subprocess.Popen[bytes]], start: Callable[[], subprocess.Popen[bytes]]
-) -> bool:
+def _restart(running: list[Process], start: Callable[[], Process]) -> bool:
     """Always true."""
     for place, process in enumerate(running):
         if process.poll() is not None:

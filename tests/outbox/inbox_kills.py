@@ -27,7 +27,7 @@ def main() -> None:
         from django.db import connection
 
         from tests.kafka import brokers
-        from tests.outbox import consumers, events, relays
+        from tests.outbox import consumers, events, processes, relays
         from tests.outbox.shop.inbox import EVENTS
         from tests.outbox.shop.models import Effect
 
@@ -37,7 +37,7 @@ def main() -> None:
             brokers.create(place.broker, [EVENTS])
             load = events.Events(events.to_topic(place.broker), options.seed)
             load.send(options.rate)
-            with consumers.kept([start()]):
+            with processes.kept([start()]):
                 relays.until(lambda: Effect.objects.count() > 100)
                 began, first = time.monotonic(), Effect.objects.count()
                 while (last := Effect.objects.count()) < options.rate:

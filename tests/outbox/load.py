@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +15,8 @@ from django.db import OperationalError, connection, transaction
 
 import outbox
 from annals.embedded.daemon import Daemon
-from tests.outbox import relays, stored
+from tests.outbox import processes, relays, stored
+from tests.outbox.processes import Process
 
 
 @dataclass(slots=True)
@@ -132,7 +132,8 @@ def kills(broker: Daemon, database: str, log: Path, *, times: int, seed: int) ->
     chosen = random.Random(seed)
     load = Load(documents=100, seed=seed)
     slowest = 0.0
-    with relays.processes(2, broker, database, log) as running, load.running():
+    started = [relays.start(broker, database, log) for _ in range(2)]
+    with processes.kept(started) as running, load.running():
         relays.until(lambda: load.recorded > 50)
         for _ in range(times):
             time.sleep(chosen.uniform(0.0, 0.5))
@@ -164,7 +165,7 @@ def _caught_up(load: Load) -> float:
     return time.monotonic() - began
 
 
-def _end(running: list[subprocess.Popen[bytes]]) -> None:
+def _end(running: list[Process]) -> None:
     for process in running:
         process.send_signal(signal.SIGTERM)
     for process in running:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import defaultdict
@@ -23,9 +19,9 @@ from annals.embedded.daemon import Daemon
 from outbox.conf import read
 from outbox.message import IDEMPOTENCY_KEY
 from outbox.relay.loop import Relay
-from tests.outbox import settings
+from tests.outbox import processes, settings
+from tests.outbox.processes import Process
 
-ROOT = Path(__file__).parents[2]
 TOPIC = "top-storage.export.product-instance"
 LEASE = 2.0
 
@@ -41,39 +37,10 @@ class Sent:
     at: float
 
 
-def start(broker: Daemon, database: str, log: Path, **changes: Any) -> subprocess.Popen[bytes]:
+def start(broker: Daemon, database: str, log: Path, **changes: Any) -> Process:
     """A relay as a process of its own. changes: of settings.OUTBOX."""
-    environment = {
-        **os.environ,
-        "DJANGO_SETTINGS_MODULE": "tests.outbox.settings",
-        "OUTBOX_TEST_DATABASE": database,
-        "OUTBOX_TEST_SETTINGS": json.dumps(
-            {"KAFKA": broker.client(), "LEASE_SECONDS": LEASE, **changes}
-        ),
-    }
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "django", "outbox", "relay"],
-            env=environment,
-            cwd=ROOT,
-            stdout=output,
-            stderr=output,
-        )
-
-
-@contextmanager
-def processes(
-    count: int, broker: Daemon, database: str, log: Path, **changes: Any
-) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Relays that are killed at the end, whatever became of them."""
-    running = [start(broker, database, log, **changes) for _ in range(count)]
-    try:
-        yield running
-    finally:
-        for process in running:
-            process.send_signal(signal.SIGKILL)
-        for process in running:
-            process.wait()
+    given = {"KAFKA": broker.client(), "LEASE_SECONDS": LEASE, **changes}
+    return processes.start("outbox relay", database, log, OUTBOX_TEST_SETTINGS=given)
 
 
 @contextmanager

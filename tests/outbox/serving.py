@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -16,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from annals.embedded.process import free_ports
+from tests.outbox import processes
+from tests.outbox.processes import Process
 
-ROOT = Path(__file__).parents[2]
 TOKEN = "t" * 40
 
 
@@ -28,31 +24,19 @@ def serving(database: str, folder: Path, **changes: Any) -> Iterator[str]:
     token_file = folder / "resend.token"
     token_file.write_text(f"{TOKEN}\n")
     [port] = free_ports([None])
-    environment = {
-        **os.environ,
-        "DJANGO_SETTINGS_MODULE": "tests.outbox.settings",
-        "OUTBOX_TEST_DATABASE": database,
-        "OUTBOX_TEST_SETTINGS": json.dumps({"RESEND_TOKEN_FILE": str(token_file), **changes}),
-    }
-    command = ["-m", "django", "runserver", "--noreload", "--skip-checks", f"127.0.0.1:{port}"]
-    with (folder / "service.log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", *command],
-            env=environment,
-            cwd=ROOT,
-            stdout=log,
-            stderr=log,
-        )
-    try:
+    process = processes.start(
+        f"runserver --noreload --skip-checks 127.0.0.1:{port}",
+        database,
+        folder / "service.log",
+        OUTBOX_TEST_SETTINGS={"RESEND_TOKEN_FILE": str(token_file), **changes},
+    )
+    with processes.kept([process]):
         url = f"http://127.0.0.1:{port}/outbox"
         _wait(f"{url}/versions", process)
         yield url
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
 
 
-def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
+def _wait(url: str, process: Process) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         assert process.poll() is None, "the service has ended"

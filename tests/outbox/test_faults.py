@@ -23,7 +23,7 @@ from outbox.models import Bucket, Document
 from outbox.models import Relay as RelayRow
 from outbox.writer import Change
 from tests.kafka import brokers
-from tests.outbox import relays
+from tests.outbox import processes, relays
 from tests.outbox.load import Load, kills
 from tests.outbox.relays import TOPIC
 
@@ -45,7 +45,9 @@ def test_a_frozen_relay_that_wakes_sends_nothing_new(
     another relay."""
     brokers.create(embedded, [TOPIC])
     load = Load(documents=50, seed=2)
-    with relays.processes(2, embedded, database_name, tmp_path / "log") as [frozen, other]:
+    log = tmp_path / "log"
+    started = [relays.start(embedded, database_name, log) for _ in range(2)]
+    with processes.kept(started) as [frozen, other]:
         relays.until(lambda: owners() == {32})
         with load.running():
             relays.until(lambda: load.recorded > 200)
