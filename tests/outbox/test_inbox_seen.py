@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
 from django.core.checks import run_checks
 from django.core.management import CommandError, call_command
 from django.db import connections
@@ -22,6 +21,7 @@ from outbox.inbox.models import Waiting
 from tests.need import promtool
 from tests.outbox import settings
 from tests.outbox.consumers import effects, message, put, work
+from tests.outbox.staff import act, admin, viewer
 
 PAGE = "/admin/inbox/waiting/"
 
@@ -82,7 +82,7 @@ def test_the_list_and_a_letter(letters: None) -> None:
 
 def test_a_letter_is_discarded_and_its_key_goes_on(letters: None) -> None:
     dead = Waiting.objects.get(state="dead")
-    act("discard")
+    act(PAGE, "discard", all_waiting())
     [entry] = LogEntry.objects.filter(object_id=str(dead.id))
     assert entry.change_message.startswith("Discarded: Reject: no JSON")
     assert Waiting.objects.filter(id=dead.id).count() == 0
@@ -93,16 +93,13 @@ def test_a_letter_is_discarded_and_its_key_goes_on(letters: None) -> None:
 def test_a_letter_is_tried_again(letters: None) -> None:
     dead = Waiting.objects.get(state="dead")
     Waiting.objects.filter(id=dead.id).update(value=message(1).value)
-    act("retry")
+    act(PAGE, "retry", all_waiting())
     work()
     assert [n for key, n in effects() if key == "A"] == [1, 4]
 
 
 def test_who_may_only_look_can_do_nothing(letters: None) -> None:
-    client = Client()
-    viewer, _ = User.objects.get_or_create(username="reader", is_staff=True)
-    viewer.user_permissions.add(Permission.objects.get(codename="view_waiting"))
-    client.force_login(viewer)
+    client = viewer("view_waiting")
     assert client.get(PAGE).status_code == 200
     dead = Waiting.objects.get(state="dead")
     client.post(PAGE, {"action": "discard", "_selected_action": [dead.id]})
@@ -163,14 +160,5 @@ def found(databases: list[str] | None = None) -> list[tuple[str | None, str]]:
     return [(each.id, each.msg) for each in run_checks(tags=[TAG], databases=databases)]
 
 
-def act(action: str) -> None:
-    chosen = [str(each.id) for each in Waiting.objects.all()]
-    answer = admin().post(PAGE, {"action": action, "_selected_action": chosen}, follow=True)
-    assert answer.status_code == 200
-
-
-def admin() -> Client:
-    client = Client()
-    somebody, _ = User.objects.get_or_create(username="admin", is_staff=True, is_superuser=True)
-    client.force_login(somebody)
-    return client
+def all_waiting() -> list[str]:
+    return [str(each.id) for each in Waiting.objects.all()]

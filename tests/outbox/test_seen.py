@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
 from io import StringIO
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
 from django.core.management import CommandError, call_command
-from django.db import connection, connections, transaction
+from django.db import connection, transaction
 from django.test import Client, override_settings
 
 import outbox
@@ -20,9 +18,11 @@ from outbox import metrics, status
 from outbox.models import Document
 from tests.need import promtool
 from tests.outbox import settings
+from tests.outbox.staff import act, admin, read_from_a_replica, viewer
 
 KIND = "product-instance"
 PAGE = "/admin/outbox/document/"
+CHOSEN = [f"{KIND}/A1", f"{KIND}/A2"]
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_a_document_with_its_versions(documents: None) -> None:
 
 
 def test_a_failed_document_is_tried_again(documents: None) -> None:
-    act("retry")
+    act(PAGE, "retry", CHOSEN)
     document = Document.objects.get(pk=f"{KIND}/A2")
     assert document.next_attempt_at is not None
     assert document.next_attempt_at < document.recorded_at.replace(year=2100)
@@ -146,7 +146,7 @@ def test_a_failed_document_is_tried_again(documents: None) -> None:
 
 
 def test_only_the_failed_version_is_discarded(documents: None) -> None:
-    act("discard")
+    act(PAGE, "discard", CHOSEN)
     sent = dict(Document.objects.values_list("key", "sent"))
     assert sent == {f"{KIND}/A1": 0, f"{KIND}/A2": 1, f"{KIND}/A3": 0, f"{KIND}/A4": 1}
     document = Document.objects.get(pk=f"{KIND}/A2")
@@ -155,39 +155,17 @@ def test_only_the_failed_version_is_discarded(documents: None) -> None:
     assert entry.change_message == "Discarded version 1."
 
 
-@pytest.fixture
-def replica(service: str) -> Iterator[None]:
-    """Reads go to another alias, where nothing can be written."""
-    options = {"options": "-c default_transaction_read_only=on"}
-    connections.settings["replica"] = {**connections.settings["default"], "OPTIONS": options}
-    with override_settings(DATABASE_ROUTERS=["tests.outbox.test_seen.ReadsElsewhere"]):
-        yield
-    connections["replica"].close()
-    del connections["replica"]
-    del connections.settings["replica"]
-
-
-class ReadsElsewhere:
-    def db_for_read(self, *_: Any, **__: Any) -> str:
-        return "replica"
-
-    def db_for_write(self, *_: Any, **__: Any) -> str:
-        return "default"
-
-
 @pytest.mark.parametrize("action, attempts", [("retry", 3), ("discard", 0)])
 def test_what_is_read_from_a_replica_is_changed_on_the_primary(
-    documents: None, replica: None, action: str, attempts: int
+    documents: None, action: str, attempts: int
 ) -> None:
-    act(action)
+    with read_from_a_replica():
+        act(PAGE, action, CHOSEN)
     assert Document.objects.using("default").get(pk=f"{KIND}/A2").attempts == attempts
 
 
 def test_who_may_only_look_can_do_nothing(documents: None) -> None:
-    client = Client()
-    viewer, _ = User.objects.get_or_create(username="viewer", is_staff=True)
-    viewer.user_permissions.add(Permission.objects.get(codename="view_document"))
-    client.force_login(viewer)
+    client = viewer("view_document")
     assert client.get(PAGE).status_code == 200
     client.post(PAGE, {"action": "discard", "_selected_action": [f"{KIND}/A2"]})
     assert Document.objects.get(pk=f"{KIND}/A2").attempts == 3
@@ -196,16 +174,3 @@ def test_who_may_only_look_can_do_nothing(documents: None) -> None:
 def test_the_relays(documents: None) -> None:
     text = admin().get("/admin/outbox/relay/").content.decode()
     assert "host:7" in text
-
-
-def act(action: str) -> None:
-    chosen = [f"{KIND}/A1", f"{KIND}/A2"]
-    answer = admin().post(PAGE, {"action": action, "_selected_action": chosen}, follow=True)
-    assert answer.status_code == 200
-
-
-def admin() -> Client:
-    client = Client()
-    somebody, _ = User.objects.get_or_create(username="admin", is_staff=True, is_superuser=True)
-    client.force_login(somebody)
-    return client
