@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin, messages
 from django.db import router
@@ -17,37 +17,10 @@ from django.utils.translation import ngettext
 from outbox import repair
 from outbox.message import TYPES
 from outbox.models import Document, Message, Relay
+from outbox.read_only import ReadOnly
 from outbox.state import IN_HAND, State, state
 
 _SHOWN_VERSIONS = 100
-
-
-if TYPE_CHECKING:
-    _Admin = admin.ModelAdmin[Any]
-else:  # the class has no parameters at run time
-    _Admin = admin.ModelAdmin
-
-
-class ReadOnly(_Admin):
-    """Nobody adds, changes or deletes rows: record() and the relay do."""
-
-    show_full_result_count = False
-
-    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002
-        """No."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
-        """No."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Only the actions: saving a form would write back a row that has changed since."""
-        return obj is None and super().has_change_permission(request)
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:  # noqa: ARG002
-        """All fields."""
-        return list(self.fields or ())  # type: ignore[arg-type]
 
 
 class StateFilter(admin.SimpleListFilter):

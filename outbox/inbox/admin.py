@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from django.contrib import admin, messages
+from django.db import router
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
@@ -13,18 +12,14 @@ from django.utils.translation import ngettext
 from outbox.inbox import repair
 from outbox.inbox.models import Waiting
 from outbox.inbox.store import headers_from
+from outbox.read_only import ReadOnly
 
 _SHOWN_BYTES = 20_000
 
-if TYPE_CHECKING:
-    _Admin = admin.ModelAdmin[Waiting]
-else:  # the class has no parameters at run time
-    _Admin = admin.ModelAdmin
-
 
 @admin.register(Waiting)
-class WaitingAdmin(_Admin):
-    """The messages that are not processed. Nobody adds, changes or deletes rows."""
+class WaitingAdmin(ReadOnly):
+    """The messages that are not processed."""
 
     # What somebody decides by comes first: a narrow window cuts the last columns off.
     list_display = ("place", "state", "last_error", "attempts", "due_at", "handler", "chain",
@@ -35,20 +30,6 @@ class WaitingAdmin(_Admin):
     actions = ("retry", "discard")
     fields = ("place", "handler", "chain", "identity", "state", "sent_at", "received_at",
               "attempts", "due_at", "last_error", "shown_headers", "shown_value")  # fmt: skip
-    readonly_fields = fields
-    show_full_result_count = False
-
-    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002
-        """No."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
-        """No."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Only the actions."""
-        return obj is None and super().has_change_permission(request)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Waiting]:
         """The list needs no values."""
@@ -73,7 +54,7 @@ class WaitingAdmin(_Admin):
     @admin.action(description=_("Try again now"), permissions=["change"])
     def retry(self, request: HttpRequest, chosen: QuerySet[Waiting]) -> None:
         """Have the chosen messages tried again at once."""
-        count = len(repair.retry([each.id for each in chosen], chosen.db))
+        count = len(repair.retry([each.id for each in chosen], router.db_for_write(Waiting)))
         text = ngettext("%d message is tried again.", "%d messages are tried again.", count)
         self.message_user(request, text % count)
 
@@ -81,7 +62,7 @@ class WaitingAdmin(_Admin):
     def discard(self, request: HttpRequest, chosen: QuerySet[Waiting]) -> None:
         """Give up those of the chosen messages that failed."""
         given = {each.id: each for each in chosen}
-        discarded = repair.discard(list(given), chosen.db)
+        discarded = repair.discard(list(given), router.db_for_write(Waiting))
         for id in discarded:
             self.log_change(request, given[id], f"Discarded: {given[id].last_error}")
         count = len(discarded)

@@ -21,7 +21,7 @@ from outbox.inbox.models import Waiting
 from tests.need import promtool
 from tests.outbox import settings
 from tests.outbox.consumers import effects, message, put, work
-from tests.outbox.staff import act, admin, viewer
+from tests.outbox.staff import act, admin, read_from_a_replica, viewer
 
 PAGE = "/admin/inbox/waiting/"
 
@@ -96,6 +96,22 @@ def test_a_letter_is_tried_again(letters: None) -> None:
     act(PAGE, "retry", all_waiting())
     work()
     assert [n for key, n in effects() if key == "A"] == [1, 4]
+
+
+@pytest.mark.parametrize("action, there", [("retry", True), ("discard", False)])
+def test_what_is_read_from_a_replica_is_changed_on_the_primary(
+    letters: None, action: str, there: bool
+) -> None:
+    dead = Waiting.objects.get(state="dead")
+    with read_from_a_replica():
+        act(PAGE, action, [str(dead.id)])
+    assert Waiting.objects.filter(id=dead.id).exists() is there
+    assert not Waiting.objects.filter(state="dead").exists()
+
+
+@pytest.mark.parametrize("given", ["?state=x%00", "?handler=x%00", "?state__in=dead,x%00"])
+def test_nul_in_the_address_of_the_list_is_refused(service: str, given: str) -> None:
+    assert admin().get(f"{PAGE}{given}").status_code == 400
 
 
 def test_who_may_only_look_can_do_nothing(letters: None) -> None:

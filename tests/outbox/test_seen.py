@@ -164,6 +164,17 @@ def test_what_is_read_from_a_replica_is_changed_on_the_primary(
     assert Document.objects.using("default").get(pk=f"{KIND}/A2").attempts == attempts
 
 
+@pytest.mark.parametrize("given", ["?state=x%00", "?key=x%00", "?%00=x", "?q=x%00"])
+def test_nul_in_the_address_of_a_list_is_refused(service: str, given: str) -> None:
+    assert admin().get(f"{PAGE}{given}").status_code == 400
+
+
+def test_no_document_has_nul_in_its_key(documents: None) -> None:
+    assert admin().get(f"{PAGE}x%00/change/").status_code == 302
+    given = {"action": "retry", "_selected_action": [f"{KIND}/A2", "x\0"]}
+    assert admin().post(PAGE, given).status_code == 400
+
+
 def test_who_may_only_look_can_do_nothing(documents: None) -> None:
     client = viewer("view_document")
     assert client.get(PAGE).status_code == 200
