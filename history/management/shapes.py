@@ -15,6 +15,33 @@ _BROUGHT: Final = {
     "technical": _AMOUNT,
     "sampled": "whole number",
 }
+_SPREAD: Final = dict.fromkeys(("smallest", "mean", "largest"), "number")
+_CLUSTER: Final = {
+    "nodes": "whole number",
+    "shards": "whole number",
+    "disk": "whole number or null",
+    "moveRate": "whole number",
+    "large": {"count": "whole number", "versions": "whole number", "bytes": "number"},
+    "shard": _SPREAD,
+    "shardLimit": "number",
+    "shardLimitBecauseOf": "text",
+    "worker": _SPREAD,
+    "tablesOnWorker": "whole number",
+    "growth": {
+        "<growth>": {
+            "shardTooLargeOn": "text or null",
+            "workerFullOn": "text or null",
+            "shardsForThreeYears": "whole number or null",
+            "workersForThreeYears": "whole number or null",
+        }
+    },
+    "rebalance": {
+        "moves": "whole number",
+        "bytes": "number",
+        "hours": "number",
+        "worker": _SPREAD,
+    },
+}
 SHAPES: Final[Mapping[str, Any]] = {
     "capacity": {
         "basis": "text",
@@ -31,6 +58,7 @@ SHAPES: Final[Mapping[str, Any]] = {
                 "freesNow": "number",
             }
         ],
+        "cluster": (_CLUSTER, "null"),
     },
     "export": {
         "table": "text",

@@ -14,8 +14,10 @@ from django.db import connection
 
 from history import clock
 from history.capacity import measured
+from history.capacity.cluster import Demand
 from history.capacity.model import Load, Need, Server, from_rate, full_on, need
 from history.entities import ENTITIES
+from history.management.actions import capacity_cluster
 from history.partitions import catalog
 from history.partitions.show import size
 from history.table import Table, print_table
@@ -38,12 +40,16 @@ def run(command: BaseCommand, **options: Any) -> None:
         if found is None:
             raise CommandError("no complete day has rows yet. Give --rps and --avg-bytes.")
         loads, basis = found.loads, f"days {found.since} to {found.until}"
-        server, disk = measured.server(connection), disk or measured.disk(connection)
+        server = measured.server(connection)
+        disk = disk or measured.disk(connection)
     server = Server(
         options["checkpoint"] * 60 if options["checkpoint"] else server.checkpoint_s,
         options["wal_compression"] or server.compressed,
     )
     stored = measured.stored(parts, today)
+    if options["nodes"] is not None:
+        disk = None  # that of one worker, which capacity_cluster looks at
+    several = capacity_cluster.planned(options, Demand(loads, stored, today, days, server))
     needs = {load.table: need(load, days, server) for load in loads}
     total = sum(needs.values(), Need(0, 0, 0))
     full = {
@@ -60,6 +66,7 @@ def run(command: BaseCommand, **options: Any) -> None:
             "disk": disk,
             "fullOn": {str(rate): str(day) if day else None for rate, day in full.items()},
             "retention": changes,
+            "cluster": several and capacity_cluster.as_object(*several),
         }
         command.stdout.write(json.dumps(answer))
         return
@@ -73,6 +80,8 @@ def run(command: BaseCommand, **options: Any) -> None:
             growth = f"growing by {rate:.0%} a year" if rate else "at the current rate"
             command.stdout.write(f"A disk of {size(disk)}, {growth}: {_text(day)}.")
     print_table(command.stdout, _changes_table(changes, days))
+    if several:
+        capacity_cluster.show(command.stdout, *several)
 
 
 def _changes(
