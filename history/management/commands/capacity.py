@@ -55,7 +55,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--nodes",
             type=whole(1, 10_000),
-            help="plan a cluster with this many workers, which share the tables (docs/capacity.md)",
+            help="plan a cluster with this many workers, which share the tables (docs/citus.md)",
         )
         parser.add_argument(
             "--shards",
