@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,7 @@ class Catalogue:
         self._trees: dict[str, _Place] = {}
         self._found: dict[tuple[str, str], Label | None] = {}
         self._sensitive: dict[str, set[str]] = {}
+        self._named: list[tuple[str, str, Label]] = []
         for entry in entries:
             if entry.sensitive:
                 self._sensitive.setdefault(entry.entity, set()).add(entry.path)
@@ -73,6 +74,7 @@ class Catalogue:
             for segment in entry.path.split("/")[1:]:
                 place = place.below.setdefault(segment, _Place())
             place.label = Label(entry.russian, entry.english, entry.kind, entry.words)
+            self._named.append((entry.entity, entry.path, place.label))
 
     def sensitive(self, entity: str) -> tuple[str, ...]:
         """The paths that are marked sensitive for this kind or for every kind, sorted."""
@@ -80,6 +82,16 @@ class Catalogue:
             return ()
         of_all, own = self._sensitive.get("", set()), self._sensitive.get(entity, set())
         return tuple(sorted(of_all | own))
+
+    def named(self, text: str, entities: Collection[str]) -> dict[str, Label]:
+        """The paths of the fields of these kinds with this name in either language, each with its
+        label; where none has exactly this name, those with the text in theirs. In the order of the
+        paths, whatever is a capital letter."""
+        wanted = text.strip().casefold()
+        its = (each for each in self._named if not each[0] or each[0] in entities)
+        theirs = sorted(((path, label) for _, path, label in its), key=lambda pair: pair[0])
+        exact = {p: each for p, each in theirs if wanted in _names(each)}
+        return exact or {p: each for p, each in theirs if any(wanted in n for n in _names(each))}
 
     def find(self, entity: str, path: str) -> Label | None:
         """The label of the value at an RFC 6901 pointer (or key path) of a kind's snapshots."""
@@ -97,6 +109,10 @@ class Catalogue:
             if label:
                 return label
         return None
+
+
+def _names(label: Label) -> tuple[str, str]:
+    return label.russian.casefold(), label.english.casefold()
 
 
 def _descend(place: _Place, segments: list[str]) -> Label | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import StringIO
@@ -39,6 +40,33 @@ def authors(logins: Iterable[str | None]) -> dict[str, Author]:
         known = prepared.fetch(_KNOWN, [list(wanted)])
         found.update((login, Author(login, name, kind)) for login, name, kind in known)
     return found
+
+
+_CALLED: Final = """
+SELECT login, full_name, kind FROM history_person
+WHERE login = %s OR translate(lower(full_name), 'ё', 'е') LIKE ALL(%s)
+ORDER BY login <> %s, full_name, login
+LIMIT 100"""
+_LIKE_SIGN: Final = re.compile(r"[\\%_]")
+_ESCAPED: Final = r"\\\g<0>"
+
+
+def called(text: str) -> list[Author]:
+    """The people and services that a reader may mean: the one with this login, alone; else those
+    whose full name has each of these words, in any order. text: not empty. 100 at most; one query.
+    """
+    words = _words(text)
+    parts = [f"%{_LIKE_SIGN.sub(_ESCAPED, word)}%" for word in sorted(words)]
+    found = prepared.fetch(_CALLED, [text, parts, text])
+    if found and found[0][0] == text:
+        found = found[:1]
+    else:
+        found = [row for row in found if words <= _words(row[1])]
+    return [Author(login, name, kind) for login, name, kind in found]
+
+
+def _words(name: str) -> set[str]:
+    return set(name.casefold().replace("ё", "е").split())
 
 
 class PeopleFileError(ValueError):

@@ -156,7 +156,9 @@ def _nothing(id: str, known: bool, missing: Sequence[MissingPart]) -> NotFoundEr
     """The exception for an application of which there is no version of a moment."""
     if not known:
         return _unknown(id)
-    kept = next((part.why for part in missing if part.why.was_kept), None)
+    if not missing:
+        return NoVersionError(_("application {id} did not exist at that moment").format(id=id))
+    kept = next((part.why for part in missing if part.why.was_kept), missing[0].why)
     return absence.error(kept, _("version of application {id} at that moment").format(id=id))
 
 

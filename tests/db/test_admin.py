@@ -159,7 +159,7 @@ def test_a_page_says_how_complete_it_is(documents: Store, support: Client) -> No
         ) for topic in reversed(ROOT.topics)
     )  # fmt: skip
     assert twin.topic != row.topic
-    assert "Полно до" in text(support.get(A1))
+    assert "Данные полны до" in text(support.get(A1))
     assert "notice" not in support.get(A1).content.decode()
     row.high_watermark = 9
     row.newest_timestamp = now - timedelta(hours=1)

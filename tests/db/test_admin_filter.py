@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from history import labels
-from history.models import FieldLabel
+from history.models import FieldLabel, Person
 from tests.db.screens import A1, WHOLE, documents, link, support, text
 from tests.db.store import Store
 
@@ -38,7 +38,7 @@ def summary(page: str) -> str:
         ("to=x", "До", "Введите правильную дату и время", 'value="x"'),
         ("from=2026-11-25&to=2026-11-20", "До", "Это раньше начала", 'value="2026-11-20"'),
         ("from=9999-12-31T23:59&tz=America/New_York", "С", "Вне лет", 'value="9999-12-31T23:59"'),
-        ("author=" + "x" * 65, "Логин сотрудника", "не более 64", 'value="xxx'),
+        ("author=" + "x" * 65, "Сотрудник", "не более 64", 'value="xxx'),
     ],
 )
 @pytest.mark.parametrize("address", [A1, WHOLE])
@@ -55,7 +55,7 @@ def test_a_wrong_condition_is_named_and_kept(
     form = page[
         page.index('<form class="filter-form"') : page.index("</form>", page.index("filter-form"))
     ]
-    assert notice(page).startswith(f"Задано неверно и не учтено: {condition}.")
+    assert notice(page).startswith(f"Задано неверно и не учтено: «{condition}».")
     assert not ENGLISH.search(notice(page))
     assert error in form
     assert typed in form
@@ -90,5 +90,96 @@ def test_a_masked_field_is_refused_in_the_readers_language(
     )
     labels.forget()
     page = support.get(f"{A1}?path=/client/phone").content.decode()
-    assert notice(page).startswith("Задано неверно и не учтено: Поле.")
+    assert notice(page).startswith("Задано неверно и не учтено: «Поле».")
     assert 'value="/client/phone"' in page
+
+
+NAMES = {"m.ivanov": "Иванов Михаил", "p.semenov": "Семёнов Пётр", "p.semenov2": "Семёнов Павел"}
+
+
+@pytest.fixture
+def named(store: Store) -> Store:
+    """A1: three versions, by each of NAMES in turn; each changes the rate."""
+    for number, (login, name) in enumerate(NAMES.items()):
+        Person.objects.update_or_create(login=login, defaults={"full_name": name})
+        store.add("A1", number, {"rate": f"{number}.5", "stage": "x"}, number, author=login)
+    Person.objects.create(login="top-crm", full_name="Фронт-офис", kind="service")
+    return store
+
+
+def shown(page: str) -> list[str]:
+    return re.findall(r'href="#v(\d+)', page)
+
+
+@pytest.mark.parametrize("address", [A1, WHOLE])
+@pytest.mark.parametrize(
+    "asked, versions",
+    [
+        ({"author": "m.ivanov"}, ["0"]),
+        ({"author": "Иванов Михаил"}, ["0"]),
+        ({"author": "михаил иванов"}, ["0"]),
+        ({"author": "Иванов"}, ["0"]),
+        ({"author": "Семенов Петр"}, ["1"]),
+        ({"author": "Иван"}, []),
+        ({"author": "%"}, []),
+        ({"author": "nobody"}, []),
+        ({"clientId": "фронт-офис"}, ["2", "1", "0"]),
+        ({"path": "Процентная ставка"}, ["2", "1"]),
+        ({"path": "процентная"}, ["2", "1"]),
+        ({"path": "Interest rate"}, ["2", "1"]),
+        ({"path": "rate"}, ["2", "1"]),
+        ({"path": "/rate"}, ["2", "1"]),
+        ({"path": "Этап"}, []),
+    ],
+)
+def test_names_are_as_good_as_logins_and_paths(
+    named: Store, support: Client, address: str, asked: dict[str, str], versions: list[str]
+) -> None:
+    page = support.get(address, asked).content.decode()
+    assert shown(page) == versions
+    assert notice(page) == ""
+    assert all(html.escape(typed) in page for typed in asked.values())
+
+
+@pytest.mark.parametrize(
+    "asked, condition, error",
+    [
+        (
+            {"author": "Семёнов"},
+            "Сотрудник",
+            "Так зовут нескольких: Семёнов Павел (p.semenov2), Семёнов Пётр (p.semenov). "
+            "Введите логин.",
+        ),
+        ({"path": "сумма"}, "Поле", "Так называется несколько полей: "),
+        ({"path": "Ставка НДС"}, "Поле", "Поля с таким названием нет."),
+    ],
+)
+def test_a_name_of_several_or_of_none_is_said(
+    named: Store, support: Client, asked: dict[str, str], condition: str, error: str
+) -> None:
+    page = support.get(WHOLE, asked).content.decode()
+    assert notice(page).startswith(f"Задано неверно и не учтено: «{condition}».")
+    assert error in html.unescape(page)
+    assert shown(page) == ["2", "1", "0"]
+
+
+@pytest.mark.parametrize("address", [A1, WHOLE])
+def test_a_name_leads_to_what_they_did(named: Store, support: Client, address: str) -> None:
+    named.add("A1", 3, {"rate": "9.5", "stage": "x"}, 3, author=None)
+    page = support.get(f"{address}?path=rate").content.decode()
+    person, service = (
+        html.unescape(each)
+        for each in re.findall(r'<span class="who"><a href="([^"]*)"', page)[1::-1]
+    )
+    assert person == f"{address}?path=rate&author=p.semenov2"
+    assert shown(support.get(person).content.decode()) == ["2"]
+    assert service == f"{address}?path=rate&clientId=top-crm"
+    assert "3" in shown(support.get(service).content.decode())
+
+
+def test_a_deletion_is_not_called_technical(store: Store, support: Client) -> None:
+    store.add("A1", 0, {"rate": "1.5", "modifiedBy": "a"}, 0)
+    store.add("A1", 1, {"rate": "1.5", "modifiedBy": "b"}, 1, type=2)
+    said = text(support.get(A1))
+    assert "удалено" in said
+    assert "только технические поля" not in said

@@ -37,10 +37,10 @@ def at(minute: int, zone: str = "UTC", hours: int = 0) -> str:
     "minute, there, not_there",
     [
         (0, ["1.5"], ["2.5", "Рожкова", "Иванов"]),
-        (9, ["1.5", "Рожкова Анна"], ["2.5", "Иванов", "больше не существует"]),
+        (9, ["1.5", "Рожкова Анна"], ["2.5", "Иванов", "удалено"]),
         (10, ["2.5", "Рожкова Анна"], ["1.5", "3.5", "Иванов"]),
-        (19, ["2.5", "Рожкова Анна к этому моменту больше не существует"], ["Иванов"]),
-        (99, ["3.5", "Иванов Пётр", "Рожкова Анна к этому моменту больше не существует"], ["2.5"]),
+        (19, ["2.5", "Рожкова Анна к этому моменту удалено"], ["Иванов"]),
+        (99, ["3.5", "Иванов Пётр", "Рожкова Анна к этому моменту удалено"], ["2.5"]),
     ],
 )
 def test_each_part_is_in_its_version_of_the_moment(
@@ -55,7 +55,7 @@ def test_each_part_is_in_its_version_of_the_moment(
 
 def test_without_a_moment_it_is_now(application: Store, support: Client) -> None:
     shown = text(support.get(PAGE))
-    assert "как она есть сейчас" in shown
+    assert "Показано нынешнее состояние" in shown
     assert "Иванов Пётр" in shown
 
 
@@ -70,6 +70,29 @@ def test_a_wrong_moment_is_said(wrong: str, application: Store, support: Client)
 def test_before_the_application_there_is_a_reason(application: Store, support: Client) -> None:
     assert support.get(at(-1)).status_code == 404
     assert support.get(PAGE.replace("A1", "A9")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "version, created, said",
+    [
+        (0, None, "В этот момент заявки ещё не было."),
+        (3, timedelta(minutes=0), "В этот момент заявки ещё не было."),
+        (3, timedelta(hours=-2), "Версия на этот момент не поступила."),
+        (3, timedelta(days=-365), "Версии на этот момент удалены: срок их хранения истёк."),
+        (3, None, "удалены по сроку хранения или не поступали."),
+    ],
+)
+def test_a_moment_with_nothing_is_not_an_unknown_id(
+    version: int, created: timedelta | None, said: str, store: Store, support: Client
+) -> None:
+    data = {"createdAt": f"{T0 + created:%Y-%m-%dT%H:%M:%S}"} if created is not None else {}
+    store.add("B1", version, {"name": "Ипотека", **data}, 0)
+    page = support.get(at(-60).replace("A1", "B1"))
+    assert page.status_code == 404
+    assert said in text(page)
+    assert "Ипотека" in text(page)
+    assert "возможно, он относится к другому виду" not in text(page)
+    assert f'value="{T0 - timedelta(minutes=60):%Y-%m-%dT%H:%M:%S}"' in page.content.decode()
 
 
 def test_the_application_leads_to_it(application: Store, support: Client) -> None:

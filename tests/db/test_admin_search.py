@@ -29,7 +29,7 @@ def test_several_ids_are_listed(documents: Store, support: Client) -> None:
     said = text(page)
     assert "Ипотека" in said
     assert "Рожков Олег" in said
-    assert "За срок хранения не найден 1: NO1" in said
+    assert "Не найдено за срок хранения (1): NO1" in said
     assert f'href="{WHOLE}"' in page.content.decode()
 
 
@@ -50,7 +50,7 @@ def test_a_clients_number_lists_applications_newest_change_first(
         carry("77 00", f"C{number}")
     page = support.get("/admin/history/", {"q": "77 00"})
     said, body = text(page), page.content.decode()
-    assert said.count("найдено по: Номер клиента") == 50
+    assert said.count("найдено по полю «Номер клиента»") == 50
     assert body.index('href="/admin/applications/B59/"') < body.index(
         'href="/admin/applications/B58/"'
     )
@@ -58,7 +58,7 @@ def test_a_clients_number_lists_applications_newest_change_first(
     assert 'href="/admin/history/participant-role/C59/"' in body
     assert "Кредит выдан" in said or "Выдан" in said
     rest = text(support.get(link(body, "next")))
-    assert rest.count("найдено по: Номер клиента") == 10
+    assert rest.count("найдено по полю «Номер клиента»") == 10
 
 
 def test_one_application_of_a_client_opens_at_once(documents: Store, support: Client) -> None:

@@ -21,7 +21,13 @@ from history.admin.site.access import may_view_history
 from history.entities import root
 from history.record import ChangeType
 from history.shares import dear_view
-from history.timeline import Absence, Application, MissingPart, Version
+from history.timeline import (
+    Absence,
+    Application,
+    MissingPart,
+    OlderThanRetentionError,
+    Version,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +49,21 @@ class Part:
 @may_view_history
 @dear_view
 def page(request: HttpRequest, id: str) -> HttpResponse:
-    """?time= in the zone ?tz=; without it, now. 404 with a reason."""
+    """?time= in the zone ?tz=; without it, now. 404 with a reason; the form stays where the store
+    has the application at another moment."""
     form = MomentForm(request.GET if "time" in request.GET else None)
     given = form.is_valid()
+    note = ""
     try:
         found = timeline.application_at(id, form.cleaned_data["at"] if given else clock.now())
     except timeline.NotFoundError as error:
-        return not_found_page(request, root(), id, error)
+        try:  # it may be there at another moment
+            found = timeline.application_at(id, clock.now())
+        except timeline.NotFoundError:
+            return not_found_page(request, root(), id, error)
+        note = _nothing(error)
     head = subject(root(), id, found.application, tab="at")
-    wrong = form.is_bound and not given
+    empty = note or (form.is_bound and not given)
     context = {
         **admin.site.each_context(request),
         "title": f"{head.kind} {id}",
@@ -59,10 +71,23 @@ def page(request: HttpRequest, id: str) -> HttpResponse:
         "form": form,
         "action": links.application_at(id),
         "now": not form.is_bound,
-        "parts": [] if wrong else _parts(found),
-        "missing": [] if wrong else [_missing(each) for each in found.missing],
+        "parts": [] if empty else _parts(found),
+        "notes": [note] if note else [] if empty else [_missing(each) for each in found.missing],
     }
-    return render(request, "history/moment.html", context)
+    return render(request, "history/moment.html", context, status=404 if note else 200)
+
+
+def _nothing(error: timeline.NotFoundError) -> str:
+    """Why an application that the store has shows nothing at a moment."""
+    if error.why is Absence.UNKNOWN:
+        return _(
+            "The versions of that moment are not in the store: removed by age, or never arrived."
+        )
+    if isinstance(error, OlderThanRetentionError):
+        return _("The versions of that moment were removed: they are past the days that are kept.")
+    if error.why is None:
+        return _("The application did not exist yet at that moment.")
+    return _("The version of that moment never arrived.")
 
 
 def _parts(found: Application) -> list[Part]:

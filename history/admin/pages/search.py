@@ -22,6 +22,7 @@ from history.timeline import BadParameterError, Results
 
 MAX_QUERIES = 40
 PAGE = "page"
+CLIENT = "clientId"  # the key of the client's number among the kinds that come with Annals
 _BETWEEN = re.compile(r"[\s,;]+")
 
 
@@ -49,6 +50,7 @@ def page(request: HttpRequest) -> HttpResponse:
             "notes": notes,
             "more_url": _more(groups),
             "help": _help(),
+            "by_client": any(CLIENT in dict(entity.search) for entity in ENTITIES),
             "entities": [title(entity) for entity in ENTITIES],
             "hide_finder": True,
         },
@@ -120,6 +122,11 @@ def _help() -> list[str]:
     allowed, lines = masking.searchable_keys(), []
     for entity in ENTITIES:
         names = [key for key, _pointer in entity.search if f"{entity.name} {key}" in allowed]
-        keys = dict.fromkeys(key_title(entity, key) for key in names)
+        keys = dict.fromkeys(_within(key_title(entity, key)) for key in names)
         lines.append(f"{title(entity)}: {', '.join([_('its whole id'), *keys])}")
     return lines
+
+
+def _within(label: str) -> str:
+    """A label within a sentence: without its capital letter, unless it is an abbreviation."""
+    return label[:1].lower() + label[1:] if label[1:2].islower() else label

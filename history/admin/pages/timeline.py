@@ -71,7 +71,8 @@ def application(request: HttpRequest, id: str) -> HttpResponse:
 
 
 def _respond(request: HttpRequest, source: Source) -> HttpResponse:
-    form, token = FilterForm(request.GET), request.GET.get(PAGE) or None
+    kinds = PARTS if source.whole else [source.entity]
+    form, token = FilterForm(request.GET, kinds=kinds), request.GET.get(PAGE) or None
     try:
         found, token, notes = _read(source, form, token)
         plain = token is None and not form.applied
@@ -79,21 +80,22 @@ def _respond(request: HttpRequest, source: Source) -> HttpResponse:
     except timeline.NotFoundError as error:
         return not_found_page(request, source.entity, source.id, error)
     recently_opened.remember(request, source.entity, source.id)
+    head = subject(source.entity, source.id, newest, tab="whole" if source.whole else "card")
+    kept = form.parameters()
     cards = CardBuilder(
         newest=(newest.version, newest.updated_at) if newest else None,
         merged=source.whole,
-        path_filter=_only_path(form.parameters()),
+        path_filter=_only_path(kept),
+        maker_filter=lambda version: links.with_maker(head.url, version, kept),
         path=form.filters().path,
         twice=timeline.given_twice(found.versions, whole=plain and found.next_token is None),
     )
-    head = subject(source.entity, source.id, newest, tab="whole" if source.whole else "card")
-    kinds = PARTS if source.whole else [source.entity]
     return render(
         request,
         "history/timeline.html",
         {
             **admin.site.each_context(request),
-            **pages(request, head.url, form.parameters(), token, found.next_token),
+            **pages(request, head.url, kept, token, found.next_token),
             "title": f"{head.kind} {source.id}",
             "subject": head,
             "more_links": admin.site.links_of(request, source.entity, source.id),  # type: ignore[attr-defined]
@@ -130,7 +132,8 @@ def _read(
                 token = None
     if form.refused:
         text = _("Wrong, and not used: {conditions}. What is wrong is said in the filter.")
-        notes.append(text.format(conditions=", ".join(form.refused)))
+        quoted = [_("“{condition}”").format(condition=label) for label in form.refused]
+        notes.append(text.format(conditions=", ".join(quoted)))
     return found, token, notes
 
 

@@ -43,6 +43,7 @@ class Card:
     what: str
     utc: str
     who: str
+    who_url: str
     known: bool
     service: str
     count_text: str
@@ -72,12 +73,13 @@ class Card:
 class CardBuilder:
     """Makes the cards of a page. newest: number and time of the version that each card offers to
     compare with. merged: several entities on one page. path_filter: gives the address of the
-    timeline with only the versions that changed a field. path: of the filter that is used. twice:
-    the numbers that were given twice."""
+    timeline with only the versions that changed a field; maker_filter: with only those of who made
+    a version. path: of the filter that is used. twice: the numbers that were given twice."""
 
     newest: tuple[int, datetime] | None = None
     merged: bool = False
     path_filter: Callable[[Entity, str, str], str] | None = None
+    maker_filter: Callable[[Version], str] | None = None
     path: str | None = None
     twice: Mapping[Numbered, Sequence[datetime]] = field(default_factory=dict)
     room: Room = field(default_factory=Room)
@@ -109,6 +111,7 @@ class CardBuilder:
             what=kind_text(version.type),
             utc=utc(version.updated_at),
             who=(version.author or version.service).name,
+            who_url=self.maker_filter(version) if self.maker_filter else "",
             known=version.author is None or version.author.kind != "unknown",
             service=version.service.name if version.author else "",
             count_text=_count(version),
@@ -183,6 +186,8 @@ def _count(version: Version) -> str:
     if not version.changes:
         return _("nothing changed")
     plain = sum(not one.technical for one in version.changes)
+    if not plain and version.type is ChangeType.DELETE:
+        return ""
     if not plain:
         return _("only technical fields")
     return ngettext("{n} change", "{n} changes", plain).format(n=plain)

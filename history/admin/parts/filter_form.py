@@ -9,6 +9,8 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
+from history.admin.parts import meant
+from history.entities import Entity
 from history.people import Author
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ChangeType
 from history.timeline import Filters, Version
@@ -68,13 +70,19 @@ class MomentForm(Zoned):
 
 
 class FilterForm(Zoned):
-    """All fields optional."""
+    """All fields optional. kinds: those of which the page shows versions."""
 
     author = forms.CharField(
-        label=_("Login of the person"),
+        label=_("Person"),
         required=False,
         max_length=AUTHOR_LENGTH,
-        widget=forms.TextInput(attrs={"list": "known-authors", "autocomplete": "off"}),
+        widget=forms.TextInput(
+            attrs={
+                "list": "known-authors",
+                "autocomplete": "off",
+                "placeholder": _("name or login"),
+            }
+        ),
     )
     clientId = forms.CharField(  # noqa: N815 - the API's name of the parameter
         label=_("Service"),
@@ -87,11 +95,12 @@ class FilterForm(Zoned):
         label=_("Field"),
         required=False,
         strip=False,  # a key may begin or end with a blank
-        widget=forms.TextInput(attrs={"placeholder": "/rate", "autocomplete": "off"}),
+        widget=forms.TextInput(attrs={"placeholder": _("name or path"), "autocomplete": "off"}),
     )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, kinds: Iterable[Entity], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._kinds = [kind.name for kind in kinds]
         self.fields["path"].validators = []  # Django refuses NUL, which a key may have
         local = {"type": "datetime-local"}
         for name, label in (("from", _("From")), ("to", _("Before"))):
@@ -103,9 +112,14 @@ class FilterForm(Zoned):
             )
         self.order_fields(["author", "clientId", "type", "from", "to", "path", "tz"])
 
+    def clean_author(self) -> str:
+        return meant.login(self.cleaned_data["author"])
+
+    def clean_clientId(self) -> str:  # noqa: N802 - Django's name for it
+        return meant.login(self.cleaned_data["clientId"])
+
     def clean_path(self) -> str:
-        path: str = self.cleaned_data["path"].lstrip()
-        return path if not path or path.startswith("/") else f"/{path}"
+        return meant.path(self.cleaned_data["path"].lstrip(), self._kinds)
 
     def clean(self) -> None:
         """Adds the bounds as moments: since and until."""

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from history.entities import Entity
+from history.timeline import Version
 
 # Servers and proxies take a request line of about 8 KB.
 LONGEST = 8000
@@ -34,6 +35,14 @@ def with_path(timeline: str, path: str, query: Mapping[str, str | int] | None = 
     """The same, with the address of the timeline given."""
     address = _with(timeline, {**(query or {}), "path": path}) if path else ""
     return address if len(address) <= LONGEST else ""
+
+
+def with_maker(timeline: str, version: Version, query: Mapping[str, str]) -> str:
+    """The same, with only the versions of who made this one: a person, or the service where there
+    was no person."""
+    person = version.author
+    maker = {"author": person.login} if person else {"clientId": version.client_id}
+    return _with(timeline, {**query, **maker})
 
 
 def application(id: str, query: Mapping[str, str | int] | None = None) -> str:

@@ -11,7 +11,7 @@ from history import fallback, timeline
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, title, utc
 from history.admin.parts.headline import headline, status
-from history.entities import CHILDREN, Entity
+from history.entities import CHILDREN, Entity, root
 from history.exactjson import Json
 from history.record import ChangeType
 from history.timeline import Application, Carrier, Version
@@ -64,6 +64,7 @@ class Subject:
     compare_action: str
     compare_from: int
     application_id: str
+    application_kind: str
     application_url: str
     tabs: Sequence[Tab]
     old_failed: bool
@@ -88,6 +89,7 @@ def subject(entity: Entity, id: str, newest: Version | None, *, tab: TabName = "
         compare_action=links.compare(entity, id),
         compare_from=_compare_from(newest),
         application_id=application,
+        application_kind=title(root()) if application else "",
         application_url=links.application(application) if application else "",
         tabs=_tabs(entity, id, tab),
         old_failed=fallback.failed(),
