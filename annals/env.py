@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from annals import own_folder
 from annals.fields.moving import Moving
 from history.failure.complaint import Complaint
 from history.failure.files import FileError, of_file, read_bytes
@@ -46,6 +47,11 @@ _BROKER = re.compile(
     r"(?:(?:plaintext|ssl|sasl_plaintext|sasl_ssl)://)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]]+)"
     r"(?::(?P<port>[0-9]{1,5}))?",
     re.IGNORECASE,
+)
+
+_ELSEWHERE = (
+    "Let it name a folder that this process, and nobody else, may write, or set DATABASE_URL, "
+    "KAFKA_BOOTSTRAP_SERVERS and ANNALS_SECRET_KEY."
 )
 
 WEB_THREADS = 16  # of a web process: they answer requests
@@ -130,9 +136,11 @@ def _check_brokers(servers: str | None) -> None:
     for server in _split(servers or ""):
         found = _BROKER.fullmatch(server)
         if found is None or not 0 < int(found["port"] or 9092) < 65_536:
+            # A user and a password are not written here, but some will try.
+            what = "a server" if set("@?=") & set(servers or "") else repr(server)
             raise SettingError(
-                f"KAFKA_BOOTSTRAP_SERVERS is wrong: {server!r} must be HOST:PORT, with a port from "
-                "1 to 65535. See docs/settings.md."
+                f"KAFKA_BOOTSTRAP_SERVERS is wrong: {what} must be HOST:PORT, with a port from "
+                "1 to 65535. A login is ANNALS_KAFKA_SASL_*. See docs/settings.md."
             )
 
 
@@ -209,6 +217,7 @@ def secret_key(settings: Settings) -> str:
         return settings.secret_key
     import secrets
 
+    refuse_others_home(settings.home)
     path = settings.home / "secret_key"
     try:
         settings.home.mkdir(parents=True, exist_ok=True)
@@ -221,9 +230,16 @@ def secret_key(settings: Settings) -> str:
         raise unusable_home(error) from None
 
 
+def refuse_others_home(home: Path) -> None:
+    """Raise SettingError if another user may have made what is in ANNALS_HOME."""
+    try:
+        fault = own_folder.fault(home)
+    except OSError as error:
+        raise unusable_home(error) from None
+    if fault is not None:
+        raise SettingError(f"ANNALS_HOME cannot be used: {fault}. {_ELSEWHERE}")
+
+
 def unusable_home(error: OSError) -> SettingError:
     """The error about a folder of ANNALS_HOME in which a file cannot be made or read."""
-    return SettingError(
-        f"ANNALS_HOME cannot be used: {of_file(error)}. Let it name a folder that this process may "
-        "write, or set DATABASE_URL, KAFKA_BOOTSTRAP_SERVERS and ANNALS_SECRET_KEY."
-    )
+    return SettingError(f"ANNALS_HOME cannot be used: {of_file(error)}. {_ELSEWHERE}")

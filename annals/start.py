@@ -109,7 +109,7 @@ def prepare(arguments: Sequence[str], before_start: Callable[[], None] = lambda:
 
     try:
         _start_missing(settings, command, before_start)
-    except EmbeddedError as error:
+    except (EmbeddedError, env.SettingError) as error:
         sys.exit(f"annals: {error}")
     except OSError as error:
         sys.exit(f"annals: {env.unusable_home(error)}")

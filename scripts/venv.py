@@ -14,7 +14,9 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 INCLUDES = {"requirements-dev.txt": ["requirements.txt"]}
-PIP = ("-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check")
+# -I: no module is taken from the folder in which somebody stands; root may stand in /tmp.
+ISOLATED = "-I"
+PIP = (ISOLATED, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check")
 # pip refuses a package without a hash, or a file that does not have it.
 HASHED = ("--require-hashes", "-r")
 
@@ -39,10 +41,9 @@ def installed(name: str) -> bool:
 def runs() -> bool:
     """Whether .venv has a new enough Python that starts. It may not after a system upgrade."""
     code = "import sys, pip; sys.exit(sys.version_info < (3, 11))"
+    command = [PYTHON, ISOLATED, "-c", code]
     try:
-        return (
-            subprocess.run([PYTHON, "-c", code], check=False, capture_output=True).returncode == 0
-        )
+        return subprocess.run(command, check=False, capture_output=True).returncode == 0
     except OSError:
         return False
 
@@ -55,7 +56,10 @@ def make() -> None:
     """Create .venv. Exits with a message if this Python cannot create one."""
     say(f"Creating {VENV.name} with Python {sys.version.split()[0]}")
     done = subprocess.run(
-        [sys.executable, "-m", "venv", "--clear", VENV], check=False, capture_output=True, text=True
+        [sys.executable, ISOLATED, "-m", "venv", "--clear", VENV],
+        check=False,
+        capture_output=True,
+        text=True,
     )
     if done.returncode:
         version = "{}.{}".format(*sys.version_info)

@@ -18,7 +18,8 @@ SOURCES = {
     "annals-outbox": ("outbox",),
 }
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", "build", "*.egg-info", ".*")
-PIP = ("-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-cache-dir")
+# -P: no module is taken from the folder in which somebody stands.
+PIP = ("-P", "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-cache-dir")
 
 
 def epoch(root: Path) -> str:

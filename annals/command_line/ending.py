@@ -10,12 +10,15 @@ import sys
 from collections.abc import Callable
 from typing import Final, NoReturn
 
+from history.plain_text import one_line
+
 logger = logging.getLogger(__name__)
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130
 READER_LEFT: Final = 141  # as a program that SIGPIPE ends
 
+KEPT: Final = "\n\t"
 MORE: Final = "With ANNALS_LOG_LEVEL=DEBUG the log says where"
 
 
@@ -61,7 +64,8 @@ def _end(text: str, error: BaseException | None, code: int) -> NoReturn:
     _log(error)
     # Several lines list several faults, such as those of a file.
     end = "" if text.endswith((".", "?", "!", ";")) or "\n" in text else "."
-    sys.stderr.write(f"annals: {text}{end}\n")
+    # There may be words of messages and of files in it, and this is a terminal.
+    sys.stderr.write(f"annals: {one_line(text, KEPT)}{end}\n")
     sys.exit(code)
 
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import NoReturn
 
+from history.plain_text import one_line
+
 WRONG = 2
 KINDS = {
     "int": "is not a whole number",
@@ -24,7 +26,8 @@ _MISSING = re.compile(r"the following arguments are required: (.*)")
 
 def end(program: str, sentence: str) -> NoReturn:
     """Print the sentence and exit with 2."""
-    sys.stderr.write(f"{program}: {sentence}\n")
+    shown = one_line(sentence, "\n")
+    sys.stderr.write(f"{program}: {shown}\n")
     sys.exit(WRONG)
 
 

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from annals import env
 from annals.embedded import logins
 from annals.embedded.broker import Broker
 from annals.embedded.postgres import Postgres
@@ -19,12 +20,16 @@ __all__ = [
 
 
 def database_server(home: str | Path) -> Postgres:
-    """The PostgreSQL of that ANNALS_HOME, running or not."""
+    """The PostgreSQL of that ANNALS_HOME, running or not. Raises env.SettingError if another user
+    may have made it."""
+    env.refuse_others_home(Path(home))
     return Postgres(Path(home) / "postgres")
 
 
 def broker_server(home: str | Path) -> Broker:
-    """The broker of that ANNALS_HOME, running or not."""
+    """The broker of that ANNALS_HOME, running or not. Raises env.SettingError if another user may
+    have made it."""
+    env.refuse_others_home(Path(home))
     return Broker(Path(home) / "broker")
 
 

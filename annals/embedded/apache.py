@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from annals import env
 from annals.embedded import certificates, kafka_jars, process, secret_file
 from annals.embedded.daemon import Client, Daemon
 from annals.embedded.process import EmbeddedError
@@ -148,20 +149,32 @@ class Apache(Daemon):
         shutil.rmtree(self.home / "data", ignore_errors=True)
         # Also without secured listeners: a later start may add them.
         password = secret_file.write(self.home / "password", secret_file.new_password()).read_text()
-        done = subprocess.run(
-            [
-                *(java(), *JAVA_OPTIONS, "-cp", classpath, "kafka.tools.StorageTool", "format"),
-                *("--cluster-id", secrets.token_urlsafe(16).replace("-", "A")),
-                *("--config", str(self.properties)),
-                *("--add-scram", f"{MECHANISM}=[name={USER},password={password}]"),
-            ],
-            check=False,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
+        words = (
+            *(*JAVA_OPTIONS, "-cp", classpath, "kafka.tools.StorageTool", "format"),
+            *("--cluster-id", secrets.token_urlsafe(16).replace("-", "A")),
+            *("--config", str(self.properties)),
+            *("--add-scram", f"{MECHANISM}=[name={USER},password={password}]"),
         )
+        # In a file: everybody on the machine can read the words of a command line.
+        file = secret_file.write(self.home / "format.arguments", "".join(map(_quoted, words)))
+        try:
+            done = subprocess.run(
+                [java(), f"@{file}"],
+                check=False,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+            )
+        finally:
+            file.unlink()
         if done.returncode:
             raise EmbeddedError(f"Kafka's storage tool failed:\n{done.stdout}{done.stderr}")
+
+
+def _quoted(word: str) -> str:
+    """A line of a file of arguments, as the program `java` reads it."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"\n'
 
 
 def java() -> str:
@@ -184,11 +197,12 @@ def main() -> None:
     home = Path(os.environ.get("ANNALS_HOME") or ".annals")
     node = Apache(home / "apache-kafka", options.secured)
     try:
+        env.refuse_others_home(home)
         if options.action == "start":
             node.start()
         elif options.action == "stop":
             node.stop()
-    except EmbeddedError as error:
+    except (EmbeddedError, env.SettingError) as error:
         sys.exit(f"scripts/kafka: {error}")
     print(node.describe())
 

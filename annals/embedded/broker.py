@@ -20,6 +20,8 @@ class Broker(Daemon):
     """The broker in the directory `home`, with one listener without TLS or authentication."""
 
     listeners = ("PLAINTEXT",)
+    # The broker takes settings from a file .env in its folder, or in any above it.
+    folder = Path("/")
 
     @property
     def marker(self) -> str:

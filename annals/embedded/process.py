@@ -28,12 +28,21 @@ PORTS = range(20_000, 32_000)
 # Parents of kernel threads, which have no command line either.
 KERNEL = (0, 2)
 
+# The only variables that a server inherits: it might read others as its settings, and its user
+# could read our passwords there.
+INHERITED = ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH")
+
 # Popen warns if it is garbage-collected before its process ends; our servers outlive it.
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
 
 
 class EmbeddedError(Complaint, RuntimeError):
     """An embedded server could not be created, started or stopped; the text says which and why."""
+
+
+def inherited() -> dict[str, str]:
+    """The environment of a server."""
+    return {name: os.environ[name] for name in INHERITED if name in os.environ}
 
 
 def spawn(

@@ -6,6 +6,7 @@ prepared, ends the list, because nothing after it can be known.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -17,6 +18,7 @@ from django.db import Error as DatabaseError
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
+from annals import env
 from annals.access import rights
 from annals.access.grants import CONSUMER, WEB
 from annals.access.journal import days as journal
@@ -48,11 +50,11 @@ SELECT current_setting('archive_mode') <> 'off' OR EXISTS (SELECT FROM pg_replic
 
 
 def first_hour(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Warnings annals.W101 and on, in the order in which one does what they ask for. None in the
-    demo. databases: as `check --database` names them."""
-    if settings.ANNALS.demo:
-        return []
+    """Warnings annals.W100 and on, in the order in which one does what they ask for. databases: as
+    `check --database` names them."""
     found: list[CheckMessage] = list(_of_settings())
+    if env.UNASKED_DEMO in os.environ:
+        return found  # its servers are those of the demo
     if databases is None:
         found.append(
             Info(
@@ -77,7 +79,14 @@ def first_hour(*, databases: Sequence[str] | None = None, **_: Any) -> list[Chec
 
 def _of_settings() -> Iterator[Warning]:
     given = settings.ANNALS
-    if given.database_url is None:
+    if given.demo:
+        yield _warning(
+            100,
+            "The demo is on: logins that everybody knows, as admin with the password admin, open "
+            "the screens and the API.",
+            "Set DATABASE_URL and unset ANNALS_DEMO; then annals migrate switches these logins off",
+        )
+    if given.database_url is None or env.UNASKED_DEMO in os.environ:
         yield _warning(
             101,
             "DATABASE_URL is not set: Annals uses the embedded PostgreSQL, which nobody backs up.",

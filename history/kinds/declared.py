@@ -54,6 +54,8 @@ def _parsed(path: Path) -> Table:
         raise KindsError(f"{path}: line {line} is not UTF-8.") from None
     except tomllib.TOMLDecodeError as error:
         raise KindsError(f"{path} is not TOML: {error}.") from None
+    except RecursionError:
+        raise KindsError(f"{path} is not TOML that can be read: it is nested too deep.") from None
 
 
 def _kinds(file: Table, base: Sequence[Entity]) -> tuple[Entity, ...]:

@@ -9,12 +9,17 @@ from typing import Final
 
 from history.failure.complaint import Complaint
 from history.json_pointer import segments
+from history.plain_text import one_line
 
 _INDEX: Final = re.compile(r"~(?![01])")
 
 
 class KindsError(Complaint, ValueError):
-    """The declaration of the kinds is wrong. The message is a sentence for people."""
+    """The declaration of the kinds is wrong. The message is a sentence for people, on one line
+    whatever the names in the file are."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(one_line(text))
 
 
 class Table:

@@ -1,8 +1,16 @@
 """`annals check --deploy` names what an installation lacks, in the order of its first hour."""
 
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
@@ -10,13 +18,14 @@ from django.db import connection
 from django.test import Client
 from pytest_django import Settings
 
-from annals import env
+from annals import embedded, env
 from annals.observe.deploy_checks import first_hour
 from history import clock
 from history.gap_models import GapRun
 from history.models import MaintainRun
 from ingest.source import kafka
 
+ROOT = Path(__file__).resolve().parents[2]
 NOTHING_SET = ["W101", "W102", "W103", "W104", "W105", "W106"]
 # A port that nobody listens on.
 NOBODY = "127.0.0.1:9"
@@ -47,6 +56,14 @@ def production(settings: Settings) -> None:
     )
 
 
+@pytest.fixture
+def embedded_home() -> Iterator[Path]:
+    """Not tmp_path, which root closes to the user of PostgreSQL."""
+    with tempfile.TemporaryDirectory(prefix="annals-deploy-") as folder:
+        yield Path(folder)
+        embedded.database_server(folder).stop("immediate")
+
+
 def numbers(**asked: Any) -> list[str]:
     return [str(found.id).removeprefix("annals.") for found in first_hour(**asked)]
 
@@ -61,9 +78,39 @@ def test_nothing_to_say_of_complete_settings(settings: Settings) -> None:
     assert numbers() == ["I100"]
 
 
-def test_it_is_silent_in_the_demo(settings: Settings) -> None:
-    given(settings, ANNALS_DEMO="true")
-    assert numbers(databases=["default"]) == []
+def test_a_demo_comes_first(settings: Settings) -> None:
+    """Whoever left it on has logins that everybody knows."""
+    production(settings)
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, demo=True)
+    assert numbers() == ["W100", "I100"]
+
+
+@pytest.mark.parametrize(
+    "variables, expected",
+    [
+        ({}, ["W100", *NOTHING_SET]),
+        (
+            {"ANNALS_DEMO": "true", "DATABASE_URL": "postgresql://u@127.0.0.1:1/x"},
+            ["W100", *NOTHING_SET[1:], "I100"],
+        ),
+    ],
+)
+def test_the_command_says_it_too(
+    variables: dict[str, str], expected: list[str], embedded_home: Path
+) -> None:
+    """Without a DATABASE_URL the command starts the demo's PostgreSQL, and names that."""
+    plain = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("ANNALS_") and name not in env.EXACT
+    }
+    done = subprocess.run(
+        [sys.executable, ROOT / "annals" / "__main__.py", "check", "--deploy"],
+        env=plain | {"ANNALS_HOME": str(embedded_home)} | variables,
+        cwd=ROOT, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert re.findall(r"annals\.([WI]1\d\d)", done.stderr) == expected
 
 
 @pytest.mark.django_db

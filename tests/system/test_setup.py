@@ -25,10 +25,12 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def setup(root: Path, *arguments: str, path: str | None = None) -> tuple[int, str]:
+def setup(
+    root: Path, *arguments: str, path: str | None = None, cwd: Path = Path("/")
+) -> tuple[int, str]:
     done = subprocess.run(
         [root / "scripts" / "setup", *arguments],
-        cwd="/",
+        cwd=cwd,
         env={**os.environ, **({"PATH": path} if path else {})},
         capture_output=True,
         text=True,
@@ -79,6 +81,20 @@ def test_without_a_new_enough_python_it_says_what_is_missing(root: Path, tmp_pat
     (programs / "python3.11").unlink()
     (programs / "python3.11").symlink_to(sys.executable)
     assert setup(root, path=str(programs))[0] == 0
+
+
+def test_no_module_is_taken_from_the_folder_in_which_somebody_stands(
+    root: Path, tmp_path: Path
+) -> None:
+    """Root may stand in /tmp, where everybody can put a pip.py."""
+    there = tmp_path / "there"
+    there.mkdir()
+    for name in ("pip", "venv", "hashlib", "sitecustomize", "ensurepip"):
+        (there / f"{name}.py").write_text("raise SystemExit('not ours')\n")
+    code, said = setup(root, cwd=there)
+    assert code == 0, said
+    assert setup(root, cwd=there) == (0, "")
+    assert "not ours" not in said
 
 
 def test_annals_runs_from_any_folder(tmp_path: Path) -> None:

@@ -65,6 +65,17 @@ def test_an_unexpected_error_is_one_line_and_its_stack_is_in_the_log(
     assert record.exc_info is not None
 
 
+def test_what_it_says_does_not_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    def command() -> None:
+        raise ending.Refused("the file has\x1b]0;a title\x07 and \u202eback\nin two lines", 3)
+
+    with pytest.raises(SystemExit) as end:
+        ending.run(command)
+    assert end.value.code == 3
+    said = capsys.readouterr().err
+    assert said == ("annals: the file has\\x1b]0;a title\\x07 and \\u202eback\nin two lines\n")
+
+
 def test_ctrl_c_ends_it_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
     def command() -> None:
         raise KeyboardInterrupt

@@ -19,7 +19,7 @@ from history.entities import BY_NAME, root
 from history.kinds import Entity, EnvelopeForm, declared
 from history.record import Record
 from history.window import Window
-from ingest.source.decode import Decode, Reason, Rejected, Repeated, decode
+from ingest.source.decode import Decode, Expired, Reason, Rejected, Repeated, decode
 from ingest.source.envelope import Reader
 from ingest.source.forms.cloudevents import CloudEvents
 from ingest.source.forms.debezium import Debezium
@@ -283,6 +283,20 @@ def test_a_version_of_thousands_of_digits_is_refused(forms: dict[str, Decode]) -
         )  # fmt: skip
         assert refused(forms[form], long)[0] == "bad_field", form
         assert named(long, forms[form]._shapes) == (CHILD.name, "T1", None), form
+
+
+def test_zeros_before_a_number_change_nothing(tmp_path: Path) -> None:
+    """As some systems write numbers of a fixed width."""
+    decoder = Decode({TOPIC: reader(PLAIN, tmp_path)})
+    value = json.loads(plain(GOOD).value or b"")
+    as_it_is = decoder(plain(GOOD), WINDOW)
+    for name in ("rev", "at"):
+        value["meta"][name] = str(value["meta"][name]).zfill(30)
+    found = decoder(message(encoded(value)), WINDOW)
+    assert (found.version, found.updated_at) == (as_it_is.version, as_it_is.updated_at)
+    value["meta"]["at"] = "-" + "9".zfill(30)
+    with pytest.raises(Expired):
+        decoder(message(encoded(value)), WINDOW)
 
 
 def test_times_in_each_unit(tmp_path: Path) -> None:

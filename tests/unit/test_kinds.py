@@ -152,15 +152,26 @@ def test_the_page_has_each_sentence(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     latin = tmp_path / "latin.toml"
     latin.write_bytes(b'[[kind]]\nname = "or\xe9"\n')
+    deep = tmp_path / "deep.toml"
+    deep.write_text("x = " + "[" * 100_000)
     cases = {
         tmp_path / "nothing.toml": "cannot be read: No such file or directory.",
         tmp_path: "cannot be read: Is a directory.",
         latin: "line 2 is not UTF-8.",
+        deep: "nested too deep.",
     }
     for path, sentence in cases.items():
         with pytest.raises(kinds.KindsError, match=sentence) as caught:
             kinds.given({"ANNALS_ENTITIES_FILE": str(path)})
         assert str(path) in str(caught.value)
+
+
+def test_a_name_in_the_file_does_not_command_the_terminal(tmp_path: Path) -> None:
+    file = tmp_path / "kinds.toml"
+    file.write_text('[[kind]]\nname = "x\\u001b[31m\\nannals: all is well\\u202e"\n')
+    with pytest.raises(kinds.KindsError) as caught:
+        declared.read(file)
+    assert str(caught.value).isprintable()
 
 
 def test_a_kind_that_stands_alone_under_a_rule_for_applications_is_refused(

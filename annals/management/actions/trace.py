@@ -87,7 +87,7 @@ class Run:
         return Bounds(*found, log) if found else Bounds(0, 0)
 
     def _print(self, fate: Fate) -> None:
-        self.stdout.write(f"{fate.state.value}: {' '.join(trace.said(fate))}")
+        self.stdout.write(one_line(f"{fate.state.value}: {' '.join(trace.said(fate))}"))
         for name, value in as_json(fate).items():
             if value is not None and name not in ("state", "why", "mayBe", "certain"):
                 self.stdout.write(f"  {name}: {one_line(str(value))}")

@@ -68,7 +68,7 @@ class Fields:
         if name in _IDS and isinstance(plain, int) and not isinstance(plain, bool):
             plain = str(plain)
         if name == "version" and isinstance(plain, str) and plain.isascii() and plain.isdigit():
-            plain = int(plain[:11])
+            plain = int(_digits(plain, 11))
         try:
             return msgspec.convert(plain, _TYPES[_FIELDS[name]])
         except msgspec.ValidationError as error:
@@ -78,7 +78,8 @@ class Fields:
     def _moment(self, value: object) -> str:
         """An ISO 8601 text of a number since the epoch, truncated to microseconds."""
         if isinstance(value, str) and value.removeprefix("-").isdigit() and value.isascii():
-            value = int(value[:25])
+            sign = "-" * value.startswith("-")
+            value = int(sign + _digits(value.removeprefix("-"), 25))
         if not isinstance(value, int) or isinstance(value, bool):
             raise EnvelopeError(
                 "bad_updated_at",
@@ -110,6 +111,12 @@ class Lookup:
             for name, place in self._pointers.items()
             if (value := values[place]) is not UNSET
         }
+
+
+def _digits(text: str, most: int) -> str:
+    """A number as text, cut where it is out of range anyway: Python makes none of thousands of
+    digits. Zeros before it are no part of it."""
+    return text.lstrip("0")[:most] or "0"
 
 
 def named(values: Mapping[str, Value]) -> Name:
