@@ -77,10 +77,7 @@ ORDER BY 1
 
 def limits() -> Iterator[sql.Composed]:
     """SQL that gives each login the limits that it has no value of; what somebody set stays."""
-    with connection.cursor() as cursor:
-        cursor.execute(_LOGINS, [OWNER, [WEB, CONSUMER]])
-        found = cursor.fetchall()
-    for login, role, connections, configured in found:
+    for login, role, connections, configured in _logins():
         name = sql.Identifier(login)
         wanted = LIMITS[role]
         has = {text.partition("=")[0] for text in configured}
@@ -102,12 +99,17 @@ def connections() -> int:
         cursor.execute("SELECT to_regclass('auth_user') IS NOT NULL")
         if not (cursor.fetchone() or (False,))[0]:
             return 0
-        cursor.execute(_LOGINS, [OWNER, [WEB, CONSUMER]])
-        most: dict[str, int] = {}
-        for login, role, limit, _ in cursor.fetchall():
-            allowed = limit if limit >= 0 else LIMITS[role].connections
-            most[login] = max(most.get(login, 0), allowed)
+    most: dict[str, int] = {}
+    for login, role, limit, _ in _logins():
+        allowed = limit if limit >= 0 else LIMITS[role].connections
+        most[login] = max(most.get(login, 0), allowed)
     return sum(most.values())
+
+
+def roles() -> set[str]:
+    """Those of WEB, CONSUMER and OWNER that a login has the rights of. The owner of the tables
+    counts as OWNER only, and no superuser counts."""
+    return {role for _, role, _, _ in _logins()}
 
 
 def other_roles(role: str, login: str) -> list[str]:
@@ -131,3 +133,10 @@ def make(role: str, login: str, password: str) -> Iterator[sql.Composed]:
     ).format(text=sql.Literal(login), login=name)
     yield sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(name, sql.Literal(stored.decode()))
     yield sql.SQL("GRANT {} TO {}").format(sql.Identifier(role), name)
+
+
+def _logins() -> list[tuple[str, str, int, list[str]]]:
+    with connection.cursor() as cursor:
+        cursor.execute(_LOGINS, [OWNER, [WEB, CONSUMER]])
+        found: list[tuple[str, str, int, list[str]]] = cursor.fetchall()
+    return found

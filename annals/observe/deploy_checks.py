@@ -19,7 +19,7 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
 from annals import env
-from annals.access import rights
+from annals.access import logins, rights
 from annals.access.grants import CONSUMER, WEB
 from annals.access.journal import days as journal
 from history import clock, schema
@@ -36,13 +36,6 @@ PAGE: Final = "docs/first-hour.md"
 # Both run once an hour.
 LATE: Final = timedelta(hours=3)
 
-# Who may log in with the rights of a role; superusers and the owner are not counted.
-_MEMBERS = """
-SELECT count(*) FROM pg_auth_members m
-JOIN pg_roles r ON r.oid = m.member JOIN pg_roles g ON g.oid = m.roleid
-WHERE g.rolname = %s AND r.rolcanlogin AND NOT r.rolsuper
-    AND r.oid <> (SELECT relowner FROM pg_class WHERE oid = 'auth_user'::regclass)
-"""
 _ARCHIVES = """
 SELECT current_setting('archive_mode') <> 'off' OR EXISTS (SELECT FROM pg_replication_slots)
     OR EXISTS (SELECT FROM pg_stat_replication)
@@ -159,8 +152,9 @@ def _of_servers() -> Iterator[Warning]:
 
 
 def _logins() -> Iterator[Warning]:
+    roles = logins.roles()
     for number, role, name in ((112, WEB, "web"), (113, CONSUMER, "consumer")):
-        if not _one(_MEMBERS, role):
+        if role not in roles:
             yield _warning(
                 number,
                 f"No login has the rights of the {name}: it would run with those of the owner.",
@@ -238,9 +232,9 @@ def _applied() -> Any:
     return MigrationRecorder(connection).applied_migrations()
 
 
-def _one(query: str, *values: str) -> Any:
+def _one(query: str) -> Any:
     with connection.cursor() as cursor:
-        cursor.execute(query, values)
+        cursor.execute(query)
         return (cursor.fetchone() or (None,))[0]
 
 
