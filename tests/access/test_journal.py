@@ -369,6 +369,7 @@ def test_a_screen_answers_get_and_head_only(address: str, method: str, support: 
         ("/admin/ingest/quarantined/?reason__exact=%00", 400),
         ("/admin/ingest/quarantined/?%00=1", 400),
         ("/admin/auth/user/?q=%00", 400),
+        ("/admin/history/person/x%00/change/", 400),
         ("/admin/r/1/1/", 404),
         ("/admin/r/31/%00/", 404),
     ],

@@ -13,6 +13,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+import annals.urls  # noqa: F401 - registers the lists of all apps
 from annals.access.passwords import make_break_glass
 
 REGISTERED = sorted(admin.site._registry, key=lambda model: model._meta.label)
@@ -69,6 +70,11 @@ def test_the_filters_of_the_page_work(root: Client) -> None:
         ]
         for link in links:
             assert root.get(reverse(address) + link).status_code == 200, link
+
+
+def test_an_action_with_nul_among_the_chosen_rows_is_refused(root: Client) -> None:
+    chosen = {"action": "delete_selected", "_selected_action": ["x\0"]}
+    assert root.post(reverse("admin:history_person_changelist"), chosen).status_code == 400
 
 
 def test_an_administrator_reads_no_password_and_switches_no_break_glass_login_off(

@@ -62,13 +62,14 @@ def _not_ours(each: URLResolver | URLPattern) -> bool:
 
 
 def _of_a_model(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """A page of a ModelAdmin. Filters give their values to the database as they come, which refuses
-    NUL."""
+    """A page of a ModelAdmin. Filters, actions and keys come to the database as they are given,
+    which refuses NUL."""
 
     @require_http_methods(["GET", "HEAD", "POST"])
     @wraps(view)
     def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        if any("\0" in name + value for name, its in request.GET.lists() for value in its):
+        given = (*request.GET.lists(), *request.POST.lists(), ("", map(str, kwargs.values())))
+        if any("\0" in f"{name}{value}" for name, its in given for value in its):
             raise BadRequest
         return visible(view(request, *args, **kwargs))
 
