@@ -176,7 +176,7 @@ def commands_page() -> str:
     our_commands = sorted(
         (name, app)
         for name, app in management.get_commands().items()
-        if app.partition(".")[0] in OUR_APPS and name not in django_commands - {"migrate"}
+        if app.partition(".")[0] in OUR_APPS and name not in django_commands - {"check", "migrate"}
     )
     sections = (
         _section(

@@ -12,7 +12,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PROGRAM: Final = ROOT / "annals" / "__main__.py"
 # They extend commands of Django, whose arguments depend on the settings. These must not be read
 # before the embedded server has started: they would have no database.
-OF_DJANGO: Final = frozenset({"migrate", "makemigrations"})
+OF_DJANGO: Final = frozenset({"check", "makemigrations", "migrate"})
 APPS: Final = ("annals", "annals/access", "history", "ingest")
 
 

@@ -33,6 +33,15 @@ SHAPES: Final[Mapping[str, Any]] = {
         }
         for name in _BENCHES
     },
+    "check": [
+        {
+            "id": "text or null",
+            "level": "text",
+            "object": "text or null",
+            "message": "text",
+            "hint": "text or null",
+        }
+    ],
     "compare-old": {
         "ok": "true or false",
         "applications": "whole number",

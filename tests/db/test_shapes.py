@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from django.conf import settings
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError, call_command, get_commands, load_command_class
 
 from annals import own_commands
 from annals.bench.printed import print_json
@@ -56,9 +56,10 @@ def actions(parser: ArgumentParser, words: str) -> Iterator[tuple[str, ArgumentP
 
 def with_json() -> set[str]:
     found = set()
+    apps = get_commands()
     for name in own_commands.names():
-        made = own_commands.parser("annals", name)
-        for words, parser in actions(made, name) if made else ():
+        command = load_command_class(apps[name], name)
+        for words, parser in actions(command.create_parser("annals", name), name):
             if "--json" in parser._option_string_actions:
                 found.add(words)
     return found
@@ -112,6 +113,7 @@ def test_shapes(filled: int, tmp_path: Path) -> None:
     labels.write_text(f'[{{"path": "/a", "russian": "A", "entity": "{ROOT.name}"}}]')
     asked = {
         "capacity": ("capacity", "--rps", "10"),
+        "check": ("check", "--deploy", "--database", "default"),
         "embedded": ("embedded", "status"),
         "gaps": ("gaps",),
         "gaps list": ("gaps", "list"),

@@ -99,7 +99,7 @@ def test_help_lists_our_commands(tmp_path: Path, program: str, words: tuple[str,
 
 def test_the_list_has_every_command_of_ours_once_and_fits_a_terminal() -> None:
     listed = [name for group in overview.GROUPS.values() for name in group]
-    assert sorted(listed) == sorted({*own_commands.names(), "check", "runserver"})
+    assert sorted(listed) == sorted({*own_commands.names(), "runserver"})
     assert max(map(len, overview.text("manage.py").splitlines())) <= 80
 
 
