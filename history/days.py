@@ -7,17 +7,21 @@ behind it.
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from datetime import date, timedelta
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import errors, sql
 
+from history import distribution
+from history.day_locks import ADVISORY_SPACE as ADVISORY_SPACE
+from history.day_locks import LOCK_TIMEOUT_MS as LOCK_TIMEOUT_MS
+from history.day_locks import LOCK_WAIT_S as LOCK_WAIT_S
+from history.day_locks import day_locked, lock_day, lock_timeout
+from history.day_locks import retry_lock as retry_lock
 from history.day_storage import WHOLE_ROWS
 from history.failure.complaint import Complaint
 
@@ -25,13 +29,8 @@ from history.failure.complaint import Complaint
 MARK = "psqlextra_auto_partitioned"
 # The comment on a partition that was restored from the archive: it stays until it is released.
 RESTORED = "annals_restored"
-LOCK_TIMEOUT_MS = 100
-LOCK_WAIT_S = 10.0
-ADVISORY_SPACE = 0x41_4E_4E_41  # "ANNA": the first key of our advisory locks, one for each day
 
 Connection = psycopg.Connection[Any]
-T = TypeVar("T")
-
 
 # To read the bounds of all partitions would take longer than to store some thousands of rows.
 _ATTACHED = """
@@ -117,11 +116,11 @@ def create(connection: Connection, table: str, day: date, wait_s: float = LOCK_W
     def attempt() -> bool:
         if locate(connection, table, day).state is State.PENDING:
             # Not under a drop that is at work: it holds the lock and completes this itself.
-            with _day_locked(connection, name):
+            with day_locked(connection, name):
                 if locate(connection, table, day).state is State.PENDING:
                     finalize(connection, table, day)
         with connection.transaction():
-            _lock_day(connection, name)
+            lock_day(connection, name)
             place = locate(connection, table, day)
             if place.state is State.ATTACHED:
                 return False
@@ -155,7 +154,7 @@ def drop(
     name = partition_name(table, day)
 
     def attempt() -> bool:
-        with _day_locked(connection, name):
+        with day_locked(connection, name):
             place = locate(connection, table, day)
             if place.state is State.ABSENT:
                 return False
@@ -170,7 +169,7 @@ def drop(
             except Exception:
                 _attach_again(connection, place, day)
                 raise
-            with _lock_timeout(connection, LOCK_TIMEOUT_MS), connection.transaction():
+            with lock_timeout(connection, LOCK_TIMEOUT_MS), connection.transaction():
                 connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
                 _record_drop(connection, table, day)
             return True
@@ -245,7 +244,7 @@ def create_detached(connection: Connection, place: DayTable, day: date, mark: st
 def release(connection: Connection, table: str, day: date) -> bool:
     """Treat a restored day like any other day again; False if the day was not restored."""
     with connection.transaction():
-        _lock_day(connection, partition_name(table, day))
+        lock_day(connection, partition_name(table, day))
         place = locate(connection, table, day)
         if place.comment != RESTORED:
             return False
@@ -259,7 +258,8 @@ def mark_as(connection: Connection, place: DayTable, mark: str) -> None:
 
 
 def attach(connection: Connection, place: DayTable, day: date) -> None:
-    """Attach a detached table of a day. Its indexes become parts of the parent's indexes."""
+    """Attach a detached table of a day. Its indexes become parts of the parent's indexes. In a
+    distributed installation its rows are copied to the workers, unless they are there."""
     connection.execute(
         sql.SQL(
             "ALTER TABLE {parent} ATTACH PARTITION {child} FOR VALUES FROM ({start}) TO ({end})"
@@ -268,12 +268,14 @@ def attach(connection: Connection, place: DayTable, day: date) -> None:
     connection.execute(
         sql.SQL("ALTER TABLE {} DROP CONSTRAINT IF EXISTS in_day").format(place.child)
     )
+    if distribution.active(connection):
+        distribution.free_coordinator(connection, place.child)
 
 
 def finalize(connection: Connection, table: str, day: date) -> None:
     """Complete a pending detach: the table of the day is detached afterwards."""
     place = locate(connection, table, day)
-    with _lock_timeout(connection, LOCK_TIMEOUT_MS):
+    with lock_timeout(connection, LOCK_TIMEOUT_MS):
         connection.execute(
             sql.SQL("ALTER TABLE {} DETACH PARTITION {} FINALIZE").format(place.parent, place.child)
         )
@@ -296,7 +298,7 @@ def replace(
 
     def attempt() -> None:
         with connection.transaction():
-            _lock_day(connection, name)
+            lock_day(connection, name)
             place = locate(connection, table, day)
             if place.state is not State.ABSENT:
                 if not place.ours:
@@ -317,16 +319,10 @@ def _attach_again(connection: Connection, place: DayTable, day: date) -> None:
     """Undo a detach. If the locks are not available, the next run of maintain does it."""
     with (
         suppress(errors.LockNotAvailable),
-        _lock_timeout(connection, LOCK_TIMEOUT_MS),
+        lock_timeout(connection, LOCK_TIMEOUT_MS),
         connection.transaction(),
     ):
         attach(connection, place, day)
-
-
-def _lock_day(connection: Connection, name: str) -> None:
-    """Take the lock of one day's partition, in a transaction."""
-    connection.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
-    connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [ADVISORY_SPACE, name])
 
 
 def _record_drop(connection: Connection, table: str, day: date) -> None:
@@ -347,52 +343,16 @@ def _detach(connection: Connection, place: DayTable, wait_s: float) -> None:
     command = sql.SQL("ALTER TABLE {} DETACH PARTITION {}").format(place.parent, place.child)
     if not place.default:
         try:
-            with _lock_timeout(connection, int(wait_s * 1000)):
+            with lock_timeout(connection, int(wait_s * 1000)):
                 connection.execute(command + sql.SQL(" CONCURRENTLY"))
         except errors.FeatureNotSupported:
             pass
         else:
             return
-    with _lock_timeout(connection, LOCK_TIMEOUT_MS):
+    with lock_timeout(connection, LOCK_TIMEOUT_MS):
         connection.execute(command)
 
 
 def _literals(day: date) -> dict[str, sql.Literal]:
     start, end = bounds(day)
     return {"start": sql.Literal(start), "end": sql.Literal(end)}
-
-
-@contextmanager
-def _day_locked(connection: Connection, name: str) -> Iterator[None]:
-    """Hold the lock of one day's partition: whoever creates that day waits. A session lock, because
-    DETACH CONCURRENTLY cannot run in a transaction."""
-    with _lock_timeout(connection, LOCK_TIMEOUT_MS):
-        connection.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", [ADVISORY_SPACE, name])
-    try:
-        yield
-    finally:
-        connection.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", [ADVISORY_SPACE, name])
-
-
-@contextmanager
-def _lock_timeout(connection: Connection, milliseconds: int) -> Iterator[None]:
-    """Set the lock_timeout of the session, and restore it at the end."""
-    row = connection.execute("SELECT current_setting('lock_timeout')").fetchone()
-    before = row[0] if row else "0"
-    connection.execute("SELECT set_config('lock_timeout', %s, false)", [str(milliseconds)])
-    try:
-        yield
-    finally:
-        connection.execute("SELECT set_config('lock_timeout', %s, false)", [before])
-
-
-def retry_lock(attempt: Callable[[], T], wait_s: float) -> T:
-    """Repeat an attempt that did not get its locks, with pauses, for up to `wait_s` seconds."""
-    deadline = time.monotonic() + wait_s
-    while True:
-        try:
-            return attempt()
-        except (errors.LockNotAvailable, errors.DeadlockDetected):
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(random.uniform(0.02, 0.1))  # noqa: S311 - spread, not secrecy

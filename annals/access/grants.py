@@ -59,6 +59,12 @@ CONSUMER_HEALS: Final[Mapping[str, str]] = {
     "gap_pending": "SELECT, INSERT, DELETE",
     "version_gap": "SELECT, INSERT, DELETE",
 }
+# The consumer notes which applications have a child, and with which day a key or child came last.
+CONSUMER_HOMES: Final[Mapping[str, str]] = {
+    "search_key": "SELECT, INSERT, UPDATE (day)",
+    "child_home": "SELECT, INSERT, UPDATE (newest_day)",
+    "child_moved": "SELECT, INSERT",
+}
 # What the consumer changes, but for the named columns.
 CONSUMER_UPDATES: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
     (
@@ -135,6 +141,12 @@ def of_web() -> Iterator[tuple[str, str, str]]:
         )
 
 
+def of_consumer() -> set[str]:
+    """The tables on which the consumer has a right, but for those of the versions."""
+    changed = (model._meta.db_table for model, _ in CONSUMER_UPDATES)
+    return {*CONSUMER_READS, *CONSUMER_INSERTS, *CONSUMER_HEALS, *CONSUMER_HOMES, *changed}
+
+
 def _logins() -> Iterator[sql.Composed]:
     """A right to insert has to include each column that Django names. A policy says which values:
     the web makes no superuser and no login with a password. It changes no superuser either, but for
@@ -167,10 +179,7 @@ def _consumer() -> Iterator[sql.Composed]:
     for model, kept in CONSUMER_UPDATES:
         rights = f"SELECT, INSERT, UPDATE {_columns(model, kept)}"
         yield _grant(rights, [model._meta.db_table], CONSUMER)
-    yield _grant("SELECT, INSERT, UPDATE (day)", ["search_key"], CONSUMER)
-    yield _grant("SELECT, INSERT, UPDATE (newest_day)", ["child_home"], CONSUMER)
-    yield _grant("SELECT, INSERT", ["child_moved"], CONSUMER)
-    for table, rights in CONSUMER_HEALS.items():
+    for table, rights in {**CONSUMER_HEALS, **CONSUMER_HOMES}.items():
         yield _grant(rights, [table], CONSUMER)
     # Repeats are compared in a temporary table. Nobody else needs one: a temporary table of the
     # web could take the place of a table that it reads.

@@ -29,6 +29,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "search": "the table of business keys",
     },
     "Set up": {
+        "distribute": "the tables of versions onto the nodes of a Citus cluster",
         "grants": "the database rights and logins of the web and the consumer",
         "people": "import full names for logins",
         "labels": "load labels of fields, and which are masked",

@@ -60,6 +60,16 @@ SHAPES: Final[Mapping[str, Any]] = {
             }
         ],
     },
+    "distribute": {
+        "shards": "whole number or null",
+        "distributed": ["text"],
+        "shared": ["text"],
+        "days": ["text"],
+        "rows": "whole number",
+        "bytes": "whole number",
+        "done": "true or false",
+        "seconds": "number",
+    },
     "embedded": [
         {
             "server": "text",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final, LiteralString
 
 import psycopg
+from psycopg import sql
 from psycopg.rows import tuple_row
 
 from history.entities import ENTITIES
@@ -58,6 +59,18 @@ def remember(connection: Connection, found: bool | None) -> None:
         _known.pop(_name(connection), None)
     else:
         _known[_name(connection)] = found
+
+
+def free_coordinator(connection: Connection, table: sql.Identifier) -> None:
+    """Free the disk of the rows that a table had before it was distributed: Citus has copied them
+    to the workers, and nothing reads them. Does nothing to another table."""
+    name = table.as_string(connection)
+    connection.execute(
+        "SELECT truncate_local_data_after_distributing_table(%s::regclass)"
+        " WHERE pg_relation_size(%s::regclass) > 0 AND EXISTS (SELECT FROM pg_dist_partition"
+        " WHERE logicalrelid = %s::regclass AND partmethod = 'h')",
+        [name, name, name],
+    )
 
 
 def _name(connection: Connection) -> tuple[object, ...]:

@@ -4,14 +4,18 @@ skipped, also with ANNALS_TEST_ALL=1."""
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import pytest_django
 from django.core.management import call_command
 
+from history import clock, days
+from history.entities import ENTITIES
 from tests.citus.cluster import Citus, database, served_by
 
 HERE = Path(__file__).parent
@@ -41,3 +45,15 @@ def citus(
     ):
         call_command("migrate", verbosity=0)
         yield made
+
+
+@pytest.fixture(scope="module")
+def distributed(citus: Citus) -> Citus:
+    """The same with yesterday, today and tomorrow, distributed. Tests of a file share it."""
+    plain = citus.raw()
+    today = clock.now().date()
+    for entity in ENTITIES:
+        for number in (-1, 0, 1):
+            days.create(plain, entity.table, today + timedelta(number))
+    call_command("distribute", stdout=io.StringIO())
+    return citus

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from history import days
+from history.day_locks import day_locked
 from history.days import State
 from tests.db.partitioned import NOW, TABLE, TODAY, day, insert, names, raw, stored
 
@@ -125,7 +126,7 @@ def test_a_pending_day_is_left_to_the_drop_that_is_at_work() -> None:
             stored(reader)
             with pytest.raises(psycopg.errors.LockNotAvailable):
                 days.drop(dropping, TABLE, TODAY, wait_s=0.2)
-        with days._day_locked(dropping, days.partition_name(TABLE, TODAY)):
+        with day_locked(dropping, days.partition_name(TABLE, TODAY)):
             with pytest.raises(psycopg.errors.LockNotAvailable):
                 days.create(plain, TABLE, TODAY, wait_s=0.2)
             assert days.locate(plain, TABLE, TODAY).state is State.PENDING

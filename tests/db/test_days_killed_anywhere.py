@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
-import psycopg
 import pytest
 from django.db import connection as django_connection
 from django.db import connections
@@ -26,6 +23,7 @@ from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
 from history.window import Window
 from tests.db.partitioned import TABLE, TABLES, TODAY, day, drop_partitions, insert, names, raw
+from tests.killed import Killed, killed_before
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -44,36 +42,6 @@ HELD = """
 SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database
 WHERE locktype = 'advisory' AND datname = current_database()
 """
-
-
-class Killed(BaseException):
-    """As if the process had ended here."""
-
-
-@contextmanager
-def killed_before(statements: int) -> Iterator[None]:
-    """The process that runs in this block ends before its n-th statement: its connection breaks,
-    and the server rolls back what was open."""
-    left = statements
-    real: dict[str, Callable[..., Any]] = {
-        name: getattr(psycopg.Cursor, name) for name in ("execute", "copy")
-    }
-
-    def counting(name: str) -> Callable[..., Any]:
-        def call(cursor: psycopg.Cursor[Any], *arguments: Any, **more: Any) -> Any:
-            nonlocal left
-            if left <= 0:
-                cursor.connection.close()
-                raise Killed
-            left -= 1
-            return real[name](cursor, *arguments, **more)
-
-        return call
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in real:
-            patch.setattr(psycopg.Cursor, name, counting(name))
-        yield
 
 
 @pytest.fixture(autouse=True)

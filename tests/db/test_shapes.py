@@ -38,6 +38,7 @@ ELSEWHERE = {
     "partitions adopt": "db/test_archive_facts.py",
     "partitions forget": "db/test_archive.py",
     "partitions release": "db/test_archive.py",
+    "distribute": "citus/test_distribute.py",
     "partitions restore": "db/test_archive.py",
     "partitions seal": "db/test_seals.py",
     "partitions verify --archive": "db/test_scrub.py",

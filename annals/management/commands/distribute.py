@@ -1,0 +1,35 @@
+"""`annals distribute`: the tables of versions onto the nodes of a Citus cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from history.late import late
+from history.management.numbers import whole
+
+MOST_SHARDS = 64_000  # of Citus
+
+
+class Command(BaseCommand):
+    help = (
+        "Distribute the tables of versions over the nodes of a Citus cluster. Can be interrupted "
+        "and repeated. Consumers must be stopped; start the web again afterwards."
+    )
+    requires_system_checks = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--dry-run", action="store_true", help="print what would be done, change nothing"
+        )
+        parser.add_argument(
+            "--shards",
+            type=whole(1, MOST_SHARDS),
+            help="parts of each table, which later can only be moved as a whole (default: "
+            "citus.shard_count, which is 32)",
+        )
+        parser.add_argument("--json", action="store_true", help="print JSON")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        late("annals.management.actions.distribute.run")(self, **options)

@@ -1,0 +1,65 @@
+"""The locks under which the partition of a day is created, attached and dropped. Only psycopg.
+
+A lock request has a short timeout and is repeated, because a session that waits for a strong lock
+blocks every session behind it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors
+
+LOCK_TIMEOUT_MS = 100
+LOCK_WAIT_S = 10.0
+ADVISORY_SPACE = 0x41_4E_4E_41  # "ANNA": the first key of our advisory locks, one for each day
+
+Connection = psycopg.Connection[Any]
+T = TypeVar("T")
+
+
+def lock_day(connection: Connection, name: str) -> None:
+    """Take the lock of one day's partition, in a transaction."""
+    connection.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
+    connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [ADVISORY_SPACE, name])
+
+
+@contextmanager
+def day_locked(connection: Connection, name: str) -> Iterator[None]:
+    """Hold the lock of one day's partition: whoever creates that day waits. A session lock, because
+    DETACH CONCURRENTLY cannot run in a transaction."""
+    with lock_timeout(connection, LOCK_TIMEOUT_MS):
+        connection.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", [ADVISORY_SPACE, name])
+    try:
+        yield
+    finally:
+        connection.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", [ADVISORY_SPACE, name])
+
+
+@contextmanager
+def lock_timeout(connection: Connection, milliseconds: int) -> Iterator[None]:
+    """Set the lock_timeout of the session, and restore it at the end."""
+    row = connection.execute("SELECT current_setting('lock_timeout')").fetchone()
+    before = row[0] if row else "0"
+    connection.execute("SELECT set_config('lock_timeout', %s, false)", [str(milliseconds)])
+    try:
+        yield
+    finally:
+        connection.execute("SELECT set_config('lock_timeout', %s, false)", [before])
+
+
+def retry_lock(attempt: Callable[[], T], wait_s: float) -> T:
+    """Repeat an attempt that did not get its locks, with pauses, for up to `wait_s` seconds."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            return attempt()
+        except (errors.LockNotAvailable, errors.DeadlockDetected):
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(random.uniform(0.02, 0.1))  # noqa: S311 - spread, not secrecy

@@ -1,0 +1,80 @@
+"""What must be there before an installation is distributed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, LiteralString
+
+from history.days import Connection, State
+from history.entities import ENTITIES
+from history.failure.complaint import Complaint
+from history.partitions.catalog import Partition
+
+_HAS_CITUS: Final[LiteralString] = (
+    "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
+)
+_NODES: Final[LiteralString] = """
+SELECT citus_is_coordinator(), EXISTS (SELECT FROM pg_dist_node WHERE groupid = 0),
+    (SELECT count(*) FROM pg_dist_node WHERE noderole = 'primary' AND shouldhaveshards),
+    (SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(%s))
+"""
+_CONSUMERS: Final[LiteralString] = """
+SELECT pid, usename FROM pg_stat_activity
+WHERE datname = current_database() AND application_name LIKE 'annals-consume%%' LIMIT 1
+"""
+
+
+class NotDistributableError(Complaint, RuntimeError):
+    """Why this database cannot be distributed, and what to do."""
+
+
+def check(connection: Connection, partitions: Iterable[Partition]) -> None:
+    """Raise NotDistributableError if something is missing, or in the way. partitions: of the tables
+    of versions."""
+    if connection.execute(_HAS_CITUS).fetchone() != (True,):
+        raise NotDistributableError(
+            "this database has no Citus: run CREATE EXTENSION citus on the coordinator and on each "
+            "worker, then citus_add_node(). See docs/citus.md"
+        )
+    row = connection.execute(_NODES, [ENTITIES[0].table]).fetchone()
+    coordinator, known, workers, owner = row or (False, False, 0, None)
+    if not coordinator:
+        raise NotDistributableError(
+            "DATABASE_URL is no coordinator: it must be that of the cluster"
+        )
+    if not known:
+        raise NotDistributableError(
+            "the coordinator does not know its own address: run "
+            "SELECT citus_set_coordinator_host('HOST', PORT)"
+        )
+    if not workers:
+        raise NotDistributableError(
+            "the cluster has no worker: run SELECT citus_add_node('HOST', PORT) for each"
+        )
+    if not owner:
+        raise NotDistributableError("only the owner of the tables can distribute them")
+    _check_partitions(partitions)
+
+
+def refuse_consumers(connection: Connection) -> None:
+    """Raise NotDistributableError if a consumer is connected: it would not find the days, and would
+    write no homes of children until it is started again."""
+    row = connection.execute(_CONSUMERS).fetchone()
+    if row is not None:
+        raise NotDistributableError(
+            f"a consumer is connected (session {row[0]} of the login {row[1]!r}): stop all "
+            "consumers, and start them again afterwards"
+        )
+
+
+def _check_partitions(partitions: Iterable[Partition]) -> None:
+    for part in partitions:
+        if part.day is None and not part.restored:
+            raise NotDistributableError(
+                f"{part.name} is no partition of a UTC day that Annals made: detach it, or let "
+                "it be one"
+            )
+        if part.state is State.PENDING:
+            raise NotDistributableError(
+                f"the detach of {part.name} was interrupted: run `annals partitions maintain`"
+            )

@@ -1,0 +1,73 @@
+"""What is left to do until an installation is distributed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Final, LiteralString
+
+from history.days import Connection, State
+from history.distribution import DISTRIBUTED_BY
+from history.entities import ENTITIES
+from history.partitions.catalog import Partition
+
+_KNOWN: Final[LiteralString] = """
+SELECT relname FROM pg_dist_partition JOIN pg_class ON pg_class.oid = logicalrelid
+WHERE relnamespace = 'public'::regnamespace
+"""
+_SHARDS: Final[LiteralString] = """
+SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = to_regclass(%s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DayLeft:
+    """A day whose rows are on the coordinator only. rows: an estimate; bytes: on disk."""
+
+    table: str
+    name: str
+    day: date
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """parents: tables of versions to be distributed. lookups: other tables to be distributed.
+    locals: tables that stay on the coordinator, and become reachable from each node. days: newest
+    first, as they are worked on. shards: of a table; 0: none is distributed yet."""
+
+    parents: Sequence[str]
+    lookups: Sequence[str]
+    locals: Sequence[str]
+    days: Sequence[DayLeft]
+    shards: int
+
+    @property
+    def done(self) -> bool:
+        return not (self.parents or self.lookups or self.locals or self.days)
+
+
+def plan(connection: Connection, partitions: Sequence[Partition], local: Collection[str]) -> Plan:
+    """local: the tables that each node must reach. Only reads."""
+    there = {name for (name,) in connection.execute(_KNOWN)}
+    tables = [entity.table for entity in ENTITIES]
+    parents = [table for table in tables if table not in there]
+    lookups = [table for table in DISTRIBUTED_BY if table not in {*there, *tables}]
+    row = connection.execute(_SHARDS, [next(iter(set(tables) & there), None)]).fetchone()
+    left = [
+        DayLeft(part.table, part.name, found, part.rows, part.bytes)
+        for part in partitions
+        if part.name not in there and (found := day_of(part)) is not None
+        if part.state is State.DETACHED or part.table in parents
+    ]
+    left.sort(key=lambda each: (-each.day.toordinal(), each.table))
+    return Plan(parents, lookups, sorted(set(local) - there), left, row[0] if row else 0)
+
+
+def day_of(part: Partition) -> date | None:
+    """The UTC day of a partition of ours, restored ones among them."""
+    if not part.restored:
+        return part.day
+    return datetime.strptime(part.name[-8:], "%Y%m%d").replace(tzinfo=UTC).date()

@@ -1,0 +1,162 @@
+"""The steps, each one transaction: interrupted anywhere, a step was done or was not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import date
+from typing import Final
+
+from psycopg import sql
+
+from history import days, distribution
+from history.day_locks import LOCK_TIMEOUT_MS, lock_day, retry_lock
+from history.days import Connection, State
+from history.distributing.plan import Plan
+from history.distribution import APPLICATION, DISTRIBUTED_BY
+from history.entities import ENTITIES, Entity
+from history.partitions.catalog import Partition
+
+# For how long a step waits until readers give it a table.
+WAIT_S: Final = 60.0
+_TABLES: Final = {entity.table: entity for entity in ENTITIES}
+
+# The homes of the children of one day. The latest day counts.
+_HOMES: Final = """
+INSERT INTO child_home (entity, id, product_instance_id, newest_day)
+SELECT DISTINCT %s, id, product_instance_id, %s::date FROM {day}
+ON CONFLICT (entity, id, product_instance_id) DO UPDATE
+SET newest_day = excluded.newest_day WHERE child_home.newest_day < excluded.newest_day
+"""
+_MOVED: Final = """
+INSERT INTO child_moved (product_instance_id, entity, id, other_application)
+SELECT one.product_instance_id, one.entity, one.id, other.product_instance_id
+FROM child_home one JOIN child_home other
+    ON other.id = one.id AND other.entity = one.entity
+    AND other.product_instance_id <> one.product_instance_id
+ON CONFLICT DO NOTHING
+"""
+_KEY: Final = """
+SELECT conname, array_agg(attname::text ORDER BY place) FROM pg_constraint
+CROSS JOIN LATERAL unnest(conkey) WITH ORDINALITY AS of_key(number, place)
+JOIN pg_attribute ON attrelid = conrelid AND attnum = number
+WHERE conrelid = to_regclass(%s) AND contype = 'p' GROUP BY conname
+"""
+
+
+def distribute(connection: Connection, table: str, partitions: Iterable[Partition]) -> None:
+    """Distribute a table of versions without its days: they are detached in the same transaction,
+    which copies nothing. Waits for readers, and lets none wait for longer than a moment."""
+    entity = _TABLES[table]
+    attached = [part.name for part in partitions if part.state is State.ATTACHED]
+
+    def attempt() -> None:
+        with connection.transaction():
+            connection.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
+            for name in attached:
+                detach = sql.SQL("ALTER TABLE {} DETACH PARTITION {}")
+                connection.execute(detach.format(sql.Identifier(table), sql.Identifier(name)))
+            _with_application(connection, entity, table)
+            _create_distributed(connection, table)
+
+    retry_lock(attempt, WAIT_S)
+
+
+def spread(connection: Connection, table: str) -> None:
+    """Distribute a table that has no days, with its rows."""
+    with connection.transaction():
+        _create_distributed(connection, table)
+        distribution.free_coordinator(connection, sql.Identifier(table))
+
+
+def share(connection: Connection, table: str) -> None:
+    """Have each node reach a table that stays on the coordinator."""
+    with connection.transaction():
+        connection.execute(
+            "SELECT citus_add_local_table_to_metadata(%s, cascade_via_foreign_keys => true)"
+            " WHERE NOT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = %s::regclass)",
+            [table, table],
+        )
+
+
+def move(connection: Connection, table: str, day: date) -> bool:
+    """Copy the rows of a detached day to the workers, attach it, and free the disk of the
+    coordinator; False if it is attached."""
+    entity, name = _TABLES[table], days.partition_name(table, day)
+
+    def attempt() -> bool:
+        with connection.transaction():
+            lock_day(connection, name)
+            place = days.locate(connection, table, day)
+            if place.state is not State.DETACHED or not place.ours:
+                return False
+            _with_application(connection, entity, name)
+            if entity.parent is not None:
+                homes = sql.SQL(_HOMES).format(day=place.child)
+                connection.execute(homes, [entity.name, day])
+            days.attach(connection, place, day)
+            return True
+
+    return retry_lock(attempt, WAIT_S)
+
+
+def note_moved(connection: Connection) -> None:
+    """Note the children that have versions in more than one application."""
+    connection.execute(_MOVED)
+
+
+def run(
+    connection: Connection,
+    left: Plan,
+    partitions: Iterable[Partition],
+    shards: int | None,
+    report: Callable[[str], None],
+) -> None:
+    """Do what is left. report gets a sentence after each step. Raises psycopg.Error."""
+    found = list(partitions)
+    if shards is not None:
+        connection.execute("SELECT set_config('citus.shard_count', %s, false)", [str(shards)])
+    for table in left.parents:
+        distribute(connection, table, [part for part in found if part.table == table])
+        report(f"{table}: distributed by {DISTRIBUTED_BY[table]}, its days are detached")
+    distribution.remember(connection, None)
+    for table in left.lookups:
+        spread(connection, table)
+        report(f"{table}: distributed by {DISTRIBUTED_BY[table]}")
+    for table in left.locals:
+        share(connection, table)
+        report(f"{table}: on the coordinator, reachable from each node")
+    for number, each in enumerate(left.days, 1):
+        if move(connection, each.table, each.day):
+            report(f"{each.name}: attached, day {number} of {len(left.days)}")
+    note_moved(connection)
+
+
+def _with_application(connection: Connection, entity: Entity, name: str) -> None:
+    """Give a table the key that it needs to be distributed: that of a child has the application."""
+    if entity.parent is None:
+        return
+    row = connection.execute(_KEY, [name]).fetchone()
+    key, columns = row or (None, [])
+    if APPLICATION in columns:
+        return
+    table = sql.Identifier(name)
+    if key is not None:
+        drop = sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}")
+        connection.execute(drop.format(table, sql.Identifier(key)))
+    made = sql.SQL("ALTER TABLE {} ADD PRIMARY KEY (id, updated_at, version, {})")
+    connection.execute(made.format(table, sql.Identifier(APPLICATION)))
+
+
+def _create_distributed(connection: Connection, table: str) -> None:
+    """Distribute a table next to those that are distributed already."""
+    row = connection.execute(
+        "SELECT logicalrelid::text FROM pg_dist_partition JOIN pg_class c ON c.oid = logicalrelid"
+        " WHERE partmethod = 'h' AND relname = ANY(%s) ORDER BY logicalrelid LIMIT 1",
+        [list(DISTRIBUTED_BY)],
+    ).fetchone()
+    # Not the default: tables of somebody else may be of the same type.
+    beside = "none" if row is None else row[0]
+    connection.execute(
+        "SELECT create_distributed_table(%s, %s, colocate_with => %s)",
+        [table, DISTRIBUTED_BY[table], beside],
+    )

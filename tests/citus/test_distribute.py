@@ -1,0 +1,176 @@
+"""`annals distribute`: interrupted anywhere, and repeated, it loses nothing and doubles nothing."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from history import clock, days, distribution
+from history.distributing import cluster as needed
+from history.distribution import DISTRIBUTED_BY
+from history.entities import CHILDREN, ENTITIES, root
+from tests.citus.cluster import Citus
+from tests.killed import Killed, killed_before
+from tests.shape import shaped
+
+CHILD = CHILDREN[0]
+TODAY = clock.now().date()
+DAYS = (TODAY, TODAY - timedelta(1))
+APPLICATIONS = 7
+
+
+def distribute(*words: str) -> str:
+    said = io.StringIO()
+    call_command("distribute", *words, stdout=said)
+    return said.getvalue()
+
+
+@pytest.fixture(scope="module")
+def filled(citus: Citus) -> Citus:
+    """Two days of each table with rows. The child c1 has been in two applications."""
+    plain = citus.raw()
+    for entity in ENTITIES:
+        for day in DAYS:
+            days.create(plain, entity.table, day)
+        names = ["id", "version", "data", "updated_at", "client_id", "type"]
+        given = ["'c' || n %% 10", "n", "jsonb_build_object('n', n)",
+                 "%s::timestamptz + n * interval '1 s'", "'test'", "1"]  # fmt: skip
+        if entity.parent is not None:
+            names.append("product_instance_id")
+            given.append(f"'c' || CASE n %% 10 WHEN 1 THEN n %% 2 + n %% 3 ELSE n %% {APPLICATIONS}"
+                         " END")  # fmt: skip
+        for day in DAYS:
+            plain.execute(
+                f"INSERT INTO {entity.table} ({', '.join(names)}) SELECT {', '.join(given)}"
+                " FROM generate_series(1, 300) n", [f"{day} 01:00:00+00"]
+            )  # fmt: skip
+    plain.execute(
+        "INSERT INTO search_key SELECT 'v' || n, 'number', %s, 'c1', current_date"
+        " FROM generate_series(1, 50) n", [root().name]
+    )  # fmt: skip
+    return citus
+
+
+def rows(citus: Citus) -> dict[str, list[tuple[Any, ...]]]:
+    """All rows of the tables of versions, in order."""
+    return {
+        entity.table: citus.rows(
+            f"SELECT id, version, updated_at, data::text FROM {entity.table} ORDER BY 1, 3, 2"
+        )
+        for entity in ENTITIES
+    }
+
+
+@pytest.fixture(autouse=True)
+def reconnected() -> Iterator[None]:
+    yield
+    connection.close()
+
+
+def test_what_is_in_the_way_is_said(filled: Citus) -> None:
+    plain = filled.raw()
+    consumer = filled.raw(application_name="annals-consume")
+    with pytest.raises(CommandError, match="a consumer is connected"):
+        distribute()
+    consumer.close()
+    plain.execute(
+        f"CREATE TABLE odd PARTITION OF {CHILD.table} FOR VALUES FROM ('2001-01-01') TO"
+        " ('2001-02-01')"
+    )
+    with pytest.raises(CommandError, match="odd is no partition of a UTC day"):
+        distribute()
+    plain.execute("DROP TABLE odd")
+    with pytest.raises(needed.NotDistributableError, match="is no coordinator"):
+        needed.check(filled.raw(1), [])
+
+
+def test_a_dry_run_changes_nothing(filled: Citus) -> None:
+    before = rows(filled)
+    found = shaped("distribute", distribute("--dry-run", "--json"))
+    assert found["days"] != []
+    assert found["done"] is False
+    text = distribute("--dry-run")
+    assert "distribute by product_instance_id" in text
+    assert "Nothing was changed." in text
+    assert rows(filled) == before
+    assert filled.rows("SELECT logicalrelid FROM pg_dist_partition") == []
+
+
+def test_interrupted_anywhere_and_repeated_it_is_whole(filled: Citus) -> None:
+    before, chance = rows(filled), random.Random(16)
+    runs = killed = 0
+    while True:
+        runs += 1
+        assert runs < 60
+        try:
+            with killed_before(chance.randrange(15, 40)):
+                distribute("--shards", "4")
+        except Killed:
+            killed += 1
+            connection.close()
+        else:
+            break
+    assert killed > 5
+    assert rows(filled) == before
+    _is_distributed(filled)
+    _knows_the_homes(filled)
+    found = shaped("distribute", distribute("--json"))
+    assert (found["distributed"], found["days"], found["done"]) == ([], [], True)
+    assert "Nothing was left to do" in distribute()
+    with pytest.raises(CommandError, match="have 4 shards already"):
+        distribute("--shards", "8")
+
+
+def _is_distributed(citus: Citus) -> None:
+    plain = citus.raw()
+    distribution.remember(plain, None)
+    assert distribution.active(plain)
+    columns = dict(citus.rows(
+        "SELECT logicalrelid::text, column_to_column_name(logicalrelid, partkey)"
+        " FROM pg_dist_partition WHERE partmethod = 'h'"
+    ))  # fmt: skip
+    assert {name: columns[name] for name in DISTRIBUTED_BY} == DISTRIBUTED_BY
+    groups = citus.rows(
+        "SELECT DISTINCT colocationid FROM pg_dist_partition WHERE partmethod = 'h'"
+    )
+    assert len(groups) == 1
+    assert citus.rows("SELECT DISTINCT shardid_count FROM (SELECT count(*) AS shardid_count"
+                      " FROM pg_dist_shard JOIN pg_dist_partition USING (logicalrelid)"
+                      " WHERE partmethod = 'h' GROUP BY logicalrelid) n") == [(4,)]  # fmt: skip
+    for entity in ENTITIES:
+        for day in DAYS:
+            name = days.partition_name(entity.table, day)
+            assert days.locate(plain, entity.table, day).state is days.State.ATTACHED
+            assert citus.rows("SELECT pg_relation_size(%s)", [name]) == [(0,)]
+    # Each node sees all of it, the ledger included.
+    for node in range(len(citus.urls)):
+        assert citus.rows(f"SELECT count(*) FROM {CHILD.table}", node=node) == [(600,)]
+        assert citus.rows("SELECT count(*) FROM ingest_ledger", node=node) == [(0,)]
+
+
+def _knows_the_homes(citus: Citus) -> None:
+    for entity in CHILDREN:
+        homes = citus.rows(
+            "SELECT id, product_instance_id, newest_day FROM child_home WHERE entity = %s"
+            " ORDER BY 1, 2", [entity.name]
+        )  # fmt: skip
+        stored = citus.rows(
+            "SELECT id, product_instance_id, max((updated_at AT TIME ZONE 'UTC')::date)"
+            f" FROM {entity.table} GROUP BY 1, 2 ORDER BY 1, 2"
+        )
+        assert homes == stored
+        pairs = {(id, one, other) for id, one, _ in stored for also, other, _ in stored
+                 if id == also and one != other}  # fmt: skip
+        moved = citus.rows(
+            "SELECT id, product_instance_id, other_application FROM child_moved WHERE entity = %s",
+            [entity.name],
+        )
+        assert set(moved) == pairs
+        assert pairs != set()
