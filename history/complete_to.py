@@ -11,7 +11,7 @@ from datetime import datetime
 
 from history import clock
 from history.entities import Entity
-from history.timeline import kept_days, rows
+from history.timeline import kept_days, statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ _LEDGER = """
 def read(entities: Iterable[Entity]) -> Completeness:
     """The worst of all topic partitions of these kinds of entities. One query."""
     topics = [topic for entity in entities for topic in entity.topics]
-    found = rows.fetch(_LEDGER, [topics])
+    found = statements.fetch(_LEDGER, [topics])
     known = [lag for lag, *_ in found if lag is not None]
     moments = [_complete_to(*row) for row in found]
     sure = [moment for moment in moments if moment is not None]

@@ -36,7 +36,7 @@ from history.entities import root
 from history.exactjson import loads
 from history.models import FieldLabel
 from history.timeline import ApplicationQuery, Filters, Order, Query, Sort, rows
-from history.timeline.rows import LAST
+from history.timeline.statements import LAST, Key
 
 ROOT = root()
 
@@ -229,7 +229,7 @@ def _three(http: _Http, ids: Sequence[str], size: int, *, deep: bool = False) ->
     }
 
 
-def _middle(id: str, size: int) -> tuple[str | None, rows.Key]:
+def _middle(id: str, size: int) -> tuple[str | None, Key]:
     """The page token of the middle of a timeline, reached by pages of 500 and one of `size`."""
     token: str | None = None
     for step in [500] * 10 + [size]:
@@ -237,7 +237,7 @@ def _middle(id: str, size: int) -> tuple[str | None, rows.Key]:
             Query(entity=ROOT, id=id, page_size=step, page_token=token, include=frozenset())
         )
         token, last = page.next_token, page.versions[-1]
-    return token, rows.Key(last.version, last.updated_at)
+    return token, Key(last.version, last.updated_at)
 
 
 def _time(call: Call, ids: Sequence[str], warm_up: int = WARM_UP) -> dict[str, float]:

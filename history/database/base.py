@@ -8,6 +8,7 @@ from typing import Any
 from django.db.backends.postgresql import base
 
 from history import session
+from history.database import plans
 from history.database.pool import works
 
 
@@ -22,11 +23,13 @@ class DatabaseWrapper(base.DatabaseWrapper):
         question: that was a round trip of every request."""
         while True:
             connection = super().get_new_connection(conn_params)
-            good = self.pool is None
+            good = False
             try:
-                good = good or works(self.pool, connection)
+                if self.pool is None or works(self.pool, connection):
+                    plans.fit(connection)
+                    good = True
             finally:
-                if not good:
-                    self.pool.putconn(connection)  # which forgets it
+                if not good and self.pool is not None:
+                    self.pool.putconn(connection)  # which forgets it, if it does not work
             if good:
                 return connection

@@ -25,7 +25,7 @@ from history.timeline.query import (
     NoVersionError,
     OlderThanRetentionError,
 )
-from history.timeline.rows import Key, VersionRow
+from history.timeline.statements import Key, VersionRow
 
 
 def below(

@@ -11,15 +11,26 @@ from django.utils.translation import gettext as _
 
 from history.entities import ENTITIES, PARTS, Entity, root
 from history.record import ChangeType
-from history.timeline import absence, compose, neighbours, old, pages, paging, rows, union
+from history.timeline import (
+    absence,
+    compose,
+    homes,
+    neighbours,
+    old,
+    pages,
+    paging,
+    statements,
+    union,
+)
 from history.timeline.budget import Budget
 from history.timeline.neighbours import Keys, Pair, Place
 from history.timeline.paging import Slice
 from history.timeline.query import Absence, ApplicationQuery, NotFoundError, NoVersionError
-from history.timeline.rows import Key, VersionRow
+from history.timeline.statements import FIRST, Key, VersionRow
 from history.timeline.versions import Page, Version, parse
 
 
+@homes.remembered()
 def timeline(query: ApplicationQuery) -> Page:
     """A page of the versions of the application and all its children, by time; versions of one
     moment in the order of ENTITIES, id, version.
@@ -51,12 +62,14 @@ def _read(query: ApplicationQuery, after: Place | None, size: int) -> Slice:
         unread |= {(entity, *place) for place in left}
     ready = list(takewhile(lambda place: place not in unread, shown))
     kept = [pairs[place] for place in ready if place in pairs]
-    kind, id, key = ready[-1] if ready else (root(), "", rows.FIRST)
+    kind, id, key = ready[-1] if ready else (root(), "", FIRST)
     end = Place(key.updated_at, ENTITIES.index(kind), id, key.version)
     return Slice(kept, end if more or len(ready) < len(shown) else None)
 
 
-def _pairs(entity: Entity, wanted: Sequence[rows.Place]) -> tuple[list[Pair], Sequence[rows.Place]]:
+def _pairs(
+    entity: Entity, wanted: Sequence[statements.Place]
+) -> tuple[list[Pair], Sequence[statements.Place]]:
     if not wanted:
         return [], ()
     keys = neighbours.all_keys(entity, {id for id, _ in wanted})
@@ -90,6 +103,7 @@ class Application:
     missing: tuple[MissingPart, ...]
 
 
+@homes.remembered()
 def at(id: str, moment: datetime) -> Application:
     """The whole application as of a moment: of each part the highest version that was there.
 
@@ -110,7 +124,7 @@ def at(id: str, moment: datetime) -> Application:
         known = known or bool(keys)
         current = {part: key for part in keys if (key := keys[part].current(moment))}
         gone = dict(current)
-        left: Sequence[rows.Place] = sorted(current.items())
+        left: Sequence[statements.Place] = sorted(current.items())
         while left:
             pairs, unread = neighbours.first_fetched(entity, left[:AT_ONCE], keys)
             left = [*unread, *left[AT_ONCE:]]

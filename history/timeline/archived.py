@@ -22,7 +22,7 @@ from history.timeline.query import (
     Query,
     Sort,
 )
-from history.timeline.rows import Key, VersionRow
+from history.timeline.statements import Key, VersionRow
 from history.timeline.versions import Page, Version
 
 

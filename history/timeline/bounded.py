@@ -34,6 +34,6 @@ _BOUNDED = """
 @cache
 def around(statement: str, table: str) -> str:
     """The statement with the limits and the origins around it; its first two values are the limit,
-    in bytes. It gives the columns of rows.VersionRow without `old`, and source and time of a
+    in bytes. It gives the columns of statements.VersionRow without `old`, and source and time of a
     version that Annals asked for."""
     return _BOUNDED.format(rows=statement, table=table)

@@ -7,9 +7,9 @@ from itertools import takewhile
 from typing import TypeAlias
 
 from history.entities import Entity
-from history.timeline import neighbours, old, paging, rows, union
+from history.timeline import neighbours, old, paging, union
 from history.timeline.neighbours import Keys, Pair
-from history.timeline.rows import Key
+from history.timeline.statements import Key, VersionRow
 
 # Given all keys and the last one that was read: the key at which to go on; None for the next one.
 Skip: TypeAlias = Callable[[Keys, Key], Key | None]
@@ -33,7 +33,7 @@ def chain(
     if keys is None:
         return
     key = keys.newest if start is None else keys.up_to(start)
-    upper: rows.VersionRow | None = None
+    upper: VersionRow | None = None
     most, begun = paging.BATCH, False
     while key is not None:
         batch = [key]

@@ -19,7 +19,7 @@ from history.timeline import absence, budget, neighbours, old
 from history.timeline.budget import Listed
 from history.timeline.neighbours import Pair
 from history.timeline.query import Include
-from history.timeline.rows import VersionRow
+from history.timeline.statements import VersionRow
 from history.timeline.versions import LabelledChange, Version, parse
 
 _NOTHING = Diff((), [])

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from history.entities import Entity
-from history.timeline import rows
+from history.timeline import homes
+from history.timeline.statements import sql
 from history.timeline.versions import Version
 
 # Entity, id and number of a version.
@@ -15,7 +16,13 @@ Numbered = tuple[Entity, str, int]
 
 _TWICE = """
     SELECT id, version, array_agg(updated_at ORDER BY updated_at) FROM {table}
-    WHERE id = ANY(%s) AND version = ANY(%s) GROUP BY id, version HAVING count(*) > 1
+    WHERE id = ANY(%s) {within} AND version = ANY(%s) GROUP BY id, version HAVING count(*) > 1
+"""
+# A version that a child has in two applications is one.
+_SEVERAL = """
+    SELECT id, version, array_agg(DISTINCT updated_at ORDER BY updated_at) FROM {table}
+    WHERE id = ANY(%s) {within} AND version = ANY(%s)
+    GROUP BY id, version HAVING count(DISTINCT updated_at) > 1
 """
 
 
@@ -32,13 +39,16 @@ def given_twice(
     for version in versions:
         ids[version.entity].add(version.id)
         numbers[version.entity].add(version.version)
-    return {
-        (entity, id, number): tuple(times)
-        for entity in ids
-        for id, number, times in rows.fetch(
-            rows.sql(_TWICE, entity), [sorted(ids[entity]), sorted(numbers[entity])]
-        )
-    }
+    found: dict[Numbered, tuple[datetime, ...]] = {}
+    for entity in ids:
+        where = homes.within(entity, ids[entity])
+        text = sql(_SEVERAL if where.several else _TWICE, entity, within=where.text)
+        values = [sorted(ids[entity]), *where.values, sorted(numbers[entity])]
+        found |= {
+            (entity, id, number): tuple(times)
+            for id, number, times in homes.fetch(where, text, values)
+        }
+    return found
 
 
 def _among(versions: Iterable[Version]) -> Mapping[Numbered, tuple[datetime, ...]]:

@@ -11,9 +11,9 @@ from psycopg.types.numeric import Int4
 
 from history import looks, masking, need_to_know
 from history.entities import BY_NAME, CHILDREN, ENTITIES, ROOT, Entity, root
-from history.timeline import paging, rows, token
+from history.timeline import homes, paging, rows, statements, token
 from history.timeline.newest import Newest, applications_of, newest_child, newest_keys
-from history.timeline.rows import Key
+from history.timeline.statements import Key
 
 ID = "id"
 # Of the documents with one value, only those that were seen last are looked at: for each of them
@@ -145,12 +145,22 @@ _DOCUMENTS = """
     ) AS key
 """
 
+# The same over several shards.
+_DOCUMENTS_APART = """
+    SELECT value, name, entity, id FROM (
+        SELECT value, name, entity, id, row_number() OVER (
+            PARTITION BY value ORDER BY day DESC, name, entity, id) AS place
+        FROM search_key WHERE value = ANY(%s) AND entity || ' ' || name = ANY(%s)
+    ) AS key WHERE place <= %s
+"""
+
 
 def _documents(texts: Collection[str]) -> list[_Document]:
     """The documents with these values, in the order of key names, ENTITIES and ids. Only keys that
     are not masked for the reader: the number of hits would tell who has a value."""
     values = [list(texts), masking.searchable_keys(), Int4(MAX_DOCUMENTS + 1)]
-    found = rows.fetch(_DOCUMENTS, values) if texts else []
+    statement = _DOCUMENTS_APART if homes.apart() else _DOCUMENTS
+    found = statements.fetch(statement, values) if texts else []
     documents = [
         _Document(value, name, Carrier(BY_NAME[kind], id))
         for value, name, kind, id in found

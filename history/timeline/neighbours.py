@@ -12,8 +12,8 @@ from typing import NamedTuple
 from history import people
 from history.entities import ENTITIES, Entity
 from history.people import Author
-from history.timeline import rows, union
-from history.timeline.rows import FIRST, Key, VersionRow
+from history.timeline import statements, union
+from history.timeline.statements import FIRST, Key, VersionRow
 
 
 class Place(NamedTuple):
@@ -177,7 +177,9 @@ def pair_up(
     return [Pair(entity, row, before.get(row.key), keys.trusted) for row in ready]
 
 
-def fetch(entity: Entity, wanted: Sequence[rows.Place], known: Mapping[str, Keys]) -> list[Pair]:
+def fetch(
+    entity: Entity, wanted: Sequence[statements.Place], known: Mapping[str, Keys]
+) -> list[Pair]:
     """The versions of one kind with these ids and keys, each with its previous version; `known`
     has all keys of those ids. One query, more if they are large. What retention has just removed
     is left out."""
@@ -190,11 +192,11 @@ def fetch(entity: Entity, wanted: Sequence[rows.Place], known: Mapping[str, Keys
 
 
 def first_fetched(
-    entity: Entity, wanted: Sequence[rows.Place], known: Mapping[str, Keys]
-) -> tuple[list[Pair], Sequence[rows.Place]]:
+    entity: Entity, wanted: Sequence[statements.Place], known: Mapping[str, Keys]
+) -> tuple[list[Pair], Sequence[statements.Place]]:
     """The first of them as in fetch, as many as may be read at once, and those not read yet."""
     lower = {place: known[place[0]].previous(place[1]) for place in wanted}
-    needed: dict[rows.Place, None] = {}
+    needed: dict[statements.Place, None] = {}
     for id, key in wanted:
         low = lower[id, key]
         needed |= dict.fromkeys([(id, key)] if low is None else [(id, key), (id, low)])
@@ -219,7 +221,7 @@ def lowest(entity: Entity, known: Mapping[str, Keys]) -> Iterator[VersionRow]:
     """The lowest stored version of each of these entities, by id. One query, more if they are
     large. What retention has just removed is left out."""
     wanted = sorted((id, keys.lowest) for id, keys in known.items() if keys.lowest is not None)
-    left: Sequence[rows.Place] = wanted
+    left: Sequence[statements.Place] = wanted
     while left:
         read, left = union.first_bodies(entity, left)
         yield from (read[place] for place in sorted(read))

@@ -7,13 +7,14 @@ from datetime import datetime
 from typing import NamedTuple
 
 from history.entities import Entity
-from history.timeline import rows
+from history.timeline import homes, several, statements
+from history.timeline.statements import Key, sql
 
 
 class Newest(NamedTuple):
     """The newest version of a child. application: the id of the application that it names."""
 
-    key: rows.Key
+    key: Key
     application: str
 
 
@@ -26,13 +27,16 @@ _NEWEST = """
 """
 
 
-def newest_keys(entity: Entity, ids: Collection[str]) -> dict[str, rows.Key]:
+def newest_keys(entity: Entity, ids: Collection[str]) -> dict[str, Key]:
     """The highest key of each of these entities that the store has. This and what follows is for
     lists: history.timeline.hits leaves out what the reader may not see."""
     if not ids:
         return {}
-    found = rows.fetch(rows.sql(_NEWEST, entity), [list(ids)])
-    return {id: rows.Key(version, moment) for id, version, moment in found}
+    where = homes.pinned(entity, ids)
+    if where.homes is not None:
+        return {id: key for id, (key, _) in several.newest(entity, ids, where).items()}
+    found = statements.fetch(sql(_NEWEST, entity), [list(ids)])
+    return {id: Key(version, moment) for id, version, moment in found}
 
 
 # The key is found in the index alone; then one row is read.
@@ -50,12 +54,18 @@ def applications_of(entity: Entity, ids: Collection[str]) -> dict[str, Newest]:
     """The newest version of each of these children that the store has, and its application."""
     if not ids:
         return {}
-    found = rows.fetch(rows.sql(_APPLICATIONS_OF, entity), [list(ids)])
-    return {
-        id: Newest(rows.Key(version, at), application) for id, version, at, application in found
-    }
+    where = homes.pinned(entity, ids)
+    if where.homes is not None:
+        return {id: Newest(*its) for id, its in several.newest(entity, ids, where).items()}
+    found = statements.fetch(sql(_APPLICATIONS_OF, entity), [list(ids)])
+    return {id: Newest(Key(version, at), application) for id, version, at, application in found}
 
 
+# Unlike the other one, over several shards too.
+_NEWEST_OF_SEVERAL = """
+    SELECT product_instance_id, max(updated_at) FROM {table}
+    WHERE product_instance_id = ANY(%s) GROUP BY product_instance_id
+"""
 _NEWEST_CHILD = """
     SELECT wanted.id, newest.updated_at FROM unnest(%s::varchar[]) AS wanted(id)
     CROSS JOIN LATERAL (
@@ -69,4 +79,5 @@ def newest_child(entity: Entity, applications: Collection[str]) -> dict[str, dat
     """For each of these applications the time of the newest version of this kind that names it."""
     if not applications:
         return {}
-    return dict(rows.fetch(rows.sql(_NEWEST_CHILD, entity), [list(applications)]))
+    text = _NEWEST_OF_SEVERAL if homes.apart() else _NEWEST_CHILD
+    return dict(statements.fetch(sql(text, entity), [list(applications)]))

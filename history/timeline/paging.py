@@ -22,7 +22,7 @@ from history.timeline.query import (
     Include,
     NoVersionError,
 )
-from history.timeline.rows import VersionRow
+from history.timeline.statements import VersionRow
 from history.timeline.versions import Page, Version
 
 # A path filter reads BATCH versions at a time, and ends the page after SCAN versions.

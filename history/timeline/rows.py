@@ -1,116 +1,35 @@
-"""The SQL that reads the *_aud tables; that of the search is in newest.
-
-Every statement is prepared and keeps one shape whatever is filtered, because planning a query
-over a hundred partitions costs more than running it. A bound that is not given is infinite.
-"""
+"""The SQL that reads the *_aud tables; that of a whole application is in members, that of the
+search in newest, and that of several applications at once in several."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from functools import cache
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 
 from psycopg.types.numeric import Int4
 
-from history import looks, masking, need_to_know, prepared
-from history.entities import ENTITIES, PARTS, Entity, root
+from history import looks, masking, need_to_know
+from history.entities import Entity, root
 from history.exactjson import Json
 from history.need_to_know import Unknown
-from history.record import MAX_VERSION
-from history.timeline import old
-from history.timeline.bounded import around
-from history.timeline.cursor import cursor
+from history.timeline import homes, old, several, statements
 from history.timeline.query import Filters, Order, Sort
-from history.timeline.recovered import Recovered
+from history.timeline.statements import (
+    FIRST,
+    LAST,
+    FirstBodies,
+    Key,
+    Place,
+    Read,
+    VersionRow,
+    sql,
+)
 from history.timeline.versions import parse
-
-
-class Key(NamedTuple):
-    """Identifies a version of one entity; ordered by version number. Two keys with one number
-    exist only where a producer gave the number twice."""
-
-    version: int
-    updated_at: datetime
-
-
-# Before and after every version. Real moments and not infinity: a parameter of one type all the
-# time means one prepared statement.
-FIRST = Key(-1, datetime.min.replace(tzinfo=UTC))
-LAST = Key(MAX_VERSION, datetime.max.replace(tzinfo=UTC))
-
-
-class VersionRow(NamedTuple):
-    """One version. `data` is the snapshot as JSON text in UTF-8. old: of the old service.
-    recovered: None for one that came from Kafka."""
-
-    version: int
-    updated_at: datetime
-    type: int
-    client_id: str
-    author: str | None
-    product_instance_id: str | None
-    data: bytes
-    id: str
-    old: bool = False
-    recovered: Recovered | None = None
-
-    @property
-    def key(self) -> Key:
-        return Key(self.version, self.updated_at)
-
-
-# Identifies a version of any entity of one kind.
-Place: TypeAlias = tuple[str, Key]
-# Reads as first_bodies does.
-FirstBodies: TypeAlias = Callable[
-    [Entity, Sequence[Place]], tuple[dict[Place, VersionRow], Sequence[Place]]
-]
-
-
-class Read(NamedTuple):
-    """The rows that a statement found. unread: the places of those whose documents are too large to
-    be read together with these."""
-
-    rows: list[VersionRow]
-    unread: list[Place]
-
-
-# Documents that one statement brings; the first one may be larger.
-READ_BYTES = 4 * 1024 * 1024
-
-
-def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
-    """All rows of a prepared statement."""
-    with cursor() as opened:
-        return prepared.run(opened, statement, values)
-
-
-def _read(entity: Entity, statement: str, values: Sequence[object]) -> Read:
-    """The rows of a statement, from the first one on, of which the documents may be read now."""
-    text = around(statement, entity.table)
-    found = fetch(text, [Int4(READ_BYTES), Int4(READ_BYTES), *values])
-    rows = [
-        VersionRow._make([*row, False, None if source is None else Recovered(source, at)])
-        for *row, source, at in found
-    ]
-    read = [row for row in rows if row.data is not None]
-    unread = [(row.id, row.key) for row in rows if row.data is None]
-    return Read(read, unread)
-
-
-@cache
-def sql(text: str, entity: Entity, **parts: str) -> str:
-    """A statement with the entity's table and columns and the given words put in."""
-    product = "NULL::varchar" if entity.parent is None else "product_instance_id"
-    columns = f"version, updated_at, type, client_id, author, {product} AS product, data, id"
-    return text.format(table=entity.table, columns=columns, **parts)
-
 
 # updated_at is bounded a second time, alone: only then does PostgreSQL leave partitions out.
 _BY_TIME = """
     SELECT {columns} FROM {table}
-    WHERE id = %s AND updated_at >= %s AND updated_at < %s AND updated_at {sign}= %s
+    WHERE id = %s {within} AND updated_at >= %s AND updated_at < %s AND updated_at {sign}= %s
       AND (updated_at, version) {sign} (%s, %s) {filters}
     ORDER BY updated_at {order}, version {order} LIMIT %s
 """
@@ -118,18 +37,16 @@ _BY_TIME = """
 _BY_VERSION = """
     SELECT body.* FROM (
         SELECT version, updated_at FROM {table}
-        WHERE id = %s AND updated_at >= %s AND updated_at < %s
+        WHERE id = %s {within} AND updated_at >= %s AND updated_at < %s
           AND (version, updated_at) {sign} (%s, %s) {filters}
         ORDER BY version {order}, updated_at {order} LIMIT %s
     ) AS page
     CROSS JOIN LATERAL (
         SELECT {columns} FROM {table}
-        WHERE id = %s AND updated_at = page.updated_at AND version = page.version LIMIT 1
+        WHERE id = %s {within} AND updated_at = page.updated_at AND version = page.version LIMIT 1
     ) AS body
     ORDER BY page.version {order}, page.updated_at {order}
 """
-# In every statement: otherwise each combination of filters is one more prepared statement.
-_FILTERS = "AND (%s OR author = %s) AND (%s OR client_id = %s) AND (%s OR type = %s)"
 
 
 def page(
@@ -137,36 +54,45 @@ def page(
 ) -> Read:
     """Up to `limit` versions after the key (FIRST or LAST to begin with), in display order; fewer
     where their documents are larger than READ_BYTES. The path filter is not applied here."""
-    values = _conditions(filters)
-    since, until = filters.since or FIRST.updated_at, filters.until or LAST.updated_at
-    sign = "<" if order is Order.DESC else ">"
-    words = {"sign": sign, "order": order.value, "filters": _FILTERS}
-    version, moment = Int4(after.version), after.updated_at
-    if sort is Sort.UPDATED_AT:
-        text = sql(_BY_TIME, entity, **words)
-        bounds = [id, since, until, moment, moment, version, *values, Int4(limit)]
-    else:
-        if not filters.by_row:  # the keys come from the index alone, as long as nothing else counts
-            words, values = {**words, "filters": ""}, []
-        text = sql(_BY_VERSION, entity, **words)
-        bounds = [id, since, until, version, moment, *values, Int4(limit), id]
-    found = _read(entity, text, bounds)
+    found = _page(entity, id, filters, sort, order, after, limit)
     if not found.rows:
         confine(entity, [id])
     return Read(for_reader(entity, found.rows), found.unread)
 
 
-def _conditions(filters: Filters) -> list[object]:
-    """The values for FILTERS."""
-    author, client_id, type = filters.author, filters.client_id, filters.type
-    return [
-        *(author is None, author or ""),
-        *(client_id is None, client_id or ""),
-        *(type is None, Int4(type or 0)),
-    ]
+def _page(
+    entity: Entity, id: str, filters: Filters, sort: Sort, order: Order, after: Key, limit: int
+) -> Read:
+    """The same, whoever reads."""
+    where = homes.within(entity, [id])
+    if where.several:
+        keys = several.page(entity, id, where, filters, sort, order, after, limit)
+        return several.first_bodies(entity, [(id, key) for key in keys], where)
+    values = statements.conditions(filters)
+    since, until = filters.since or FIRST.updated_at, filters.until or LAST.updated_at
+    sign = "<" if order is Order.DESC else ">"
+    words = {
+        "sign": sign,
+        "order": order.value,
+        "filters": statements.FILTERS,
+        "within": where.text,
+    }
+    version, moment = Int4(after.version), after.updated_at
+    named = [id, *where.values]
+    if sort is Sort.UPDATED_AT:
+        text = sql(_BY_TIME, entity, **words)
+        bounds = [*named, since, until, moment, moment, version, *values, Int4(limit)]
+    else:
+        if not filters.by_row:  # the keys come from the index alone, as long as nothing else counts
+            words, values = {**words, "filters": ""}, []
+        text = sql(_BY_VERSION, entity, **words)
+        bounds = [*named, since, until, version, moment, *values, Int4(limit), *named]
+    return statements.read(entity, text, bounds)
 
 
-_KEYS = "SELECT id, version, updated_at FROM {table} WHERE id = ANY(%s) AND updated_at <= %s"
+_KEYS = """
+    SELECT id, version, updated_at FROM {table} WHERE id = ANY(%s) {within} AND updated_at <= %s
+"""
 
 
 def keys(
@@ -174,15 +100,15 @@ def keys(
 ) -> dict[str, list[Key]]:
     """The keys of all versions of these entities (up to a moment, which is included), ascending.
     An entity that has none is not among the answers."""
-    text = sql(_KEYS, entity)
+    where = homes.within(entity, ids)
+    text = sql(_KEYS, entity, within=where.text)
     found: dict[str, list[Key]] = {}
-    for id, *key in fetch(text, [list(ids), until or LAST.updated_at]):
+    values = [list(ids), *where.values, until or LAST.updated_at]
+    for id, *key in homes.fetch(where, text, values):
         found.setdefault(id, []).append(Key(*key))
     if need_to_know.applies():
         confine(entity, found)
-    for versions in found.values():
-        versions.sort()
-    return found
+    return {id: sorted(set(its) if where.several else its) for id, its in found.items()}
 
 
 _BODIES = """
@@ -191,7 +117,7 @@ _BODIES = """
     CROSS JOIN LATERAL (
         SELECT {columns} FROM {table}
         WHERE id = wanted.id AND updated_at = wanted.updated_at AND version = wanted.version
-        LIMIT 1
+            {within} LIMIT 1
     ) AS body
 """
 
@@ -201,15 +127,30 @@ def first_bodies(
 ) -> tuple[dict[Place, VersionRow], Sequence[Place]]:
     """The first of the versions with these ids and keys, as far as they are (still) in the store:
     at least one, and as many as READ_BYTES allow. The second part: those that were not read yet."""
+    found, unread = _stored(entity, wanted)
+    return _by_place(for_reader(entity, list(found.values()))), unread
+
+
+def _stored(
+    entity: Entity, wanted: Sequence[Place]
+) -> tuple[dict[Place, VersionRow], Sequence[Place]]:
+    """The same, whoever reads."""
+    read, unread = _first_bodies(entity, wanted)
+    return _by_place(read), unread
+
+
+def _by_place(found: Iterable[VersionRow]) -> dict[Place, VersionRow]:
+    return {(row.id, row.key): row for row in found}
+
+
+def _first_bodies(entity: Entity, wanted: Sequence[Place]) -> Read:
     if not wanted:
-        return {}, ()
-    values = [
-        [id for id, _ in wanted],
-        [key.updated_at for _, key in wanted],
-        [Int4(key.version) for _, key in wanted],
-    ]
-    read, unread = _read(entity, sql(_BODIES, entity), values)
-    return {(row.id, row.key): row for row in for_reader(entity, read)}, unread
+        return Read([], [])
+    where = homes.pinned(entity, {id for id, _ in wanted})
+    if where.several:
+        return several.first_bodies(entity, wanted, where)
+    values = [*statements.places(wanted), *where.values]
+    return statements.read(entity, sql(_BODIES, entity, within=where.text), values)
 
 
 def bodies(
@@ -245,7 +186,7 @@ _DOCUMENTS = """
     SELECT body.* FROM unnest(%s::varchar[]) AS wanted(id)
     CROSS JOIN LATERAL (
         SELECT {columns} FROM {table}
-        WHERE id = wanted.id AND (type <> 2 OR data <> 'null'::jsonb)
+        WHERE id = wanted.id {within} AND (type <> 2 OR data <> 'null'::jsonb)
         ORDER BY version DESC, updated_at DESC LIMIT 1
     ) AS body
 """
@@ -258,10 +199,15 @@ def newest_documents(entity: Entity, ids: Collection[str]) -> list[VersionRow]:
 
 def _newest_documents(entity: Entity, ids: Collection[str]) -> list[VersionRow]:
     """The same, whoever reads."""
+    where = homes.pinned(entity, ids)
+    if where.several:
+        keys = several.newest(entity, ids, where, with_document=True)
+        return list(bodies(entity, [(id, key) for id, (key, _) in keys.items()], _stored).values())
     found: list[VersionRow] = []
     left = list(ids)
     while left:
-        read = _read(entity, sql(_DOCUMENTS, entity), [left])
+        text = sql(_DOCUMENTS, entity, within=where.text)
+        read = statements.read(entity, text, [left, *where.values])
         found += read.rows
         left = [id for id, _ in read.unread]
     return found
@@ -277,7 +223,7 @@ def root_documents(applications: Collection[str]) -> Mapping[str, Json | Unknown
     return {**old.root_documents(set(applications) - found.keys()), **found}
 
 
-_OWNERS = "SELECT DISTINCT id, {owner} FROM {table} WHERE id = ANY(%s)"
+_OWNERS = "SELECT DISTINCT id, {owner} FROM {table} WHERE id = ANY(%s) {within}"
 
 
 def owners(entity: Entity, ids: Iterable[str]) -> dict[str, set[str]]:
@@ -286,7 +232,10 @@ def owners(entity: Entity, ids: Iterable[str]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     if entity.alone:
         return found
-    for id, application in fetch(sql(_OWNERS, entity, owner=_owner(entity)), [list(ids)]):
+    ids = list(ids)
+    where = homes.within(entity, ids)
+    text = sql(_OWNERS, entity, owner=homes.column(entity), within=where.text)
+    for id, application in homes.fetch(where, text, [ids, *where.values]):
         found.setdefault(id, set()).add(application)
     return found
 
@@ -302,79 +251,12 @@ def confine(entity: Entity, ids: Iterable[str]) -> set[str]:
     return found
 
 
-_ANY = "SELECT 1 FROM {table} WHERE {owner} = %s LIMIT 1"
+_ANY = "SELECT 1 FROM {table} WHERE id = %s {within} LIMIT 1"
 
 
 def exists(entity: Entity, id: str) -> bool:
     """Whether the store has any version of this entity."""
     confine(entity, [id])
-    return bool(fetch(sql(_ANY, entity, owner="id"), [id]))
-
-
-def belongs(entity: Entity, application: str) -> bool:
-    """Whether the store has any version of this kind that is the application or a child of it."""
-    found = bool(fetch(sql(_ANY, entity, owner=_owner(entity)), [application]))
-    _confine_application(application if found else None)
-    return found
-
-
-def _confine_application(id: str | None) -> None:
-    """As confine, for an application of which the store has something; None: it has nothing."""
-    if id is not None:
-        need_to_know.permit([id], root_documents)
-
-
-# The rows of one kind in a merged timeline, marked with the index of the kind.
-_SHARE = """
-    (SELECT {kind} AS kind, id, version, updated_at FROM {table}
-     WHERE {owner} = %s AND updated_at >= %s AND updated_at < %s AND updated_at {sign}= %s
-       AND (updated_at, {kind}, id, version) {sign} (%s, %s, %s, %s) {filters}
-     ORDER BY updated_at {order}, id {order}, version {order} LIMIT %s)
-"""
-_MERGED = """
-    SELECT kind, id, version, updated_at FROM ({shares}) AS merged
-    ORDER BY updated_at {order}, kind {order}, id {order}, version {order} LIMIT %s
-"""
-
-
-def merged(
-    application: str,
-    filters: Filters,
-    order: Order,
-    after: tuple[datetime, int, str, int] | None,
-    limit: int,
-) -> list[tuple[Entity, str, Key]]:
-    """Up to `limit` versions of an application and its children after a place (updated_at, index of
-    the kind, id, version; None to begin with), in display order: kind, id, key."""
-    since, until = filters.since or FIRST.updated_at, filters.until or LAST.updated_at
-    backwards = order is Order.DESC
-    if after is None:
-        after = (LAST.updated_at, 99, "", 0) if backwards else (FIRST.updated_at, -1, "", 0)
-    moment, kind, id, version = after
-    values = _conditions(filters)
-    words = {"sign": "<" if backwards else ">", "order": order.value, "filters": _FILTERS}
-    place = [moment, moment, Int4(kind), id, Int4(version)]
-    share = [application, since, until, *place, *values, Int4(limit)]
-    shares = " UNION ALL ".join(
-        sql(_SHARE, entity, kind=str(number), owner=_owner(entity), **words)
-        for number, entity in enumerate(ENTITIES)
-        if not entity.alone
-    )
-    text = _MERGED.format(shares=shares, order=order.value)
-    found = fetch(text, [*share * len(PARTS), Int4(limit)])
-    _confine_application(application if found else None)
-    return [(ENTITIES[kind], id, Key(version, at)) for kind, id, version, at in found]
-
-
-def _owner(entity: Entity) -> str:
-    return "id" if entity.parent is None else "product_instance_id"
-
-
-_CHILDREN = "SELECT DISTINCT id FROM {table} WHERE product_instance_id = %s"
-
-
-def children(entity: Entity, application: str) -> list[str]:
-    """The ids of the children of one kind that name the application in any stored version."""
-    found = [id for (id,) in fetch(sql(_CHILDREN, entity), [application])]
-    _confine_application(application if found else None)
-    return found
+    where = homes.within(entity, [id])
+    text = sql(_ANY, entity, within=where.text)
+    return bool(homes.fetch(where, text, [id, *where.values]))

@@ -8,8 +8,8 @@ from collections import defaultdict
 from psycopg.types.numeric import Float8, Int4
 
 from history.entities import PARTS, Entity, root
-from history.timeline import rows
-from history.timeline.rows import Key, VersionRow
+from history.timeline import members, rows, statements
+from history.timeline.statements import Key, VersionRow
 
 # SYSTEM reads whole blocks, so that a sample costs little; REPEATABLE gives the same rows again.
 _SAMPLE = """
@@ -23,7 +23,7 @@ def applications(number: int, seed: int) -> list[str]:
     store is the same. Fewer where the store has fewer."""
     percent = _FIRST_PERCENT
     while True:
-        found = rows.fetch(rows.sql(_SAMPLE, root()), [Float8(percent), Int4(seed)])
+        found = statements.fetch(statements.sql(_SAMPLE, root()), [Float8(percent), Int4(seed)])
         if len(found) >= number or percent >= 100:
             ids = [id for (id,) in found]
             return random.Random(seed).sample(ids, min(number, len(ids)))  # noqa: S311 - no secret
@@ -35,7 +35,7 @@ def versions(application: str) -> dict[tuple[Entity, str, int], list[VersionRow]
     where a producer gave the number twice. As the present reader may see them."""
     found: dict[tuple[Entity, str, int], list[VersionRow]] = defaultdict(list)
     for entity in PARTS:
-        ids = [application] if entity.root else rows.children(entity, application)
+        ids = [application] if entity.root else members.children(entity, application)
         if not ids:
             continue
         keys = rows.keys(entity, ids)

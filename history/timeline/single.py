@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from history import labels
 from history.diff import Operation
 from history.entities import Entity
-from history.timeline import absence, compose, neighbours, old, rows, union
+from history.timeline import absence, compose, homes, neighbours, old, rows, union
 from history.timeline.neighbours import Keys, Pair
 from history.timeline.paging import check_path, storable
 from history.timeline.query import (
@@ -22,7 +22,7 @@ from history.timeline.query import (
     OlderThanRetentionError,
     unknown,
 )
-from history.timeline.rows import LAST, Key, VersionRow
+from history.timeline.statements import LAST, Key, VersionRow
 from history.timeline.versions import LabelledChange, Version, parse
 
 REMOVED = Absence.REMOVED
@@ -38,6 +38,7 @@ class Comparison:
     changes: tuple[LabelledChange, ...]
 
 
+@homes.remembered()
 def version(
     entity: Entity,
     id: str,
@@ -73,6 +74,7 @@ def twins(entity: Entity, id: str, number: int) -> list[Twin]:
     return sorted([*found, *(Twin(key.updated_at, old=True) for key in theirs)])
 
 
+@homes.remembered()
 def at(entity: Entity, id: str, moment: datetime) -> Version:
     """The version that was current at a moment: the highest number that was there by then. Its
     patch and changes are left out. Three queries. Raises NoVersionError where the entity did not
@@ -84,6 +86,7 @@ def at(entity: Entity, id: str, moment: datetime) -> Version:
     return _show(entity, id, key, keys, frozenset())
 
 
+@homes.remembered()
 def compare(
     entity: Entity,
     id: str,

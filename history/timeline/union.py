@@ -12,9 +12,10 @@ from typing import TypeAlias
 from history import fallback, need_to_know
 from history.entities import ENTITIES, Entity
 from history.fallback import OldVersion
-from history.timeline import old, rows
+from history.timeline import members, old, rows
 from history.timeline.query import Filters, Order, Sort
-from history.timeline.rows import Key, Place, Read, VersionRow, for_reader
+from history.timeline.rows import for_reader
+from history.timeline.statements import Key, Place, Read, VersionRow
 
 # A version in a merged timeline: updated_at, index of the kind, id, version.
 Position: TypeAlias = tuple[datetime, int, str, int]
@@ -99,14 +100,14 @@ def exists(entity: Entity, id: str) -> bool:
 
 
 def belongs(entity: Entity, application: str) -> bool:
-    """As rows.belongs."""
+    """As members.belongs."""
     theirs = any(kind is entity for kind, _ in _of_application(application))
-    return rows.belongs(entity, application) or theirs
+    return members.belongs(entity, application) or theirs
 
 
 def children(entity: Entity, application: str) -> list[str]:
-    """As rows.children."""
-    found = dict.fromkeys(rows.children(entity, application))
+    """As members.children."""
+    found = dict.fromkeys(members.children(entity, application))
     theirs = (id for kind, id in _of_application(application) if kind is entity)
     return list(found | dict.fromkeys(theirs))
 
@@ -114,9 +115,9 @@ def children(entity: Entity, application: str) -> list[str]:
 def merged(
     application: str, filters: Filters, order: Order, after: Position | None, limit: int
 ) -> list[tuple[Entity, str, Key]]:
-    """As rows.merged."""
+    """As members.merged."""
     theirs = _merged_old(application, filters)  # before the store's page, as in page()
-    found = rows.merged(application, filters, order, after, limit)
+    found = members.merged(application, filters, order, after, limit)
     numbers = {(kind, id, key.version) for kind, id, key in found}
     backwards = order is Order.DESC
     added = [

@@ -9,9 +9,9 @@ from django.db import connection
 from history import complete_to, looks, need_to_know, quarantined, timeline
 from history.entities import Entity
 from history.quarantined import Place, Quarantined
-from history.timeline import old, recovered, rows, union
+from history.timeline import homes, old, recovered, rows, union
 from history.timeline.query import Absence
-from history.timeline.rows import Key
+from history.timeline.statements import Key
 from history.trace.fate import Fate, How, MayBe, Name, State
 
 _LATE = """
@@ -24,6 +24,7 @@ _SUMS = """
 """
 
 
+@homes.remembered()
 def of_version(entity: Entity, id: str, number: int) -> Fate:
     """What became of a version. A version that is stored is `stored`, whatever happened to other
     messages with its number. id: one that an entity can have. Up to nine queries. Raises what

@@ -7,10 +7,24 @@ import pytest
 from annals.access.journal import floods
 from history import labels
 from tests.db.ingested import ingested
+from tests.db.installation import BOTH, installation
 from tests.db.partitioned import move, tables, transactional_db
 from tests.db.store import Store
 
-__all__ = ["ingested", "move", "tables", "transactional_db"]
+__all__ = ["ingested", "installation", "move", "tables", "transactional_db"]
+
+# What reads children, or several applications at once.
+IN_BOTH = {
+    *("test_fallback", "test_fallback_need_to_know", "test_page_budget", "test_search_moved"),
+    *("test_timeline_absence", "test_timeline_application", "test_timeline_newest"),
+    *("test_timeline_races", "test_timeline_search", "test_timeline_unchanged", "test_trace"),
+}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.module.__name__.rpartition(".")[2] in IN_BOTH:
+        metafunc.fixturenames.append("installation")
+        metafunc.parametrize("installation", BOTH, indirect=True)
 
 
 @pytest.fixture(autouse=True)

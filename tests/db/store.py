@@ -15,6 +15,7 @@ from django.db import connection
 from history.days import bounds, partition_name
 from history.entities import BY_NAME, ROOT, Entity
 from history.record import ChangeType
+from tests.db.installation import note_home
 
 T0 = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=10)
 
@@ -54,6 +55,8 @@ class Store:
         marks = ", ".join(["%s"] * len(row))
         with connection.cursor() as cursor:
             cursor.execute(f"INSERT INTO {kind.table} ({columns}) VALUES ({marks})", row)
+        if kind.parent is not None:
+            note_home(kind, id, str(row[-1]), moment.astimezone(UTC))
 
     def day(self, entity: Entity, moment: datetime) -> None:
         """Make the day of a moment unless it is there."""

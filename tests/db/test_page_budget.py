@@ -28,7 +28,7 @@ from history.timeline import (
     Sort,
     Version,
     budget,
-    rows,
+    statements,
 )
 from tests.db.store import Store, minute
 from tests.db.test_timeline_paging import (
@@ -63,7 +63,7 @@ def limited(page_bytes: float, read_bytes: int, seconds: float) -> Iterator[None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(budget, "PAGE_BYTES", page_bytes)
         patch.setattr(budget, "PAGE_SECONDS", seconds)
-        patch.setattr(rows, "READ_BYTES", read_bytes)
+        patch.setattr(statements, "READ_BYTES", read_bytes)
         yield
 
 
@@ -202,14 +202,14 @@ def test_a_page_is_no_larger_than_its_budget_and_reads_no_more(
 ) -> None:
     documents(store, 30, 10_000)
     read: list[int] = []
-    plain = rows.fetch
+    plain = statements.fetch
 
     def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         found = plain(statement, values)
         read.append(sum(len(each) for row in found for each in row if isinstance(each, bytes)))
         return found
 
-    monkeypatch.setattr(rows, "fetch", fetch)
+    monkeypatch.setattr(statements, "fetch", fetch)
     with limited(100_000, 60_000, 10**9):
         found = pages(timeline.page, Query(entity=ROOT, id="A1", page_size=500))
     assert max(sum(version.size for version in page.versions) for page in found) <= 100_000

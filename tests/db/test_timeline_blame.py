@@ -21,7 +21,7 @@ from history.timeline import (
     OlderThanRetentionError,
     Query,
     origin,
-    rows,
+    statements,
 )
 from tests.db.store import T0, Store, minute, queries
 
@@ -204,14 +204,14 @@ def test_blame_reads_each_version_once(
     for version in versions:
         store.add("A1", version, {"old": 1, "new": version}, version / 60)
     read: list[int] = []
-    plain = rows.fetch
+    plain = statements.fetch
 
     def fetch(*args: Any) -> list[tuple[Any, ...]]:
         found = plain(*args)
         read.append(len(found))
         return found
 
-    monkeypatch.setattr(rows, "fetch", fetch)
+    monkeypatch.setattr(statements, "fetch", fetch)
     assert blamed() == {"/old": 0, "/new": versions[-1]}
     # All keys, and each version; only where a batch ends one is read a second time.
     assert sum(read) <= 2 * len(versions) + 10

@@ -18,7 +18,7 @@ from history.timeline import (
     NoVersionError,
     OlderThanRetentionError,
     Query,
-    rows,
+    statements,
 )
 from tests.db.screens import A1, WHOLE, support
 from tests.db.store import T0, Store, minute
@@ -31,7 +31,7 @@ def after(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Do something right after the first (or n-th) statement that contains a text."""
 
     def arrange(text: str, action: Callable[[], None], which: int = 1) -> None:
-        plain, seen = rows.fetch, [0]
+        plain, seen = statements.fetch, [0]
 
         def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
             found = plain(statement, values)
@@ -40,7 +40,7 @@ def after(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 action()
             return found
 
-        monkeypatch.setattr(rows, "fetch", fetch)
+        monkeypatch.setattr(statements, "fetch", fetch)
 
     return arrange
 

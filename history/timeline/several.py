@@ -1,0 +1,133 @@
+"""Reading the versions of several applications at once where the tables are distributed: those of a
+child that has been in more than one, and lists.
+
+No statement here has what one shard can only do alone, as a LIMIT for each of several ids. So each
+goes to the shards of these applications, all at once, and to no other. A version that a child has
+in two applications counts once: that of the lower id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import takewhile
+
+from psycopg.types.numeric import Int4
+
+from history.entities import Entity
+from history.timeline import homes, statements
+from history.timeline.homes import Within
+from history.timeline.query import Filters, Order, Sort
+from history.timeline.statements import (
+    FIRST,
+    LAST,
+    Key,
+    Place,
+    Read,
+    VersionRow,
+    conditions,
+    places,
+    sql,
+    version_row,
+)
+
+_BY_TIME = """
+    SELECT version, updated_at FROM {table}
+    WHERE id = %s {within} AND updated_at >= %s AND updated_at < %s AND updated_at {sign}= %s
+      AND (updated_at, version) {sign} (%s, %s) {filters}
+    ORDER BY updated_at {order}, version {order} LIMIT %s
+"""
+_BY_VERSION = """
+    SELECT version, updated_at FROM {table}
+    WHERE id = %s {within} AND updated_at >= %s AND updated_at < %s
+      AND (version, updated_at) {sign} (%s, %s) {filters}
+    ORDER BY version {order}, updated_at {order} LIMIT %s
+"""
+
+
+def page(
+    entity: Entity,
+    id: str,
+    where: Within,
+    filters: Filters,
+    sort: Sort,
+    order: Order,
+    after: Key,
+    limit: int,
+) -> list[Key]:
+    """The keys of a page, as rows.page has them."""
+    since, until = filters.since or FIRST.updated_at, filters.until or LAST.updated_at
+    sign = "<" if order is Order.DESC else ">"
+    words = {"sign": sign, "order": order.value, "filters": statements.FILTERS}
+    version, moment = Int4(after.version), after.updated_at
+    by_time = sort is Sort.UPDATED_AT
+    place = [moment, moment, version] if by_time else [version, moment]
+    text = sql(_BY_TIME if by_time else _BY_VERSION, entity, within=where.text, **words)
+    # Each may be there once for each application.
+    most = Int4(limit * len(where.homes or ()))
+    named = [id, *where.values, since, until]
+    found = homes.fetch(where, text, [*named, *place, *conditions(filters), most])
+    return list(dict.fromkeys(Key(*row) for row in found))[:limit]
+
+
+# No text is as large as this.
+_ANY_SIZE = 2**31 - 1
+# The documents become texts on the shards, so that no sum over all of them can be made there.
+_BODIES = """
+    SELECT version, updated_at, type, client_id, author, {product} AS product,
+           CASE WHEN octet_length(data::text) <= %s THEN data::text END, id, source, recovered_at
+    FROM {table}
+    JOIN unnest(%s::varchar[], %s::timestamptz[], %s::int4[]) AS wanted(id, updated_at, version)
+        USING (id, updated_at, version)
+    LEFT JOIN (SELECT row_id AS id, version, updated_at, source, recovered_at
+               FROM recovered_version WHERE "table" = '{table}') AS recovered
+        USING (id, updated_at, version)
+    WHERE true {within}
+"""
+
+
+def first_bodies(entity: Entity, wanted: Sequence[Place], where: Within) -> Read:
+    """As rows.first_bodies, of any reader: each that is not larger than its share of READ_BYTES,
+    and the first one. In the order in which they are wanted."""
+    rows = _bodies(entity, wanted, where)
+    first = next((place for place in wanted if place in rows), None)
+    if first is not None and rows[first].data is None:
+        rows |= _bodies(entity, [first], where)
+    ready = list(takewhile(lambda place: rows[place].data is not None, filter(rows.get, wanted)))
+    late = set(rows) - set(ready)
+    return Read([rows[place] for place in ready], [place for place in wanted if place in late])
+
+
+def _bodies(entity: Entity, wanted: Sequence[Place], where: Within) -> dict[Place, VersionRow]:
+    """Those of these versions that are there; without data what is too large."""
+    most = statements.READ_BYTES // len(wanted) if len(wanted) > 1 else _ANY_SIZE
+    text = sql(_BODIES, entity, within=where.text)
+    values = [Int4(most), *places(wanted), *where.values]
+    found = homes.fetch(where, text, values) if wanted else []
+    rows = sorted(map(version_row, found), key=lambda row: row.product_instance_id or "")
+    return {(row.id, row.key): row for row in reversed(rows)}
+
+
+_NEWEST = """
+    SELECT DISTINCT ON ({home}, id) id, version, updated_at, {home} FROM {table}
+    WHERE id = ANY(%s) {within} {filters}
+    ORDER BY {home}, id, version DESC, updated_at DESC
+"""
+_WITH_DOCUMENT = "AND (type <> 2 OR data <> 'null'::jsonb)"
+
+
+def newest(
+    entity: Entity, ids: Collection[str], where: Within, *, with_document: bool = False
+) -> dict[str, tuple[Key, str]]:
+    """The highest key of each of these, as far as the store has any, and the application that this
+    version names. with_document: of those that have one."""
+    filters = _WITH_DOCUMENT if with_document else ""
+    home = homes.column(entity)
+    text = sql(_NEWEST, entity, within=where.text, filters=filters, home=home)
+    found: dict[str, tuple[Key, str]] = {}
+    for id, version, updated_at, application in homes.fetch(
+        where, text, [list(ids), *where.values]
+    ):
+        its = (Key(version, updated_at), application)
+        if id not in found or found[id][0] < its[0]:
+            found[id] = its
+    return found

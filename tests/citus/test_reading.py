@@ -1,0 +1,111 @@
+"""Reading where the tables are distributed: the same answers, each from one shard where that is
+possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+import pytest_django
+from django.db import connection
+from psycopg.rows import tuple_row
+
+from history import distribution, timeline
+from history.entities import BY_NAME, ROOT
+from history.timeline import ApplicationQuery, Filters, Query, Sort
+from tests.citus.cluster import Citus
+from tests.citus.distributed import distribute
+from tests.db.installation import apart
+from tests.db.store import Store, minute
+
+TASK, PERSON = BY_NAME["product-task"], BY_NAME["participant-role"]
+
+
+@pytest.fixture(scope="module")
+def tables(citus: Citus) -> Citus:
+    distribute(citus)
+    with citus.raw() as plain:
+        distribution.remember(plain, None)
+    assert apart()
+    return citus
+
+
+@pytest.fixture(scope="module")
+def loans(tables: Citus, django_db_blocker: pytest_django.DjangoDbBlocker) -> Citus:
+    """Two applications with children, one of which moved from the first to the second."""
+    store = Store()
+    for id in ("A1", "B1", "C1"):
+        for version in range(4):
+            store.add(id, version, {"rate": version, "name": "x"}, version * 10)
+    for version in range(3):
+        store.add("P1", version, {"income": version}, version, entity=PERSON)
+        store.add("T1", version, {"status": version}, version, entity=TASK)
+        application = "B1" if version == 2 else "A1"
+        store.add("M1", version, {"status": version}, version, entity=TASK, application=application)
+    return tables
+
+
+class Said(NamedTuple):
+    statement: str
+    values: Any
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], list[Said]]:
+    """The statements on distributed tables while something is called, with their values."""
+
+    def listen(call: Callable[[], object]) -> list[Said]:
+        found: list[Said] = []
+        plain = psycopg.Cursor.execute
+
+        def execute(self: Any, query: Any, params: Any = None, **kwargs: Any) -> Any:
+            if any(table in str(query) for table in distribution.DISTRIBUTED_BY):
+                found.append(Said(query, params))
+            return plain(self, query, params, **kwargs)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(psycopg.Cursor, "execute", execute)
+            call()
+        return found
+
+    return listen
+
+
+def tasks(one: Said) -> list[int]:
+    """How many shards each part of the statement's plan reads."""
+    cursor = psycopg.Cursor(connection.connection, row_factory=tuple_row)
+    plan = [line for (line,) in cursor.execute("EXPLAIN (COSTS OFF) " + one.statement, one.values)]
+    assert any("Custom Scan (Citus" in line for line in plan), plan
+    return [int(line.split(":")[1]) for line in plan if "Task Count:" in line]
+
+
+ONE_SHARD: dict[str, Callable[[], object]] = {
+    "page": lambda: timeline.page(Query(entity=ROOT, id="A1")),
+    "page of a child": lambda: timeline.page(Query(entity=TASK, id="T1")),
+    "by number": lambda: timeline.page(Query(entity=TASK, id="T1", sort=Sort.VERSION, page_size=1)),
+    "filtered": lambda: timeline.page(Query(entity=TASK, id="T1", filters=Filters(author="x"))),
+    "application": lambda: timeline.application(ApplicationQuery(id="C1")),
+    "version": lambda: timeline.version(TASK, "T1", 1),
+    "twins": lambda: timeline.twins(TASK, "T1", 1),
+    "compare": lambda: timeline.compare(TASK, "T1", 0, 2),
+    "at": lambda: timeline.at(ROOT, "A1", minute(15)),
+    "at, of a child": lambda: timeline.at(TASK, "T1", minute(1)),
+    "blame": lambda: timeline.blame(ROOT, "A1"),
+    "blame of a child": lambda: timeline.blame(PERSON, "P1"),
+    "field": lambda: timeline.field(PERSON, "P1", "/income"),
+    "newest": lambda: timeline.newest(PERSON, "P1"),
+    "search": lambda: timeline.search("A1"),
+    "search of a child": lambda: timeline.search("T1"),
+}
+
+
+@pytest.mark.parametrize("name", ONE_SHARD)
+def test_one_shard_answers(
+    loans: Citus, said: Callable[[Callable[[], object]], list[Said]], name: str
+) -> None:
+    found = said(ONE_SHARD[name])
+    assert found
+    for each in found:
+        assert tasks(each) in ([0], [1]), each.statement
