@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Final, NoReturn
 
+from annals.command_line import streams
 from history.plain_text import one_line
 
 logger = logging.getLogger(__name__)
@@ -32,12 +33,18 @@ class Refused(Exception):
 
 def run(command: Callable[[], object]) -> None:
     """Run a command. What ends it is printed as a sentence; the stack goes to the log, at DEBUG. A
-    reader of standard output that leaves, such as `head`, ends it without a word."""
+    reader of standard output that leaves, such as `head`, ends it without a word, unless the
+    command asked to keep on."""
+    streams.begin()
     try:
         try:
             command()
+        except SystemExit:
+            streams.settle()
+            raise
         finally:
             sys.stdout.flush()
+        streams.settle()
     except Refused as refused:
         _end(str(refused), refused.__cause__, refused.code)
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from annals import __version__, own_commands
-from annals.command_line import ending, overview, refusal
+from annals.command_line import ending, overview, refusal, streams
 
 
 def main(given: Sequence[str] | None = None) -> None:
@@ -30,6 +30,8 @@ def _run(given: Sequence[str] | None) -> None:
     name, *rest = words
     if (parser := own_commands.parser(program, name, raising=True)) is not None:
         refusal.check(f"{program} {name}", parser, rest)
+    if not streams.only_reads(words):
+        streams.keep_on()
     from annals.start import prepare
 
     prepare(words, lambda: _rehearse(program, words))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -10,13 +11,27 @@ from annals.command_line import ending
 from tests.consuming import ROOT
 
 END = """
-import sys
-from annals.command_line import ending
+import os, sys
+from annals.command_line import ending, streams
 
 def command():
+    if len(sys.argv) > 3:
+        return work(*sys.argv[3:])
     for number in range(int(sys.argv[1])):
         print("line", number)
     if len(sys.argv) > 2:
+        sys.exit(int(sys.argv[2]))
+
+def work(says, file):
+    # Work that says on the way what it has done.
+    if says == "stdout":
+        streams.keep_on()
+    out = getattr(sys, says)
+    for number in range(int(sys.argv[1])):
+        print("step", number, file=out)
+    with open(file, "w") as done:
+        done.write(" ".join(os.readlink(f"/proc/self/fd/{number}") for number in (0, 1, 2)))
+    if sys.argv[2] != "0":
         sys.exit(int(sys.argv[2]))
 
 ending.run(command)
@@ -41,6 +56,43 @@ def test_a_reader_that_leaves_ends_it_without_a_word(lines: str) -> None:
 def test_the_exit_code_of_findings_stays() -> None:
     done = shell("COMMAND | cat", "1", "2")
     assert (done.returncode, done.stdout, done.stderr) == (2, "line 0\n", "")
+
+
+@pytest.mark.parametrize("code", [0, 2])
+@pytest.mark.parametrize(
+    "says, line",
+    [
+        ("stdout", "COMMAND | true"),
+        ("stderr", "COMMAND 2>&1 | true"),
+        ("stderr", "COMMAND 2> /dev/full"),
+    ],
+)
+def test_work_is_not_left_halfway_when_nobody_reads(
+    says: str, line: str, code: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "done"
+    done = shell(line, "100000", str(code), says, str(file))
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+    assert file.exists()
+
+
+def test_work_without_room_for_its_output_is_done_and_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "done"
+    done = shell("COMMAND > /dev/full", "100000", "0", "stdout", str(file))
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith("annals: standard output or a file cannot be written: no space is left")
+    assert file.exists()
+
+
+@pytest.mark.parametrize("says", ["stdout", "stderr"])
+def test_closed_streams_are_nowhere_and_no_other_file_gets_their_numbers(
+    says: str, tmp_path: Path
+) -> None:
+    """librdkafka writes to descriptor 2, whatever it is: it could be a connection."""
+    file = tmp_path / "done"
+    assert shell("COMMAND <&- >&- 2>&-", "3", "0", says, str(file)).returncode == 0
+    assert file.read_text() == "/dev/null /dev/null /dev/null"
 
 
 def test_no_room_for_the_output_is_said() -> None:
