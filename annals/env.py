@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import get_type_hints
 from urllib.parse import urlsplit
@@ -215,19 +215,42 @@ def secret_key(settings: Settings) -> str:
     0600)."""
     if settings.secret_key:
         return settings.secret_key
-    import secrets
-
     refuse_others_home(settings.home)
     path = settings.home / "secret_key"
     try:
-        settings.home.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            opened = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-            with os.fdopen(opened, "w") as file:
-                file.write(secrets.token_urlsafe(48))
-        return path.read_text()
+        return _written(path) or _new_secret_key(path)
     except OSError as error:
         raise unusable_home(error) from None
+
+
+def _written(path: Path) -> str:
+    """The text of a file, empty if there is none."""
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return ""
+
+
+def _new_secret_key(path: Path) -> str:
+    """The key that this process or another one writes now: all of it or, where the disk is full,
+    nothing."""
+    import secrets
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    draft = path.with_suffix(".new")
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        if not (key := _written(path)):
+            key = secrets.token_urlsafe(48)
+            draft.unlink(missing_ok=True)
+            opened = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            with os.fdopen(opened, "w") as file:
+                file.write(key)
+            draft.replace(path)
+        return key
+    finally:
+        os.close(folder)
 
 
 def refuse_others_home(home: Path) -> None:
@@ -242,4 +265,7 @@ def refuse_others_home(home: Path) -> None:
 
 def unusable_home(error: OSError) -> SettingError:
     """The error about a folder of ANNALS_HOME in which a file cannot be made or read."""
-    return SettingError(f"ANNALS_HOME cannot be used: {of_file(error)}. {_ELSEWHERE}")
+    what = of_file(error, error.filename or "its folder")
+    if isinstance(error, FileNotFoundError) and error.filename is None:
+        what = "the folder in which this process was started is gone"
+    return SettingError(f"ANNALS_HOME cannot be used: {what}. {_ELSEWHERE}")

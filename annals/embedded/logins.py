@@ -37,13 +37,15 @@ END $$
 def password_file(home: Path, login: str) -> Path:
     """The file with the password of a login, which is generated if there is none."""
     file = home / f"{login}.password"
-    return file if file.exists() else secret_file.write(file, secret_file.new_password())
+    return (
+        file if secret_file.written(file) else secret_file.write(file, secret_file.new_password())
+    )
 
 
 def create_owner(home: Path, superuser: str, database: str) -> None:
     """Create the owner of the tables, once. superuser: a URI of this database."""
     done = home / f"{OWNER}.password"
-    if done.exists():
+    if secret_file.written(done):
         return
     password = secret_file.new_password()
     names = {

@@ -185,9 +185,10 @@ class Postgres:
     def _launch(self, timeout: float) -> None:
         """Start the process. Retry for a while if backends of a killed server are in the way."""
         for _ in range(50):
-            known = self.port() if (self.home / "port").exists() else None
+            file = self.home / "port"
+            known = self.port() if secret_file.written(file) else None
             [port] = process.free_ports([known])
-            (self.home / "port").write_text(str(port))
+            secret_file.write(file, str(port))
             cluster.write_settings(self.data, {**self.settings, "port": port})
             cluster.mark_pid_file_stale(self.data)
             offset = self.log.stat().st_size if self.log.exists() else 0

@@ -13,6 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from annals.embedded import logins
 from annals.embedded.postgres import Mode, Postgres, Settings
 from annals.embedded.process import EmbeddedError
 
@@ -151,6 +152,17 @@ def test_an_initialisation_cut_short_is_begun_again(root: Path) -> None:
         assert ask(server, "SELECT 1") == (1,)
     finally:
         server.stop("immediate")
+
+
+def test_what_a_full_disk_left_empty_is_made_again(server: Postgres) -> None:
+    remember(server, 1)
+    server.stop("immediate")
+    for name in ("port", "owner_login.password"):
+        (server.home / name).write_text("")
+    assert server.start()
+    assert ask(server, "SELECT value FROM memory") == (1,)
+    with psycopg.connect(server.url(login=logins.OWNER)) as connection:
+        assert connection.execute("SELECT current_user").fetchone() == (logins.OWNER,)
 
 
 def test_a_port_taken_meanwhile_is_replaced(server: Postgres, root: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +17,7 @@ import pytest
 
 from annals import __version__
 from tests.consuming import ROOT
-from tests.upgrade import release
+from tests.upgrade import earlier, release
 from tests.upgrade.release import Failed, Release
 
 pytestmark = pytest.mark.system
@@ -83,6 +85,21 @@ def test_the_data_of_a_release_has_something_of_everything() -> None:
     assert sums["quarantined"] == 1
     gap = kept["answers"]["history/product-instance/G1?pageSize=500"]["history"][0]
     assert gap["missingVersions"] == [2]
+
+
+def has_history() -> bool:
+    command = ["git", "rev-parse", "--is-shallow-repository"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() == "false"
+
+
+@pytest.mark.skipif(not has_history(), reason="needs the history of the repository")
+def test_the_commit_of_the_release_has_the_migrations_of_what_is_kept(tmp_path: Path) -> None:
+    """`python -m tests.upgrade` starts it."""
+    code = earlier.unpack(earlier.DEFAULT, tmp_path / "code")
+    applied = re.findall(r"\(\d+, '(\w+)', '(\w+)', '", release.read(__version__, "sql"))
+    assert earlier.migrations(code) == {each for each in applied if each[0] in earlier.APPS}
+    assert f'"{__version__}"' in (code / "pyproject.toml").read_text()
 
 
 def test_every_release_of_the_changelog_is_kept() -> None:

@@ -1,7 +1,9 @@
 """Settings: right values are typed, wrong ones stop the start with a sentence that names them."""
 
+import os
 import re
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
@@ -135,6 +137,42 @@ def test_a_secret_key_is_made_once_and_readable_to_nobody_else(tmp_path: Path) -
     assert len(first) >= 32
     assert env.secret_key(settings) == first
     assert stat.S_IMODE((tmp_path / "new" / "secret_key").stat().st_mode) == 0o600
+
+
+def test_an_empty_secret_key_that_a_full_disk_left_is_made_again(tmp_path: Path) -> None:
+    (tmp_path / "secret_key").touch()
+    settings = env.Settings(home=tmp_path)
+    made = env.secret_key(settings)
+    assert len(made) >= 32
+    assert env.secret_key(settings) == made
+    assert [each.name for each in tmp_path.iterdir()] == ["secret_key"]
+
+
+def test_a_full_disk_leaves_no_secret_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = env.Settings(home=tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdopen", lambda *_: Path("/dev/full").open("w"))  # noqa: SIM115
+        with pytest.raises(env.SettingError, match="no space is left"):
+            env.secret_key(settings)
+    assert not (tmp_path / "secret_key").exists()
+    assert len(env.secret_key(settings)) >= 32
+
+
+def test_the_folder_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(FileNotFoundError) as error:
+        Path.cwd()
+    said = str(env.unusable_home(error.value))
+    assert "the folder in which this process was started is gone. Let it name" in said
+
+
+def test_processes_that_start_at_once_have_one_secret_key(tmp_path: Path) -> None:
+    settings = env.Settings(home=tmp_path / "new")
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(lambda _: env.secret_key(settings), range(8)))) == 1
 
 
 def test_a_given_secret_key_is_taken_and_none_is_written(tmp_path: Path) -> None:
