@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.management import BaseCommand, ManagementUtility, get_commands
@@ -13,6 +13,12 @@ from django.core.management.base import CommandError, SystemCheckError
 
 from annals.command_line import listening, refusal
 from annals.command_line.ending import Refused
+
+# Of Django.
+PRINTS_SECRETS: Final = {
+    "diffsettings": "diffsettings would print passwords and keys, so it is not part of Annals. "
+    "docs/settings.md has all settings."
+}
 
 
 class Commands(ManagementUtility):
@@ -25,6 +31,8 @@ class Commands(ManagementUtility):
     def fetch_command(self, subcommand: str) -> BaseCommand:
         """Ends the process with a sentence if there is no such command, or its words are wrong."""
         known = get_commands()
+        if subcommand in PRINTS_SECRETS:
+            refusal.end(self.prog_name, PRINTS_SECRETS[subcommand])
         if subcommand not in known:
             _ = settings.INSTALLED_APPS  # raises what is wrong with the settings, if they are
             refusal.end(self.prog_name, refusal.command(self.prog_name, subcommand, known))

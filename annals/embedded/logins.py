@@ -48,14 +48,18 @@ def create_owner(home: Path, superuser: str, database: str) -> None:
     if secret_file.written(done):
         return
     password = secret_file.new_password()
-    names = {
-        "text": sql.Literal(OWNER),
-        "login": sql.Identifier(OWNER),
-        "password": sql.Literal(password),
-        "database": sql.Identifier(database),
-    }
     options = "-c synchronous_commit=local"  # do not wait for a standby that does not run
     with psycopg.connect(superuser, options=options) as connection:
+        # What other sessions and logs see of a statement must not have it.
+        stored = connection.pgconn.encrypt_password(
+            password.encode(), OWNER.encode(), b"scram-sha-256"
+        )
+        names = {
+            "text": sql.Literal(OWNER),
+            "login": sql.Identifier(OWNER),
+            "password": sql.Literal(stored.decode()),
+            "database": sql.Identifier(database),
+        }
         for statement in (*_CREATE, _TAKE_OVER):
             connection.execute(sql.SQL(statement).format(**names))
     secret_file.write(done, password)

@@ -65,16 +65,16 @@ class Archiver:
         found = manifest.load(self._store, table, day)
         if (found.rows if found else 0) < known.rows:
             raise ArchiveError(
-                f"{known.rows} rows of {table} {day} were archived, and {self._store.url} does not "
-                "have them. Check ANNALS_ARCHIVE_URL and the files there, or give up the archived "
-                "rows of this day with `partitions forget`"
+                f"{known.rows} rows of {table} {day} were archived, and {self._store.place} does "
+                "not have them. Check ANNALS_ARCHIVE_URL and the files there, or give up the "
+                "archived rows of this day with `partitions forget`"
             )
 
     def _check_place(self) -> None:
         last = list(ArchivedDay.objects.order_by("-archived_at")[:LAST_DAYS])
         if last and not any(self._store.names(folder(each.table, each.day)) for each in last):
             raise ArchiveError(
-                f"{self._store.url} has none of the {len(last)} days that were archived last. "
+                f"{self._store.place} has none of the {len(last)} days that were archived last. "
                 "Check ANNALS_ARCHIVE_URL and whether its volume is mounted, or give these days up "
                 "with `partitions forget`"
             )

@@ -12,12 +12,19 @@ from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import IO, cast
+from urllib.parse import urlsplit
 
 from pyarrow import fs
+from pyarrow.lib import ArrowInvalid, ArrowNotImplementedError
 
 from history.failure.complaint import Complaint
 
 BLOCK = 1 << 20
+_NO_URL = (
+    "ANNALS_ARCHIVE_URL is wrong: pyarrow does not read it. A key in the URL needs % as %25, / as "
+    "%2F, + as %2B and @ as %40, or is in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; the bucket "
+    "has no spaces, and parameters are those of pyarrow"
+)
 
 
 class ArchiveError(Complaint, RuntimeError):
@@ -29,9 +36,16 @@ class Store:
 
     def __init__(self, url: str) -> None:
         """url: the path of a directory, or file://, s3:// or gs:// as pyarrow takes it. Credentials
-        for S3 come from its usual places (AWS_ACCESS_KEY_ID and so on)."""
+        for S3 come from its usual places (AWS_ACCESS_KEY_ID and so on), or are in the URL. Raises
+        ArchiveError."""
         self.url = url if "://" in url else Path(url).absolute().as_uri()
-        self._files, root = fs.FileSystem.from_uri(self.url)
+        try:
+            self._files, root = fs.FileSystem.from_uri(self.url)
+        except (ArrowInvalid, ArrowNotImplementedError, ValueError):
+            raise ArchiveError(_NO_URL) from None  # what pyarrow says quotes the URL with its key
+        # The URL for people: without a key in it.
+        parts = urlsplit(self.url)
+        self.place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         self._root = root.rstrip("/")
         self._local = isinstance(self._files, fs.LocalFileSystem)
 

@@ -33,6 +33,7 @@ REFUSED = {
     "quarantine lits --json": "Did you mean list?",
     "migrate --fke": "migrate: there is no option --fke. Did you mean --fake?",
     "runserver --noreloaf": "Did you mean --noreload?",
+    "diffsettings": "would print passwords and keys",
 }
 
 
