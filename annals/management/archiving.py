@@ -20,6 +20,7 @@ from history.archive.forget import forget
 from history.archive.restore import release, restore
 from history.archive.store import ArchiveError, Store
 from history.canonical import Connection
+from history.counted import counted
 from history.entities import Entity
 
 
@@ -57,7 +58,7 @@ def restoring(store: Store, day: date, progress: Progress) -> Act:
         done = restore(
             plain, store, entity, day, lambda rows: progress.update(task, completed=rows)
         )
-        text = f"Restored {entity.table} {day}: {done.rows:,} rows."
+        text = f"Restored {entity.table} {day}: {counted(done.rows, 'row')}."
         return Done(entity.table, day, text, done.rows)
 
     return act
@@ -75,7 +76,7 @@ def forgetting(store: Store, day: date, why: str) -> Act:
     def act(_: Connection, entity: Entity) -> Done:
         _record(f"partitions forget {day}", entity, why)
         rows = forget(store, entity.table, day, why)
-        text = f"Removed {entity.table} {day} from the archive: {rows:,} rows."
+        text = f"Removed {entity.table} {day} from the archive: {counted(rows, 'row')}."
         return Done(entity.table, day, text, rows)
 
     return act
@@ -85,7 +86,7 @@ def adopting(store: Store, day: date, why: str) -> Act:
     def act(_: Connection, entity: Entity) -> Done:
         _record(f"partitions adopt {day}", entity, why)
         rows = adopt(store, entity.table, day, why)
-        text = f"The archived rows of {entity.table} {day} count: {rows:,} rows."
+        text = f"The archived rows of {entity.table} {day} count: {counted(rows, 'row')}."
         return Done(entity.table, day, text, rows)
 
     return act

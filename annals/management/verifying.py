@@ -15,6 +15,7 @@ from django.db.models import Min, QuerySet, Sum
 from history import clock
 from history.archive.scrub import Pace, scrub, waiting
 from history.archive.store import ArchiveError, Store
+from history.counted import counted
 from history.day_rows import DayRows
 from history.entities import Entity
 from history.error_text import describe
@@ -54,12 +55,18 @@ def verify_tables(tables: Sequence[DayRows], options: dict[str, Any], out: Out, 
             _note(rows, began, count, bad + bool(broken), err)
         if not options["json"]:
             out.write(
-                f"{rows.table}: {count} days read, {bad} differ, {late} late rows; "
-                f"chain {'broken' if broken else 'whole'}, newest seal {newest_seal(rows)}"
+                f"{rows.table}: {counted(count, 'day')} read, {counted(bad, 'differs', 'differ')}, "
+                f"{counted(late, 'late row')}; {_chain(broken, newest_seal(rows))}"
             )
     if options["json"]:
         out.write(json.dumps({"ok": code == 0, "days": objects}))
     return code
+
+
+def _chain(broken: str | None, newest: str | None) -> str:
+    if newest is None:
+        return "no day has a seal yet"
+    return f"chain {'broken' if broken else 'whole'}, newest seal {newest}"
 
 
 def _refuse_unsealed(tables: Sequence[DayRows], day: date | None) -> None:
@@ -109,7 +116,10 @@ def verify_archive(
     if options["json"]:
         out.write(json.dumps({"ok": not faulty, "days": objects}))
     else:
-        out.write(f"{len(objects)} archived days read ({pace.bytes:,} bytes). {_state(found)}")
+        out.write(
+            f"{counted(len(objects), 'archived day')} read ({counted(pace.bytes, 'byte')}). "
+            f"{_state(found)}"
+        )
     return 1 if faulty else 0
 
 
@@ -117,7 +127,9 @@ def _state(found: QuerySet[ArchivedDay]) -> str:
     """How far the checks of all these days have come, over all runs."""
     never = found.filter(checked_at=None).count()
     faulty = found.exclude(fault="").count()
-    text = f"Of {found.count()} days, {faulty} have a fault, {never} were never read"
+    days = counted(found.count(), "day")
+    fault = counted(faulty, "has a fault", "have a fault")
+    text = f"Of {days}, {fault}, {counted(never, 'was never read', 'were never read')}"
     oldest = found.aggregate(oldest=Min("checked_at"))["oldest"]
     if oldest is None:
         return f"{text}."

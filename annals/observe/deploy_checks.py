@@ -23,6 +23,7 @@ from annals.access import logins, rights
 from annals.access.grants import CONSUMER, WEB
 from annals.access.journal import days as journal
 from history import clock, schema
+from history.counted import counted
 from history.entities import ENTITIES
 from history.error_text import describe
 from history.gap_models import GapRun
@@ -123,7 +124,7 @@ def _of_servers() -> Iterator[Warning]:
     if missing := schema.missing(_applied()):
         yield _warning(
             111,
-            f"{len(missing)} migrations are not applied.",
+            f"{counted(len(missing), 'migration is', 'migrations are')} not applied.",
             "annals migrate, as the owner of the tables",
         )
         return
@@ -136,7 +137,8 @@ def _of_servers() -> Iterator[Warning]:
     if missing := sum(table.missing for table in _days()):
         yield _warning(
             114,
-            f"{missing} daily partitions are missing: versions of these days cannot be stored.",
+            f"{counted(missing, 'daily partition is', 'daily partitions are')} missing: versions "
+            "of such a day cannot be stored.",
             "annals partitions maintain, as the owner of the tables",
         )
     yield from _topics()
@@ -163,7 +165,7 @@ def _logins() -> Iterator[Warning]:
     if lacking := rights.missing():
         yield _warning(
             115,
-            f"This login lacks {len(lacking)} rights of the web, as {lacking[0]}.",
+            f"This login lacks {counted(len(lacking), 'right')} of the web, as {lacking[0]}.",
             "annals grants --apply, as the owner of the tables",
         )
 
@@ -186,7 +188,8 @@ def _topics() -> Iterator[Warning]:
     if absent := [topic for topic in wanted if topic not in there]:
         yield _warning(
             117,
-            f"{len(absent)} of {len(wanted)} topics do not exist, or this login may not see them: "
+            f"Of {counted(len(wanted), 'topic')}, this login sees {len(wanted) - len(absent)}. Not "
+            "there, or not for this login: "
             f"{', '.join(absent)}.",
             "Create them, or give the login READ and DESCRIBE (docs/kafka.md).",
         )

@@ -9,6 +9,7 @@ import msgspec
 from history import clock
 from history.archive import checked, manifest, origin, record, sound
 from history.archive.store import ArchiveError, Store, folder
+from history.counted import counted
 
 
 class Adopted(msgspec.Struct, frozen=True, rename="camel"):
@@ -37,8 +38,8 @@ def adopt(store: Store, table: str, day: date, why: str) -> int:
         raise ArchiveError(f"the database knows these rows of {table} {day} already")
     if known and found.rows < known.rows:
         raise ArchiveError(
-            f"the archive has {found.rows} rows of {table} {day}, the database noted {known.rows}. "
-            "Only `partitions forget` gives archived rows up"
+            f"the archive has {counted(found.rows, 'row')} of {table} {day}, the database "
+            f"noted {known.rows}. Only `partitions forget` gives archived rows up"
         )
     for _ in checked.rows(store, true):
         pass

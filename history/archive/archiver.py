@@ -13,6 +13,7 @@ from history.archive.reseal import before, follow
 from history.archive.store import ArchiveError, Store, folder
 from history.archive.write import archive, count
 from history.canonical import Connection
+from history.counted import counted
 from history.entities import ENTITIES
 from history.models import ArchivedDay
 
@@ -65,9 +66,9 @@ class Archiver:
         found = manifest.load(self._store, table, day)
         if (found.rows if found else 0) < known.rows:
             raise ArchiveError(
-                f"{known.rows} rows of {table} {day} were archived, and {self._store.place} does "
-                "not have them. Check ANNALS_ARCHIVE_URL and the files there, or give up the "
-                "archived rows of this day with `partitions forget`"
+                f"The archive had {counted(known.rows, 'row')} of {table} {day}, and "
+                f"{self._store.place} has fewer. Check ANNALS_ARCHIVE_URL and the files there, or "
+                "give up the archived rows of this day with `partitions forget`"
             )
 
     def _check_place(self) -> None:

@@ -18,6 +18,7 @@ from history.archive.merge import Rows
 from history.archive.parquet import row_hash
 from history.archive.store import ArchiveError, Store
 from history.canonical import Connection, Digest
+from history.counted import counted
 from history.days import State
 from history.entities import Entity
 from history.models import ArchivedDay
@@ -94,8 +95,10 @@ def check(connection: Connection, store: Store, entity: Entity, day: date) -> No
         more = archived.rows - expected.rows
         text = "has other rows of {} than the database noted"
         if more > 0:
-            count = "1 row" if more == 1 else f"{more} rows"
-            text = f"has {count} of {{}} that the database did not note and its table does not have"
+            text = (
+                f"has {counted(more, 'row')} of {{}} that the database did not note and its table "
+                "does not have"
+            )
         raise ArchiveError(_strange(found, entity, text))
 
 

@@ -14,6 +14,7 @@ from history.archive.parquet import row_hash
 from history.archive.store import ArchiveError, Store
 from history.archive.write import ReportRows, count
 from history.canonical import Connection, Digest, columns, digest
+from history.counted import counted
 from history.days import State
 from history.entities import Entity
 from history.seals import late
@@ -62,7 +63,9 @@ def _restore(
     place = days.locate(connection, table, day)
     if place.state is not State.ABSENT and _is_complete(connection, entity, place, wanted):
         name = days.partition_name(table, day)
-        raise ArchiveError(f"{name} is there and has {wanted.rows} rows, all that are archived")
+        raise ArchiveError(
+            f"{name} is there and has {counted(wanted.rows, 'row')}, all that the archive has"
+        )
     with connection.transaction():
         days.create_detached(connection, place._replace(child=place.new), day, days.RESTORED)
         _fill(connection, store, entity, place.new, wanted, progress)

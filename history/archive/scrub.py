@@ -18,6 +18,7 @@ from history.archive.manifest import File, Manifest
 from history.archive.parquet import Row
 from history.archive.store import ArchiveError, Store
 from history.canonical import Digest
+from history.counted import counted
 from history.days import State
 from history.entities import Entity
 from history.models import ArchivedDay, DaySeal
@@ -109,7 +110,9 @@ def _check(store: Store, table: str, day: date, pace: Pace) -> Checked | None:
             fault, note = f"cannot be read: {error}", "not compared"
         if fault is None or not _replaced(known):
             break
-    return Checked(table, day, rows, pace.bytes - before, fault, f"{len(files)} files, {note}")
+    return Checked(
+        table, day, rows, pace.bytes - before, fault, f"{counted(len(files), 'file')}, {note}"
+    )
 
 
 def _replaced(known: ArchivedDay) -> bool:
@@ -142,7 +145,7 @@ def _compare_database(known: ArchivedDay, found: Manifest) -> tuple[str | None, 
         newer = found.rows >= known.rows and found.archived_at > known.archived_at
         if newer and in_table:
             return None, "manifest; maintain was interrupted, its next run records it"
-        counts = f"{found.rows} rows, the database {known.rows}"
+        counts = f"{counted(found.rows, 'row')}, the database {known.rows}"
         return f"the manifest names {counts}; their digests differ", "manifest"
     fault, note = _compare_seals(known, found, in_table)
     if fault is None and msgspec.convert(known.files, tuple[File, ...]) != found.files:

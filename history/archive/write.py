@@ -17,6 +17,7 @@ from history.archive.merge import Key, Rows
 from history.archive.parquet import Row, Writer, row_hash
 from history.archive.store import ArchiveError, Store, folder
 from history.canonical import Connection, Digest
+from history.counted import counted
 from history.entities import Entity
 
 FILE_ROWS = 500_000
@@ -104,8 +105,9 @@ def _write(
             again = _Generation(new.store, new.entity, new.day, new.number, new.progress)
             return _write(rows, again, known, expected)
         raise ArchiveError(
-            f"{table[0]} {table[1]} changed while it was archived: {written} rows were written, "
-            f"the table has {count(rows.connection, rows.source)}, or others; run it again"
+            f"{table[0]} {table[1]} changed while it was archived: "
+            f"{counted(written, 'row was', 'rows were')} written, the table has "
+            f"{count(rows.connection, rows.source)}, or others; run it again"
         )
     done = Manifest(
         table=new.entity.table,
@@ -159,7 +161,9 @@ def _file(new: _Generation, stream: Iterator[Row]) -> bool:
         writer.close()
     file = sound.read(new.store, name)
     if (file.rows, file.digest) != (done, written.hexdigest()):
-        raise ArchiveError(f"{name}: read back {file.rows} rows that are not the {done} written")
+        raise ArchiveError(
+            f"{name}: read back {counted(file.rows, 'row')}, not as the {done} written"
+        )
     new.files.append(file)
     new.progress(new.digest.rows)
     return True

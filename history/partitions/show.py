@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
+from history.counted import counted
 from history.partitions.catalog import Partition
 from history.partitions.plan import PlanLine
 from history.table import Table
@@ -50,7 +51,7 @@ def plan(lines: Iterable[PlanLine], each: bool = False) -> Table:
         table.add(
             line.table,
             line.action,
-            line.name if count == 1 else f"{count} days",
+            line.name if count == 1 else counted(count, "day"),
             _moment(line.start),
             _moment(line.end),
             f"{line.rows:,}",

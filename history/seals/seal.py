@@ -11,6 +11,7 @@ from psycopg.types.json import Jsonb
 
 from history import clock, days
 from history.canonical import Connection, Digest, digest
+from history.counted import counted
 from history.day_rows import DayRows
 from history.days import State
 from history.failure.complaint import Complaint
@@ -64,7 +65,8 @@ def _check_rows(table: str, day: date, rows: int) -> None:
     archived = ArchivedDay.objects.filter(table=table, day=day).first()
     if archived and archived.rows > rows:
         raise NotSealable(
-            f"{table} {day} has {rows} rows, and the archive has {archived.rows} of that day"
+            f"{table} {day} has {counted(rows, 'row')}, and the archive has "
+            f"{archived.rows} of that day"
         )
 
 

@@ -11,6 +11,7 @@ import psycopg
 
 from history import clock, days
 from history.canonical import Connection, Digest, Range, digest
+from history.counted import counted
 from history.day_rows import DayRows
 from history.days import State
 from history.error_text import describe
@@ -52,10 +53,11 @@ def chain_fault(kept: DayRows) -> str | None:
     return None
 
 
-def newest_seal(kept: DayRows) -> str:
-    """The newest seal of a table, in hex, which depends on all earlier ones; GENESIS if none."""
+def newest_seal(kept: DayRows) -> str | None:
+    """The newest seal of a table, in hex, which depends on all earlier ones; None if there is
+    none."""
     last = DaySeal.objects.filter(table=kept.table).order_by("-id").first()
-    return last.seal if last else GENESIS
+    return last.seal if last else None
 
 
 def verify(connection: Connection, kept: DayRows, day: date | None = None) -> Iterator[Verdict]:
@@ -104,7 +106,7 @@ def _compare(connection: Connection, kept: DayRows, known: DaySeal) -> _Result:
         if not rest.rows and place.comment != days.RESTORED:
             fault, note = _compare_dropped(kept, known, fault)
     if count > found:
-        missing = f"{count - found} of {count} late rows are missing or changed"
+        missing = f"{count - found} of {counted(count, 'late row')} missing or changed"
         fault = f"{fault}; {missing}" if fault else missing
     if kept.closed:
         fault = fault or closed.fault(known)
@@ -134,7 +136,7 @@ def _today() -> date:
 def _difference(sealed: list[Range], found: Digest, known: DaySeal) -> str:
     """The first range of rows that differs from the sealed one."""
     change = found.rows - known.rows
-    count = f", {abs(change)} rows {'more' if change > 0 else 'fewer'}" if change else ""
+    count = f", {counted(abs(change), 'row')} {'more' if change > 0 else 'fewer'}" if change else ""
     begin = 0
     for old, new in zip(sealed, found.ranges, strict=False):
         if old != new:

@@ -10,6 +10,7 @@ from typing import Any
 from django.db.models import Count, F, IntegerField, OuterRef, Subquery, Value
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from history.entities import BY_TOPIC
 from ingest.models import Ledger, Quarantined, RetiredTopic
@@ -157,7 +158,11 @@ def faults(found: Sequence[Entry]) -> list[str]:
                 text.format(where=where, first=first, last=last, span=span, passed=passed)
             )
         if entry.newly_lost:
-            text = _("{where}: {n} messages were deleted by the broker before they were read")
+            text = ngettext(
+                "{where}: {n} message was deleted by the broker before it was read",
+                "{where}: {n} messages were deleted by the broker before they were read",
+                entry.newly_lost,
+            )
             sentences.append(text.format(where=where, n=entry.newly_lost))
         if entry.in_quarantine not in (None, entry.quarantined):
             text = _("{where}: the ledger counts {n} quarantined, the quarantine holds {held}")

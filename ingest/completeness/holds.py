@@ -8,6 +8,7 @@ from datetime import UTC, date
 
 from django.db import connection
 
+from history.counted import counted
 from history.entities import BY_TOPIC, ENTITIES
 from ingest.completeness.figures import entries, retired
 
@@ -98,5 +99,7 @@ def _unaccounted() -> list[tuple[str, date | None, str]]:
             # A migration topic carries old versions in new messages: their time says nothing.
             newest = entry.newest_timestamp if entry.topic == entity.topics[0] else None
             since = newest.astimezone(UTC).date() if newest else None
-            found.append((entity.table, since, f"{entry.lag} messages of {where} not read yet"))
+            found.append(
+                (entity.table, since, f"{counted(entry.lag, 'message')} of {where} not read yet")
+            )
     return found

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from math import inf, isfinite
 from typing import Any
 
+from history.counted import counted
 from ingest.completeness.figures import Entry
 from ingest.forecast.catch_up import ASSUMED_RATE, Backlog, catch_up
 from ingest.forecast.loss import Outlook
@@ -111,8 +112,8 @@ def deleted(outlooks: Mapping[KafkaPartition, Outlook], retired: Container[str])
     """A sentence for each partition of which the broker has deleted unread messages already. The
     ledger counts them as lost as soon as a consumer reads on."""
     return [
-        f"{topic}[{partition}]: the broker has deleted {each.forecast.deleted:,} messages that "
-        "were not read"
+        f"{topic}[{partition}]: the broker has deleted "
+        + counted(each.forecast.deleted, "message that was not read", "messages that were not read")
         for (topic, partition), each in sorted(outlooks.items())
         if each.forecast is not None and each.forecast.deleted and topic not in retired
     ]

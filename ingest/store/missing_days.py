@@ -16,6 +16,7 @@ import psycopg
 from psycopg import errors
 
 from history import clock, days
+from history.counted import counted
 from history.entities import BY_NAME
 from history.error_text import describe
 from history.window import Window
@@ -95,8 +96,8 @@ def provide(connection: Connection, batch: Batch, window: Window) -> bool:
             batch.refuse(day, refusal.why)
     if waiting:
         raise MissingDayError(
-            f"{waiting[0]}. {len(waiting)} days are missing: run `annals partitions maintain` "
-            "as the owner of the tables"
+            f"{waiting[0]}. {counted(len(waiting), 'day is', 'days are')} missing: run `annals "
+            "partitions maintain` as the owner of the tables"
         )
     return True
 

@@ -8,6 +8,7 @@ from typing import Any
 from django.core import checks
 from django.db import connections, router
 
+from outbox.counted import counted
 from outbox.errors import WrongSettings
 from outbox.inbox.conf import conf
 from outbox.inbox.registry import handlers
@@ -77,11 +78,12 @@ def _about_messages(alias: str) -> Found:
     found: Found = []
     for name, count, dead in rows:
         if name not in handlers():
-            text = f"{count} messages wait for the handler {name!r}, which does not exist."
+            waiting = counted(count, "message waits", "messages wait")
+            text = f"{waiting} for the handler {name!r}, which does not exist."
             hint = "Give a handler this name (name=...), or delete its rows in inbox_message."
             found.append(checks.Warning(text, hint=hint, id="inbox.W002"))
         if dead:
-            text = f"{dead} messages of the handler {name!r} are dead letters."
+            text = f"The handler {name!r} has {counted(dead, 'dead letter')}."
             hint = "Retry or discard them in the admin."
             found.append(checks.Warning(text, hint=hint, id="inbox.W003"))
     return found

@@ -193,9 +193,9 @@ def sealed(committed: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch) 
 def test_a_day_is_sealed_and_verified(sealed: date) -> None:
     code, out, _ = run("verify", "--entity", "journal")
     assert code == 0
-    assert f"{TABLE}: 1 days read, 0 differ, 0 late rows; chain whole" in out
-    assert f"{TABLE}: 1 days read" in run("verify")[1]
-    assert "1 days read" not in run("verify", "--entity", "product-task")[1]
+    assert f"{TABLE}: 1 day read, 0 differ, 0 late rows; chain whole" in out
+    assert f"{TABLE}: 1 day read" in run("verify")[1]
+    assert "1 day read" not in run("verify", "--entity", "product-task")[1]
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_a_day_can_be_sealed_by_name(committed: psycopg.Connection[Any]) -> None
     assert run("seal", str(day), "--entity", "journal")[0] == 2
     days.create(committed, TABLE, day)
     committed.execute(INSERT, [datetime(day.year, day.month, day.day, tzinfo=UTC), "x"])
-    assert f"Sealed {TABLE} {day}: 1 rows" in run("seal", str(day), "--entity", "journal")[1]
+    assert f"Sealed {TABLE} {day}: 1 row" in run("seal", str(day), "--entity", "journal")[1]
 
 
 LOOKS_EACH = 40
@@ -427,7 +427,7 @@ def test_maintain_removes_ended_logins(committed: psycopg.Connection[Any]) -> No
     Session.objects.create(
         session_key="ended", session_data="", expire_date=datetime.now(UTC) - timedelta(days=1)
     )
-    assert "Removed 1 rows of ended sessions and failed logins." in run("maintain")[1]
+    assert "Removed 1 row of ended sessions and failed logins." in run("maintain")[1]
     assert not Session.objects.filter(session_key="ended").exists()
 
 

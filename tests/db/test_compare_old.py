@@ -103,7 +103,7 @@ def test_the_text_says_where_and_never_what(both: OldService, store: Store) -> N
     with pytest.raises(SystemExit):
         call_command("compare-old", stdout=out, stderr=StringIO())
     assert "different: product-instance A1 version 2: /rate\n" in out.getvalue()
-    assert "1 versions are missing here or differ." in out.getvalue()
+    assert "1 version is missing here or differs." in out.getvalue()
     assert VALUE not in out.getvalue()
 
 

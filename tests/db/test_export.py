@@ -193,7 +193,7 @@ def test_an_interrupted_export_goes_on(
     monkeypatch.setattr(run, "_write", real)
     (done,) = [tmp_path / name for name in visible(tmp_path)]
     before = done.stat()
-    assert "1 days were exported before" in export("--output", str(tmp_path), "--format", kind)
+    assert "1 day was exported before" in export("--output", str(tmp_path), "--format", kind)
     assert done.stat() == before
     names = [f"{days.partition_name(TABLE, of)}.{kind}" for of in (FIRST, LAST)]
     assert visible(tmp_path) == names
@@ -217,7 +217,7 @@ def test_standard_output_is_one_stream_of_nothing_but_versions(
     done = subprocess.run([*command, *span], env=in_this_database, capture_output=True, check=True)
     lines = [parsed(line) for line in done.stdout.splitlines()]
     assert lines == [each for each in expected() if each["updatedAt"].date() < LAST]
-    assert b"Exported 1 days, 4 rows" in done.stderr
+    assert b"Exported 1 day, 4 rows" in done.stderr
     again = subprocess.run(
         [*command, *span, "--json"], env=in_this_database, capture_output=True, check=True
     )
@@ -266,7 +266,7 @@ def test_a_day_that_got_rows_since_is_written_again(kind: str, tmp_path: Path) -
     before = first.stat(), last.stat()
     with raw() as plain:
         insert(plain, datetime(LAST.year, LAST.month, LAST.day, 23, tzinfo=UTC), "late")
-    assert "1 days were exported before" in export(*words)
+    assert "1 day was exported before" in export(*words)
     assert first.stat() == before[0]
     assert last.stat() != before[1]
     assert "2 days were exported before" in export(*words)
@@ -359,7 +359,7 @@ def test_an_interrupted_drop_leaves_nothing_out(tmp_path: Path) -> None:
     fill(FIRST)
     with raw() as plain:
         plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {days.partition_name(TABLE, FIRST)}")
-    assert "Exported 1 days, 4 rows" in export("--output", str(tmp_path))
+    assert "Exported 1 day, 4 rows" in export("--output", str(tmp_path))
 
 
 def test_a_longer_partition_is_one_file_and_none_of_its_days_is_missing(tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ def test_a_longer_partition_is_one_file_and_none_of_its_days_is_missing(tmp_path
         )
         insert(plain, datetime(2020, 1, 20, tzinfo=UTC), "old")
     said = export("--output", str(tmp_path), span=(date(2020, 1, 1), date(2020, 2, 1)))
-    assert "Exported 1 days, 1 rows" in said
+    assert "Exported 1 day, 1 row" in said
     assert visible(tmp_path) == ["product_instance_aud_2020.jsonl"]
     code, said = failing("--output", str(tmp_path), "--from", "2019-12-31", "--to", "2020-02-02")
     assert code == 1
@@ -423,5 +423,5 @@ def test_a_second_export_into_the_same_directory_spoils_nothing(tmp_path: Path) 
         assert "another export is writing" in said
         sink.write(b"second\n")
     assert target.read_bytes() == b"first\nsecond\n"
-    assert "Exported 1 days" in export("--output", str(tmp_path))
+    assert "Exported 1 day" in export("--output", str(tmp_path))
     assert len(target.read_bytes().splitlines()) == len(HARD)

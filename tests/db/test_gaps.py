@@ -320,7 +320,7 @@ def test_the_command(committed: Store) -> None:
     found = json.loads(said("--json"))
     assert (found["gaps"], found["versions"], found["days"]) == (1, 2, 1)
     assert found["by"][0]["client_id"] == "top-crm"
-    assert "2 versions missing in 1 gaps" in said()
+    assert "2 versions missing in 1 gap" in said()
     assert f"{ROOT.name} A1 1-2 top-crm" in said("list")
     each = json.loads(said("list", "--json"))
     assert (each["kind"], each["id"], each["first"], each["last"]) == (ROOT.name, "A1", 1, 2)

@@ -187,7 +187,7 @@ def test_what_was_lost_is_said_in_the_readers_language(db: None, client: Client)
     row(TOPICS[0], lost=3, next_offset=103)
     client.force_login(User.objects.get(username="ops"))
     page = text(client.get("/admin/completeness/"))
-    assert f"{TOPICS[0]}[0]: брокер удалил сообщения до чтения: 3" in page
+    assert f"{TOPICS[0]}[0]: брокер удалил до чтения 3 сообщения" in page
     english = client.get("/api/v1/completeness", headers={"Accept-Language": "en"}).json()
     sentence = f"{TOPICS[0]}[0]: 3 messages were deleted by the broker before they were read"
     assert english["data"]["faults"] == [sentence]

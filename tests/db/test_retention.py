@@ -203,7 +203,7 @@ def test_maintain_does_both_and_reads_the_keys_once_a_day(
     ingested.write(value(id="new", data=four))
     move(later(98))
     said = maintained()
-    assert "removed: 2 search keys, 1 messages in quarantine" in said
+    assert "removed: 2 search keys, 1 message in quarantine" in said
     assert (keys(), quarantined()) == ([], [])
     assert faults() == [] or all("says the ledger" in each for each in faults())
     with connect("test") as plain:

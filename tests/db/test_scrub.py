@@ -67,9 +67,9 @@ def file_of(path: Path, of: date) -> Path:
 def test_a_sound_archive_has_no_fault(archive: Store) -> None:
     found = list(scrub(archive, waiting(), Pace()))
     assert [(each.day, each.rows, each.fault, each.note) for each in found] == [
-        (FIRST, 4, None, "1 files, manifest and seal"),
-        (MIDDLE, 4, None, "1 files, manifest and seal"),
-        (LAST, 4, None, "1 files, manifest; the day has no seal"),
+        (FIRST, 4, None, "1 file, manifest and seal"),
+        (MIDDLE, 4, None, "1 file, manifest and seal"),
+        (LAST, 4, None, "1 file, manifest; the day has no seal"),
     ]
     assert not ArchivedDay.objects.filter(checked_at=None).exists()
     assert [each.bytes for each in found] == [
@@ -199,7 +199,7 @@ def test_the_command_says_what_it_read(archive: Store, tmp_path: Path) -> None:
     )
     flip(tmp_path)
     code, out, err = run("verify", "--archive", "--rate", "1G")
-    assert (code, "3 archived days read" in out, "1 have a fault" in out) == (1, True, True)
+    assert (code, "3 archived days read" in out, "1 has a fault" in out) == (1, True, True)
     assert out.startswith(f"{TABLE} {MIDDLE}: {TABLE}/{MIDDLE}/")
     assert TABLE not in err
 

@@ -88,7 +88,7 @@ def test_one_changed_byte_is_found_in_its_range(sealed: DaySeal, assignment: str
 
 def test_a_deleted_and_an_added_row_are_found(sealed: DaySeal) -> None:
     change(f"DELETE FROM {TABLE} WHERE id = 'id093' AND version = 9")
-    assert faults() == ["rows 901 to 950 differ, between id090 v0 and id094 v9, 1 rows fewer"]
+    assert faults() == ["rows 901 to 950 differ, between id090 v0 and id094 v9, 1 row fewer"]
     change(
         f"INSERT INTO {TABLE} SELECT 'id000', 0, data, updated_at + interval '1 ms', client_id,"
         f" author, type FROM {TABLE} WHERE id = 'id001' AND version = 0".replace(
@@ -110,7 +110,7 @@ def test_rows_after_the_last_range_are_reported(filled: None) -> None:
         seal(plain, PRODUCT, OLD)
         noon = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
         insert(plain, noon, "id095")
-    assert faults() == ["rows after row 900 are new, from id095 v1, 1 rows more"]
+    assert faults() == ["rows after row 900 are new, from id095 v1, 1 row more"]
 
 
 def test_a_day_sealed_again_starts_a_new_count_and_the_chain_keeps_both(sealed: DaySeal) -> None:
@@ -193,14 +193,16 @@ def test_the_command_seals_and_verifies(monkeypatch: pytest.MonkeyPatch) -> None
     )
     code, out, err = run("verify", str(old), "--entity", "product-instance")
     assert code == 1
-    assert "1 rows more" in out
-    assert "1 rows more" not in err
+    assert "1 row more" in out
+    assert "1 row more" not in err
     code, out, err = run("verify", "2001-01-01")
     assert (code, out, "2001-01-01 has no seal in" in err) == (2, "", True)
     code, out, _ = run("seal", str(old), "--entity", "product-instance")
     assert (code, "Sealed product_instance_aud" in out) == (0, True)
     code, out, _ = run("verify")
-    assert (code, newest_seal(PRODUCT) in out) == (0, True)
+    assert (code, f"chain whole, newest seal {newest_seal(PRODUCT)}" in out) == (0, True)
+    nothing = "access_journal: 0 days read, 0 differ, 0 late rows; no day has a seal yet"
+    assert nothing in out.splitlines()
     assert run("seal", "2001-01-01")[0] == 2
     code, out, _ = run("seal", str(old), "--entity", "product-instance", "--json")
     [done] = shaped("partitions seal", out)

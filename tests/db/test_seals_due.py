@@ -186,7 +186,7 @@ def test_a_day_with_a_document_too_large_for_text_fails_alone() -> None:
     assert sealed() == [ago(8).date(), ago(6).date()]
     swell(8)
     code, out, err = run("verify", "--entity", "product-instance")
-    assert (code, "2 days read, 1 differ" in out) == (1, True)
+    assert (code, "2 days read, 1 differs" in out) == (1, True)
     assert f"{TABLE} {ago(8).date()}: cannot be read: {TOO_LARGE}" in out
     with raw() as plain:
         for entity in CHILDREN:

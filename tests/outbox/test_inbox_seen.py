@@ -49,7 +49,7 @@ def test_the_status(letters: None) -> None:
     output = StringIO()
     call_command("inbox", "status", stdout=output)
     assert "shop: 3 messages wait" in output.getvalue()
-    assert "1 failed, 1 are dead letters; 1 were processed.\nshop: 1 failures: Failure\n" in (
+    assert "1 failed, 1 is a dead letter; 1 was processed.\nshop: 1 failure: Failure\n" in (
         output.getvalue()
     )
     output = StringIO()
@@ -125,7 +125,7 @@ def test_who_may_only_look_can_do_nothing(letters: None) -> None:
 def test_checks_of_what_waits(letters: None) -> None:
     assert found() == []
     both = found(databases=["default"])
-    assert both == [("inbox.W003", "1 messages of the handler 'shop' are dead letters.")]
+    assert both == [("inbox.W003", "The handler 'shop' has 1 dead letter.")]
     Waiting.objects.update(handler="gone")
     assert ("inbox.W002", "3 messages wait for the handler 'gone', which does not exist.") in found(
         databases=["default"]

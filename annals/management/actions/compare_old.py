@@ -14,6 +14,7 @@ from annals.access.journal.words import Action
 from annals.access.journal.write import JournalError
 from annals.management.comparing import Compared, Tally, Verdict, compare
 from history import masking
+from history.counted import counted
 from history.exactjson import dumps
 from history.failure.files import FileError, read_text
 from history.fallback import OldServiceError, Service, Subject, WrongAnswerError, service
@@ -55,7 +56,7 @@ class Run:
             )
         chosen = self._chosen(options)
         try:
-            text = f"manage.py compare-old: {len(chosen)} applications"
+            text = f"annals compare-old: {counted(len(chosen), 'application')}"
             record(Action.COMPARE, text, options["reason"])
         except JournalError as error:
             text = f"the access journal cannot be written, so nothing was compared: {error}"
@@ -129,16 +130,21 @@ class Run:
         rest = sum(tally.versions.values()) - tally.versions[Verdict.EQUAL] - len(listed)
         if rest:
             self.stdout.write(f"... and {rest:,} more")
-        self.stdout.write(f"{tally.applications:,} applications compared")
+        self.stdout.write(f"{counted(tally.applications, 'application')} compared")
         for verdict in Verdict:
             self.stdout.write(f"{tally.versions[verdict]:>10,}  {_WORDS[verdict]}")
         self.stdout.write(f"{tally.clocks:>10,}  of those in both have another time there")
         if tally.unavailable:
-            self.stdout.write(f"{tally.unavailable:>10,}  applications were not compared")
+            self.stdout.write(f"{tally.unavailable:>10,}  not compared")
         if tally.nowhere:
-            self.stdout.write(f"{tally.nowhere:>10,}  applications are in neither of the two")
+            self.stdout.write(f"{tally.nowhere:>10,}  in neither of the two")
         if tally.faults:
-            self.stdout.write(f"{tally.faults:,} versions are missing here or differ.")
+            faults = counted(
+                tally.faults,
+                "version is missing here or differs",
+                "versions are missing here or differ",
+            )
+            self.stdout.write(f"{faults}.")
         elif tally.ok:
             self.stdout.write("Nothing is missing here or differs.")
         elif not tally.versions[Verdict.EQUAL]:

@@ -21,6 +21,7 @@ from annals.healing.run import BusyError, Outcome, Selection, documents, heal
 from annals.healing.sources import SourcesError
 from annals.healing.wanted import Asked
 from history import fallback
+from history.counted import counted
 from history.error_text import describe
 from history.gaps.run import latest
 from history.management.progress import Progress
@@ -137,13 +138,14 @@ def sentence(done: Outcome) -> str:
         return f"{done.source}: failed before, is asked again after {moment}, or with --again."
     kept = done.kept
     parts = [
-        f"{done.source}: asked for {kept.asked:,} versions of {done.documents:,} documents",
+        f"{done.source}: asked for {counted(kept.asked, 'version')} of "
+        f"{counted(done.documents, 'document')}",
         f"{kept.recovered:,} recovered",
         f"{kept.there:,} here already",
         f"{kept.refused:,} refused, {kept.quarantined:,} of them in quarantine",
         f"{kept.unanswerable:,} it does not have",
         f"{kept.waiting:,} it sends later",
-        f"{done.wrong:,} wrong answers",
+        counted(done.wrong, "wrong answer"),
     ]
     end = " The next run asks for the rest." if done.unfinished else ""
     end = f" STOPPED: {done.failed}." if done.failed else end

@@ -29,6 +29,7 @@ from history import clock, schema
 from history.archive.archiver import Archiver
 from history.archive.store import ArchiveError, Store
 from history.canonical import Connection
+from history.counted import counted
 from history.day_rows import DayRows
 from history.days import ForeignTableError, partition_name
 from history.entities import BY_NAME, ENTITIES, Entity
@@ -94,7 +95,7 @@ class Run:
             self._refuse_no_tables(parts)
             print_table(self.stdout, show.partitions(parts))
             total = show.size(sum(part.bytes for part in parts))
-            self.stdout.write(f"{len(parts)} partitions, {total}.")
+            self.stdout.write(f"{counted(len(parts), 'partition')}, {total}.")
         return 0
 
     def _plan(self) -> int:
@@ -232,11 +233,10 @@ class Run:
             self.stdout.write(f"{name}: {error}")
         reasons = Counter((table, why) for table, _, why in outcome.unsealed)
         for (table, why), count in reasons.items():
-            days = "1 day" if count == 1 else f"{count} days"
-            self.stdout.write(f"{table}: {days} not sealed: {why}")
+            self.stdout.write(f"{table}: {counted(count, 'day')} not sealed: {why}")
         if kept:
             self.stdout.write(
-                f"Archived {len(kept)} days: {show.size(in_table)} in tables, "
+                f"Archived {counted(len(kept), 'day')}: {show.size(in_table)} in tables, "
                 f"{show.size(in_files)} in Parquet, ratio {in_files / in_table:.3f}."
             )
         self.stdout.write(
@@ -247,12 +247,14 @@ class Run:
         )
         if outcome.search_keys_removed or outcome.quarantine_removed:
             self.stdout.write(
-                f"Older than retention and removed: {outcome.search_keys_removed:,} search keys, "
-                f"{outcome.quarantine_removed:,} messages in quarantine."
+                "Older than retention and removed: "
+                f"{counted(outcome.search_keys_removed, 'search key')}, "
+                f"{counted(outcome.quarantine_removed, 'message')} in quarantine."
             )
         if outcome.logins_removed:
             self.stdout.write(
-                f"Removed {outcome.logins_removed:,} rows of ended sessions and failed logins."
+                f"Removed {counted(outcome.logins_removed, 'row')} of ended sessions and failed "
+                "logins."
             )
 
     def _restore(self) -> int:
@@ -279,7 +281,7 @@ class Run:
 
         def seal_one(plain: Connection, rows: DayRows) -> Done:
             made = seal(plain, rows, day)
-            text = f"Sealed {rows.table} {day}: {made.rows:,} rows, {made.seal}"
+            text = f"Sealed {rows.table} {day}: {counted(made.rows, 'row')}, {made.seal}"
             return Done(rows.table, day, text, made.rows, str(made.seal))
 
         with run_lock():

@@ -16,6 +16,7 @@ from psycopg import errors
 
 from annals.management.migrating import Blockers, consumers, limited, stops_ahead
 from history import schema
+from history.counted import counted
 from history.management.numbers import MOST_SECONDS, number
 
 # Less than the access journal waits (annals.access.journal.write), so that no answer is lost.
@@ -53,8 +54,8 @@ class Command(migrate.Command):
         if (ahead := stops_ahead(connection)) and (running := consumers(connection)):
             raise CommandError(
                 f"{schema.names(ahead)} needs a stop: consumers of an earlier release cannot work "
-                f"after it, and {running} consumers are connected. End them, run migrate again, "
-                "and start those of this release. Kafka keeps the messages meanwhile."
+                f"after it. Connected: {counted(running, 'consumer')}. End them, run migrate "
+                "again, and start those of this release. Kafka keeps the messages meanwhile."
             )
         end = time.monotonic() + options["give_up_after"]
         pause = FIRST_PAUSE_SECONDS

@@ -16,6 +16,7 @@ from history import clock
 from history.capacity import measured
 from history.capacity.cluster import Demand
 from history.capacity.model import Load, Need, Server, from_rate, full_on, need
+from history.counted import counted
 from history.entities import ENTITIES
 from history.management.actions import capacity_cluster
 from history.partitions import catalog
@@ -72,8 +73,8 @@ def run(command: BaseCommand, **options: Any) -> None:
         return
     print_table(command.stdout, _needs_table(loads, needs, total))
     command.stdout.write(
-        f"From {basis}, for {days} days and the current day. WAL is the WAL of one day with a"
-        f" checkpoint every {server.checkpoint_s / 60:.0f} min; reserve is 20% of the rest."
+        f"From {basis}, for {counted(days, 'day')} and the current day. WAL is the WAL of one day "
+        f"with a checkpoint every {server.checkpoint_s / 60:.0f} min; reserve is 20% of the rest."
     )
     if disk:
         for rate, day in full.items():

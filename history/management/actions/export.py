@@ -20,6 +20,7 @@ from psycopg import sql
 
 from history import clock, masking
 from history.archive.store import Store
+from history.counted import counted
 from history.entities import BY_NAME, Entity
 from history.error_text import describe
 from history.exactjson import dumps
@@ -127,9 +128,9 @@ def _print(
 ) -> None:
     """The sums, as sentences."""
     if done.kept:
-        _say(command, f"{done.kept} days were exported before.")
+        _say(command, f"{counted(done.kept, 'day was', 'days were')} exported before.")
     days = len(chosen.days) - len(done.failed)
-    _say(command, f"Exported {days} days, {_rate(done)}.")
+    _say(command, f"Exported {counted(days, 'day')}, {_rate(done)}.")
     if copied is not None:
         share = _share(done, copied)
         _say(command, f"Plain COPY TO: {_rate(copied)}; the export reached {share:.2f} of it.")
@@ -220,4 +221,5 @@ def _plain_copy(day: Day) -> int:
 
 
 def _rate(done: Done) -> str:
-    return f"{done.rows:,} rows in {done.seconds:.1f} s ({done.rows / done.seconds:,.0f} rows/s)"
+    rate = f"{done.rows / done.seconds:,.0f} rows/s"
+    return f"{counted(done.rows, 'row')} in {done.seconds:.1f} s ({rate})"

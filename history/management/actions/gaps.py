@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand
 from django.utils import translation
 
 from history import clock, trace
+from history.counted import counted
 from history.gaps import read
 from history.gaps.read import Listed, Said, Selection
 from history.gaps.run import Outcome, latest, run
@@ -45,10 +46,11 @@ class Run:
             return
         self._print(sums)
         self.stdout.write(
-            f"{sum(each.versions for each in sums):,} versions missing in "
-            f"{sum(each.gaps for each in sums):,} gaps, {quarantined:,} of them in quarantine. "
-            f"{done.days} days read, {done.documents:,} documents looked at, {done.expired:,} gaps "
-            f"expired, in {done.seconds:.1f} s."
+            f"{counted(sum(each.versions for each in sums), 'version')} missing in "
+            f"{counted(sum(each.gaps for each in sums), 'gap')}, {quarantined:,} of them in "
+            f"quarantine. {counted(done.days, 'day')} read, "
+            f"{counted(done.documents, 'document')} looked at, "
+            f"{counted(done.expired, 'gap')} expired, in {done.seconds:.1f} s."
         )
 
     def _print(self, sums: list[read.Sum]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import Error as DatabaseError
 
+from history.counted import counted
 from history.error_text import describe
 from history.management.progress import Progress
 from history.search_index.backfill import backfill, targets
@@ -43,4 +44,5 @@ def _index(done: Counter[str], *, again: bool) -> None:
 
 
 def _sentence(done: Counter[str]) -> str:
-    return f"{done['partitions']} partitions: {done['rows']:,} versions, {done['keys']:,} keys."
+    partitions, rows = counted(done["partitions"], "partition"), counted(done["rows"], "version")
+    return f"{partitions}: {rows}, {counted(done['keys'], 'key')}."

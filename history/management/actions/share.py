@@ -16,6 +16,7 @@ from history.capacity import services
 from history.capacity.estimate import Amount, Brought
 from history.capacity.services import Stored
 from history.capacity.upstream import Saved, saved
+from history.counted import counted
 from history.partitions.show import size
 from history.plain_text import one_line
 from history.table import Table, print_table
@@ -58,11 +59,12 @@ def _print(command: BaseCommand, found: Stored, retention: int) -> None:
     table.add("all", "", *_cells(total, total))
     print_table(command.stdout, table)
     command.stdout.write(
-        f"From {total.sampled:,} versions of {found.days} days, {found.since} to "
-        f"{found.until}. ± is the error of the sample: 95% of such samples are nearer."
+        f"From {counted(total.sampled, 'version')} of {counted(found.days, 'day')}, "
+        f"{found.since} to {found.until}. ± is the error of the sample: 95% of such samples "
+        "are nearer."
     )
     for what, each in saved(found, retention).items():
-        command.stdout.write(f"{what}: saves {_saved(each)} of {retention} days.")
+        command.stdout.write(f"{what}: saves {_saved(each)} of {counted(retention, 'day')}.")
 
 
 def as_json(found: Stored, retention: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from history.counted import counted
 from history.late import late
 from history.management.load_file import LoadFileCommand
 
@@ -13,4 +14,4 @@ class Command(LoadFileCommand):
 
     def load(self, text: bytes) -> tuple[str, dict[str, int]]:
         count = late("history.labels.load")(text)
-        return f"{count} labels loaded.", {"loaded": count}
+        return f"{counted(count, 'label')} loaded.", {"loaded": count}

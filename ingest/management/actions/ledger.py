@@ -11,6 +11,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import translation
 
+from history.counted import counted
 from history.entities import BY_TOPIC
 from history.table import Table, print_table
 from ingest.completeness import figures, losses
@@ -49,7 +50,7 @@ class Run:
         if options["json"]:
             self.stdout.write(json.dumps({"topic": topic, "acknowledged": count, "why": why}))
             return
-        self.stdout.write(f"{count:,} lost messages of {topic} acknowledged: {why}")
+        self.stdout.write(f"{counted(count, 'lost message')} of {topic} acknowledged: {why}")
 
     def _retire(self, options: dict[str, Any]) -> None:
         topic, why = options["topic"], _reason(options)
@@ -143,7 +144,8 @@ class Run:
             new = " (never read)" if place in never_read else ""
             topic, partition = place
             self.stdout.write(
-                f"UNREAD {topic}[{partition}]{new}: {each.unread:,} messages; data {when}; {takes}"
+                f"UNREAD {topic}[{partition}]{new}: {counted(each.unread, 'message')}; "
+                f"data {when}; {takes}"
             )
         if found and not behind:
             first = min(each.seconds for each in found.values())

@@ -17,6 +17,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from history import clock
+from history.counted import counted
 from history.entities import BY_NAME, ENTITIES
 from history.failure.files import of_file
 from history.management.progress import Progress
@@ -93,13 +94,15 @@ def _report(
     else:
         rate = producer.delivered / took if took else 0.0
         command.stdout.write(
-            f"{producer.delivered:,} of {producer.sent:,} messages delivered in {took:.1f} s "
-            f"({rate:,.0f}/s, {tally.bytes / 1e6:,.1f} MB), seed {todo.seed}"
+            f"{producer.delivered:,} of {counted(producer.sent, 'message')} delivered in "
+            f"{took:.1f} s ({rate:,.0f}/s, {tally.bytes / 1e6:,.1f} MB), seed {todo.seed}"
         )
         command.stdout.write(f"Worth looking at: product-instance {tally.showcase}")
     if lost:
         reason = producer.first_error or "no answer from the broker"
-        raise CommandError(f"{lost:,} messages were not delivered: {reason}")
+        raise CommandError(
+            f"{counted(lost, 'message was', 'messages were')} not delivered: {reason}"
+        )
 
 
 def _run(todo: RunPlan, seconds: float | None, producer: Producer) -> tuple[Tally, float]:

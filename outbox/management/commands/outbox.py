@@ -14,6 +14,7 @@ from django.db import router
 
 from outbox import status
 from outbox.conf import conf
+from outbox.counted import counted
 from outbox.errors import WrongSettings
 from outbox.models import Document
 from outbox.relay.loop import Relay
@@ -66,12 +67,14 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(asdict(found)))
             return
         self.stdout.write(
-            f"{found.versions} versions of {found.documents} documents wait, the oldest for"
-            f" {found.oldest_seconds:.1f} s; {found.failed} documents failed."
+            f"{counted(found.versions, 'version')} of"
+            f" {counted(found.documents, 'document waits', 'documents wait')}, the oldest for"
+            f" {found.oldest_seconds:.1f} s; {counted(found.failed, 'document')} failed."
         )
-        self.stdout.write(f"{found.sent} versions were sent, in {found.attempts} attempts.")
+        sent = counted(found.sent, "version was", "versions were")
+        self.stdout.write(f"{sent} sent, in {counted(found.attempts, 'attempt')}.")
         for reason, times in found.failures.items():
-            self.stdout.write(f"{times} failures: {reason}")
+            self.stdout.write(f"{counted(times, 'failure')}: {reason}")
         for name in sorted(set(found.owners.values()), key=lambda name: (name is None, name)):
             buckets = [number for number, owner in found.owners.items() if owner == name]
             self.stdout.write(

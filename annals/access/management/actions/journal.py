@@ -16,6 +16,7 @@ from annals.access.journal.operators import record
 from annals.access.journal.read import Filters
 from annals.access.journal.words import Action, Outcome
 from annals.access.journal.write import JournalError
+from history.counted import counted
 
 
 def run(command: BaseCommand, **options: Any) -> None:
@@ -51,7 +52,7 @@ def _text(command: BaseCommand, found: list[Line]) -> None:
         why = f", reason: {row.reason}" if row.reason else ""
         at = f"{row.at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
         command.stdout.write(f"{at} UTC  {who}: {what}, {line.outcome}{why}")
-    command.stdout.write(f"{len(found)} entries.")
+    command.stdout.write(counted(len(found), "entry", "entries") + ".")
 
 
 def _csv(command: BaseCommand, found: list[Line]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from django.core.management import BaseCommand, CommandError
 from django.db import router
 
+from outbox.counted import counted
 from outbox.errors import WrongSettings
 from outbox.inbox import status
 from outbox.inbox.conf import conf
@@ -76,11 +77,12 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps({name: asdict(each) for name, each in found.items()}))
             return
         for name, each in found.items():
-            waiting = sum(each.states.values())
+            waiting = counted(sum(each.states.values()), "message waits", "messages wait")
+            dead = counted(each.states["dead"], "is a dead letter", "are dead letters")
+            done = counted(each.counts.get("done", 0), "was processed", "were processed")
             self.stdout.write(
-                f"{name}: {waiting} messages wait, the oldest for {each.oldest_seconds:.1f} s;"
-                f" {each.states['failed']} failed, {each.states['dead']} are dead letters;"
-                f" {each.counts.get('done', 0)} were processed."
+                f"{name}: {waiting}, the oldest for {each.oldest_seconds:.1f} s;"
+                f" {each.states['failed']:,} failed, {dead}; {done}."
             )
             for reason, times in each.failures.items():
-                self.stdout.write(f"{name}: {times} failures: {reason}")
+                self.stdout.write(f"{name}: {counted(times, 'failure')}: {reason}")
