@@ -7,6 +7,7 @@ download their clients.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -59,6 +60,16 @@ def check(
         [1, "m.prygunov", client, []],
     ]
     assert client.startswith("example-")
+
+
+# Not counted as code: blank lines, comments, the docstring, imports and the package.
+NO_CODE = re.compile(r"""\s*$|\s*//|\"{3}|import |from |package |\)$|\t"[^"]+"$""")
+
+
+@pytest.mark.parametrize("file", ["produce.py", "java/Produce.java", "go/main.go"])
+def test_a_producer_has_at_most_twenty_lines_of_code(file: str) -> None:
+    lines = (PRODUCERS / file).read_text().splitlines()
+    assert len([line for line in lines if not NO_CODE.match(line)]) <= 20
 
 
 @pytest.mark.parametrize("broker", ["embedded"], indirect=True)
