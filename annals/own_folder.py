@@ -17,13 +17,17 @@ READ: Final = ("secret_key", "postgres", "broker", "apache-kafka")
 
 def fault(home: Path) -> str | None:
     """Why the folder must not be used: somebody else may have put there what is in it, as in a
-    .annals of /tmp. None if nothing is wrong, or it does not exist. Raises OSError."""
+    .annals of /tmp. None if nothing is wrong, or it does not exist. Raises OSError.
+
+    Everybody may write the folder itself where it is the volume of a container: then only what is
+    in it has to be ours."""
     own = (0, os.geteuid())
     for path in (home, *(home / each for each in READ)):
         for found in _looks(path):
             if found.st_uid not in own:
                 return f"{path} belongs to the user {_name(found.st_uid)}, who may have prepared it"
-            if not stat.S_ISLNK(found.st_mode) and found.st_mode & stat.S_IWOTH:
+            everybody = found.st_mode & stat.S_IWOTH and not stat.S_ISLNK(found.st_mode)
+            if everybody and path != home:
                 return f"every user of this machine may write {path}"
     return None
 

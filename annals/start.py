@@ -2,6 +2,7 @@
 
 import logging
 import os
+import secrets
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ WITHOUT_DATABASE = frozenset(
         "contract",
     }
 )
+ONLY_PRINT = frozenset({"help", "completion", "contract"})
 WITH_KAFKA = frozenset({"consume", "simulate", "ledger", "trace"})
 PROCESSES = frozenset({"consume", "runserver"})
 
@@ -97,7 +99,10 @@ def prepare(arguments: Sequence[str], before_start: Callable[[], None] = lambda:
     threading.excepthook = lambda args: _uncaught(args.exc_value or args.exc_type())
     settings = checked_settings(arguments)
     command = next((word for word in arguments if not word.startswith("-")), "help")
-    if {"-h", "--help"} & set(arguments):
+    helps = bool({"-h", "--help"} & set(arguments))
+    if helps or command in ONLY_PRINT:  # they leave no key where somebody stands
+        os.environ["ANNALS_SECRET_KEY"] = settings.secret_key or secrets.token_urlsafe(48)
+    if helps:
         return
     if command not in PROCESSES:  # a command says once why it got no connection, as it ends
         logging.getLogger("psycopg.pool").setLevel(logging.ERROR)

@@ -40,6 +40,7 @@ REFUSED = {
 def run(home: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run it with no server named, so that the embedded ones would start in home."""
     unset = ("DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS")
+    unset = (*unset, "ANNALS_SECRET_KEY")
     env = {name: value for name, value in os.environ.items() if name not in unset}
     return subprocess.run(
         [sys.executable, *PROGRAMS[program], *words],
@@ -63,6 +64,16 @@ def test_wrong_words_end_with_a_sentence_and_start_nothing(
     assert text.format("annals") in done.stderr
     assert done.stderr.count("\n") == 1
     assert not started(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "words", ["completion bash", "contract asyncapi", "migrate --help", "help --all"]
+)
+def test_what_only_prints_leaves_nothing(tmp_path: Path, words: str) -> None:
+    """Such as a key in each folder in which somebody opens a shell."""
+    done = run(tmp_path / "home", "annals", *words.split())
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "home").exists()
 
 
 def test_the_same_under_the_name_of_django(tmp_path: Path) -> None:
