@@ -324,6 +324,11 @@ COMPONENTS: dict[str, Schema] = {
                 **list_of(TEXT),
                 "description": "Topics of which nothing is known, and that are not retired.",
             },
+            "undeclared": {
+                **list_of(TEXT),
+                "description": "Topics that were read, and that no declared kind has any more: "
+                "nobody reads what comes to them.",
+            },
             "losses": {
                 **list_of(
                     object_of(

@@ -148,6 +148,7 @@ STORE = {
         }
     ],
     "neverRead": [],
+    "undeclared": [],
     "losses": [
         {
             "topic": SHOWN.topics[0],

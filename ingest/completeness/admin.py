@@ -66,6 +66,7 @@ def page(request: HttpRequest) -> HttpResponse:
                 (_words(each.seconds) for each in forecasts.values() if each.seconds < inf), ""
             ),
             "never_read": figures.never_read(entries) if entries else [],
+            "undeclared": figures.undeclared(entries),
             "halted": [
                 (entry, _why(entry.halted_why)) for entry in entries if entry.halted_at is not None
             ],

@@ -79,6 +79,8 @@ class Entry:
             return f"retired: {self.retired}"
         if self.log_cut:
             return "log cut since"
+        if self.topic not in BY_TOPIC:
+            return "not read: of no declared kind"
         return "reading" if self.current else "topic created again since"
 
 
@@ -135,6 +137,13 @@ def never_read(found: Sequence[Entry]) -> list[str]:
     return [topic for topic in BY_TOPIC if topic not in read and topic not in retired()]
 
 
+def undeclared(found: Sequence[Entry]) -> list[str]:
+    """The topics that were read and that no declared kind has any more, but for retired ones:
+    nobody reads what comes to them now."""
+    current = {entry.topic for entry in found if entry.current and not entry.retired}
+    return sorted(current - BY_TOPIC.keys())
+
+
 def faults(found: Sequence[Entry]) -> list[str]:
     """One sentence, in the reader's language, for each place where the sums do not add up or
     messages were lost since the last acknowledgement."""
@@ -189,6 +198,7 @@ def as_json(
             for each in retired().values()
         ],
         "neverRead": never_read(found),
+        "undeclared": undeclared(found),
         "losses": list(losses),
         "partitions": [
             {

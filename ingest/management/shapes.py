@@ -44,6 +44,7 @@ SHAPES: Final[Mapping[str, Any]] = {
         "totals": {**COUNTS, "lag": "whole number"},
         "retired": [{"topic": "text", "why": "text", "at": "time"}],
         "neverRead": ["text"],
+        "undeclared": ["text"],
         "losses": [
             {
                 "topic": "text",

@@ -181,6 +181,21 @@ def test_topics_that_were_never_read_are_named() -> None:
     assert TWIN in json.loads(run("--json"))["neverRead"]
 
 
+def test_a_topic_of_a_kind_that_was_taken_out_is_named_until_it_is_retired() -> None:
+    """Messages may still come to it, and nobody reads them."""
+    known(TOPIC)
+    known("taken.out", high_watermark=12)
+    said = run()
+    assert "NOT READ taken.out: no declared kind has this topic" in said
+    assert "not read: of no declared kind" in said
+    assert json.loads(run("--json"))["undeclared"] == ["taken.out"]
+    run("retire", "taken.out", "--why", "the shop has closed")
+    assert "NOT READ" not in run()
+    assert json.loads(run("--json"))["undeclared"] == []
+    run("unretire", "taken.out")
+    assert "NOT READ taken.out" in run()
+
+
 def test_no_day_waits_for_a_retired_topic() -> None:
     known(TOPIC)
     day = (ROOT.table, NOW.date())

@@ -54,6 +54,7 @@ class Run:
 
     def _retire(self, options: dict[str, Any]) -> None:
         topic, why = options["topic"], _reason(options)
+        refuse_unknown_topic(topic)
         unread = retire(topic, why)
         if options["json"]:
             self.stdout.write(json.dumps({"topic": topic, "unread": unread, "why": why}))
@@ -65,6 +66,7 @@ class Run:
     def _unretire(self, options: dict[str, Any]) -> None:
         topic = options["topic"]
         if not unretire(topic):
+            refuse_unknown_topic(topic)
             raise CommandError(f"{topic} is not retired.")
         if options["json"]:
             self.stdout.write(json.dumps({"topic": topic}))
@@ -178,6 +180,12 @@ class Run:
             self.stdout.write(
                 f"NEVER READ {topic}: nothing is known of its messages. Read it with `annals "
                 "consume`, or declare it finished with `annals ledger retire`."
+            )
+        for topic in figures.undeclared(entries):
+            self.stdout.write(
+                f"NOT READ {topic}: no declared kind has this topic any more, so nobody reads what "
+                "comes to it. Declare its kind again, or declare the topic finished with `annals "
+                "ledger retire`."
             )
         for entry in entries:
             if entry.log_cut:

@@ -7,7 +7,6 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from history.entities import BY_TOPIC
 from history.late import late
 from history.management.numbers import whole
 
@@ -41,7 +40,7 @@ class Command(BaseCommand):
         )
         again = commands.add_parser("unretire", help="take `retire` back")
         for each in (finished, again):
-            each.add_argument("topic", choices=BY_TOPIC, metavar="TOPIC")
+            each.add_argument("topic", metavar="TOPIC")
         finished.add_argument("--why", required=True, help="the reason; it is shown")
         for each in (known, finished, again):
             # Without a default here it may also be before the action.
