@@ -17,8 +17,9 @@ EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - Prometheus scrapes from another machin
 
 class Command(BaseCommand):
     help = (
-        "Read the topics and store every version. Stops cleanly on SIGTERM and Ctrl-C; on SIGUSR1 "
-        "prints the stacks of its threads (functions and lines, no contents) and continues."
+        "Read the topics and store every version. Stops cleanly on SIGTERM, on Ctrl-C and when "
+        "its terminal is closed; on SIGUSR1 prints the stacks of its threads (functions and lines, "
+        "no contents) and continues."
     )
     requires_system_checks: list[str] = []
 
