@@ -89,7 +89,7 @@ def run(rows: int = 5_000_000, parallel_seconds: int = 60, as_json: bool = False
 
 def _measure(found: DataSet, host: str, port: int, *, full: bool) -> Figures:
     """All figures of one data set, in milliseconds."""
-    _use(found)
+    use(found.conninfo)
     picked = random.Random(1)  # noqa: S311 - a repeatable choice
     hot = [picked.choice(found.hot) for _ in range(ROUNDS + WARM_UP)]
     usual = picked.sample(found.usual, min(len(found.usual), ROUNDS + WARM_UP))
@@ -111,22 +111,22 @@ def _measure(found: DataSet, host: str, port: int, *, full: bool) -> Figures:
     changed = Filters(path=PATH)
     path = f"history/{ROOT.name}/{BIG}?path={PATH}"
     figures["10,000 versions, path filter"] = {
-        "call": _time(lambda id: timeline.page(Query(entity=ROOT, id=id, filters=changed)), big60),
+        "call": timed(lambda id: timeline.page(Query(entity=ROOT, id=id, filters=changed)), big60),
         "http": http.time(lambda _: http.get(path), big60),
     }
     by_number = Sort.VERSION
     figures["10,000 versions, by version number"] = {
-        "call": _time(lambda id: timeline.page(Query(entity=ROOT, id=id, sort=by_number)), big60)
+        "call": timed(lambda id: timeline.page(Query(entity=ROOT, id=id, sort=by_number)), big60)
     }
     figures["10,000 versions, blame"] = {
-        "sql": _time(_every_version, big[:12], 1),
-        "call": _time(lambda id: timeline.blame(ROOT, id), big[:12], 1),
+        "sql": timed(_every_version, big[:12], 1),
+        "call": timed(lambda id: timeline.blame(ROOT, id), big[:12], 1),
     }
     large = [picked.choice(large_documents(found)) for _ in range(ROUNDS + WARM_UP)]
     figures["documents of 16 KB, page 20"] = _three(http, large, 20)
     figures |= _with_session(host, port, hot)
     figures["application timeline, page 50"] = {
-        "call": _time(lambda id: timeline.application(ApplicationQuery(id=id)), usual),
+        "call": timed(lambda id: timeline.application(ApplicationQuery(id=id)), usual),
         "http": http.time(lambda id: http.get(f"applications/{quote(id)}/history"), usual),
     }
     if _drop_caches(found):
@@ -175,7 +175,7 @@ def _masked(http: _Http, ids: Sequence[str]) -> Figures:
     with _marked_fields():
         for id in ids[:WARM_UP]:
             page(id)
-        turns = [(_time(clear, [id], 0), _time(page, [id], 0)) for id in ids]
+        turns = [(timed(clear, [id], 0), timed(page, [id], 0)) for id in ids]
         over_http = http.time(lambda id: http.get(f"history/{ROOT.name}/{quote(id)}"), ids)
     taken = [[turn[which]["p50"] for turn in turns] for which in (0, 1)]
     return {
@@ -219,9 +219,9 @@ def _three(http: _Http, ids: Sequence[str], size: int, *, deep: bool = False) ->
                 loads(data)
 
     return {
-        "sql": _time(bare, ids),
-        "prepared": _time(prepared, ids),
-        "call": _time(
+        "sql": timed(bare, ids),
+        "prepared": timed(prepared, ids),
+        "call": timed(
             lambda id: timeline.page(Query(entity=ROOT, id=id, page_size=size, page_token=token)),
             ids,
         ),
@@ -240,7 +240,7 @@ def _middle(id: str, size: int) -> tuple[str | None, Key]:
     return token, Key(last.version, last.updated_at)
 
 
-def _time(call: Call, ids: Sequence[str], warm_up: int = WARM_UP) -> dict[str, float]:
+def timed(call: Call, ids: Sequence[str], warm_up: int = WARM_UP) -> dict[str, float]:
     """p50, p95 and p99 in milliseconds of a call over the ids, without the first `warm_up`."""
     taken = []
     warm_up = min(warm_up, len(ids) // 3)
@@ -268,9 +268,9 @@ class _Http:
         self._headers = headers or {"Authorization": f"Basic {secret}"}
 
     def time(self, call: Call, ids: Sequence[str], warm_up: int = WARM_UP) -> dict[str, float]:
-        """As _time; cpu: milliseconds of the web processes for each request."""
+        """As timed; cpu: milliseconds of the web processes for each request."""
         before = self._cpu()
-        found = _time(call, ids, warm_up)
+        found = timed(call, ids, warm_up)
         return found | {"cpu": round((self._cpu() - before) * 1000 / len(ids), 2)}
 
     def _cpu(self) -> float:
@@ -294,11 +294,11 @@ class _Http:
         return self._connection.getresponse()
 
 
-def _use(found: DataSet) -> None:
-    """Connect Django to the data set."""
+def use(conninfo: str) -> None:
+    """Connect Django to this database."""
     connection.close()
     connection.close_pool()  # type: ignore[attr-defined]
-    connection.settings_dict["NAME"] = psycopg.conninfo.conninfo_to_dict(found.conninfo)["dbname"]
+    connection.settings_dict["NAME"] = psycopg.conninfo.conninfo_to_dict(conninfo)["dbname"]
 
 
 @contextmanager

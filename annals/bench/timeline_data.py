@@ -83,9 +83,9 @@ def data_set(server: str, days: int, rows: int, say: Say) -> DataSet:
         with psycopg.connect(server, autocommit=True) as connection:
             connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
             connection.execute(f"CREATE DATABASE {name}")
-        _fill(conninfo, days, rows, say)
+        fill(conninfo, days, rows, say)
     else:  # by an earlier release, perhaps; and the access journal needs a partition of today
-        _manage(conninfo, days, "migrate")
+        manage(conninfo, days, "migrate")
     hot = tuple(f"HOT{number}" for number in range(HOT_COUNT))
     with psycopg.connect(conninfo, autocommit=True) as connection:
         usual = connection.execute("SELECT id FROM bench_usual ORDER BY id").fetchall()
@@ -120,9 +120,10 @@ def _environment(conninfo: str, days: int) -> dict[str, str]:
     }
 
 
-def _fill(conninfo: str, days: int, rows: int, say: Say) -> None:
-    _manage(conninfo, days, "migrate")
-    _manage(conninfo, days, "partitions", "maintain")
+def fill(conninfo: str, days: int, rows: int, say: Say) -> None:
+    """Make the tables of an empty database, with their days, and fill them."""
+    manage(conninfo, days, "migrate")
+    manage(conninfo, days, "partitions", "maintain")
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     start = round((midnight - timedelta(days=days - 3)).timestamp()) * SECOND
     span = (days - 3) * 86_400 * SECOND
@@ -140,7 +141,8 @@ def _fill(conninfo: str, days: int, rows: int, say: Say) -> None:
         connection.execute("CREATE TABLE bench_done AS SELECT %s::int AS rows", [rows])
 
 
-def _manage(conninfo: str, days: int, *words: str) -> None:
+def manage(conninfo: str, days: int, *words: str) -> None:
+    """Run a command of ours on this database."""
     subprocess.run(  # noqa: S603 - our own command
         [sys.executable, str(PROGRAM), *words],
         env=_environment(conninfo, days),

@@ -12,7 +12,7 @@ from history import days, distribution
 from history.day_locks import LOCK_TIMEOUT_MS, lock_day, retry_lock
 from history.days import Connection, State
 from history.distributing.plan import Plan
-from history.distribution import APPLICATION, DISTRIBUTED_BY
+from history.distribution import APPLICATION, COPIED, DISTRIBUTED_BY
 from history.entities import ENTITIES, Entity
 from history.partitions.catalog import Partition
 
@@ -69,8 +69,11 @@ def spread(connection: Connection, table: str) -> None:
 
 
 def share(connection: Connection, table: str) -> None:
-    """Have each node reach a table that stays on the coordinator."""
+    """Have each node reach a table that stays on the coordinator, or give it a copy."""
     with connection.transaction():
+        if table in COPIED:
+            connection.execute("SELECT create_reference_table(%s)", [table])
+            return
         connection.execute(
             "SELECT citus_add_local_table_to_metadata(%s, cascade_via_foreign_keys => true)"
             " WHERE NOT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = %s::regclass)",
@@ -124,7 +127,12 @@ def run(
         report(f"{table}: distributed by {DISTRIBUTED_BY[table]}")
     for table in left.locals:
         share(connection, table)
-        report(f"{table}: on the coordinator, reachable from each node")
+        where = (
+            "copied to each node"
+            if table in COPIED
+            else "on the coordinator, reachable from each node"
+        )
+        report(f"{table}: {where}")
     for number, each in enumerate(left.days, 1):
         if move(connection, each.table, each.day):
             report(f"{each.name}: attached, day {number} of {len(left.days)}")

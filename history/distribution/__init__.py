@@ -25,6 +25,8 @@ DISTRIBUTED_BY: Final[Mapping[str, str]] = {
     "gap_pending": "id",
     "search_key": "value",
 }
+# Each node has a copy of these: statements about versions join them.
+COPIED: Final = frozenset({"recovered_version"})
 
 _HAS_CITUS: Final[LiteralString] = (
     "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"

@@ -90,7 +90,7 @@ def served_by(url: str) -> Iterator[None]:
     """Django, ingest and the commands of this process use this database."""
     parts = conninfo_to_dict(url)
     given = django_connection.settings_dict
-    _disconnect()
+    disconnect()
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(settings, "ANNALS", replace(settings.ANNALS, database_url=url))
@@ -99,10 +99,11 @@ def served_by(url: str) -> Iterator[None]:
             patch.setitem(given, "NAME", parts["dbname"])
             yield
     finally:
-        _disconnect()
+        disconnect()
 
 
-def _disconnect() -> None:
+def disconnect() -> None:
+    """As a process that starts again."""
     django_connection.close()
     django_connection.close_pool()  # type: ignore[attr-defined]  # of psycopg's backend
 

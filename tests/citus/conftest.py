@@ -16,7 +16,7 @@ from django.core.management import call_command
 
 from history import clock, days
 from history.entities import ENTITIES
-from tests.citus.cluster import Citus, database, served_by
+from tests.citus.cluster import Citus, database, disconnect, served_by
 
 HERE = Path(__file__).parent
 
@@ -56,4 +56,5 @@ def distributed(citus: Citus) -> Citus:
         for number in (-1, 0, 1):
             days.create(plain, entity.table, today + timedelta(number))
     call_command("distribute", stdout=io.StringIO())
+    disconnect()
     return citus

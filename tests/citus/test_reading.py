@@ -4,11 +4,11 @@ possible."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import psycopg
 import pytest
-import pytest_django
 from django.db import connection
 from psycopg.rows import tuple_row
 
@@ -16,35 +16,31 @@ from history import distribution, timeline
 from history.entities import BY_NAME, ROOT
 from history.timeline import ApplicationQuery, Filters, Query, Sort
 from tests.citus.cluster import Citus
-from tests.citus.distributed import distribute
 from tests.db.installation import apart
-from tests.db.store import Store, minute
+from tests.db.store import T0, Store
 
 TASK, PERSON = BY_NAME["product-task"], BY_NAME["participant-role"]
 
 
 @pytest.fixture(scope="module")
-def tables(citus: Citus) -> Citus:
-    distribute(citus)
-    with citus.raw() as plain:
-        distribution.remember(plain, None)
+def loans(distributed: Citus) -> Citus:
+    """Applications with children, one of which moved from the first to the second."""
     assert apart()
-    return citus
-
-
-@pytest.fixture(scope="module")
-def loans(tables: Citus, django_db_blocker: pytest_django.DjangoDbBlocker) -> Citus:
-    """Two applications with children, one of which moved from the first to the second."""
     store = Store()
     for id in ("A1", "B1", "C1"):
         for version in range(4):
-            store.add(id, version, {"rate": version, "name": "x"}, version * 10)
+            store.add(id, version, {"rate": version, "name": "x"}, at(version * 10))
     for version in range(3):
-        store.add("P1", version, {"income": version}, version, entity=PERSON)
-        store.add("T1", version, {"status": version}, version, entity=TASK)
-        application = "B1" if version == 2 else "A1"
-        store.add("M1", version, {"status": version}, version, entity=TASK, application=application)
-    return tables
+        store.add("P1", version, {"income": version}, at(version), entity=PERSON)
+        store.add("T1", version, {"status": version}, at(version), entity=TASK)
+        home = "B1" if version == 2 else "A1"
+        store.add("M1", version, {"status": version}, at(version), entity=TASK, application=home)
+    return distributed
+
+
+def at(number: float) -> datetime:
+    """The moment this number of minutes after a noon that has a day."""
+    return T0 + timedelta(days=9, minutes=number)
 
 
 class Said(NamedTuple):
@@ -90,8 +86,8 @@ ONE_SHARD: dict[str, Callable[[], object]] = {
     "version": lambda: timeline.version(TASK, "T1", 1),
     "twins": lambda: timeline.twins(TASK, "T1", 1),
     "compare": lambda: timeline.compare(TASK, "T1", 0, 2),
-    "at": lambda: timeline.at(ROOT, "A1", minute(15)),
-    "at, of a child": lambda: timeline.at(TASK, "T1", minute(1)),
+    "at": lambda: timeline.at(ROOT, "A1", at(15)),
+    "at, of a child": lambda: timeline.at(TASK, "T1", at(1)),
     "blame": lambda: timeline.blame(ROOT, "A1"),
     "blame of a child": lambda: timeline.blame(PERSON, "P1"),
     "field": lambda: timeline.field(PERSON, "P1", "/income"),

@@ -24,6 +24,7 @@ class Command(BaseCommand):
             _add_transactions,
             _add_diff,
             _add_timeline,
+            _add_reading,
             _add_journal,
             _add_storage,
             _add_loss,
@@ -49,6 +50,7 @@ class Command(BaseCommand):
             "ingest": ("messages", "catch_up", "rounds", "as_json"),
             "transactions": ("messages", "rounds", "as_json"),
             "timeline": ("rows", "parallel_seconds", "as_json"),
+            "reading": ("rows", "days", "as_json"),
             "diff": ("real", "messages", "as_json"),
             "journal": ("requests", "as_json"),
             "storage": ("messages", "rounds", "as_json"),
@@ -143,6 +145,23 @@ def _add_timeline(benches: Any) -> None:
         help="seconds for which 16 clients read during ingest; 0 = leave it out "
         "(default %(default)s)",
     )
+    add("--json", action="store_true", dest="as_json", help="print JSON")
+
+
+def _add_reading(benches: Any) -> None:
+    add = benches.add_parser(
+        "reading",
+        help="measure pages of the same rows in plain tables and in distributed ones; needs the "
+        "coordinator of a Citus cluster",
+    ).add_argument
+    add(
+        "--rows",
+        type=int,
+        default=50_000,
+        help="versions of applications, besides 16,000 of applications with many "
+        "(default %(default)s)",
+    )
+    add("--days", type=int, default=92, help="partitions of each table (default %(default)s)")
     add("--json", action="store_true", dest="as_json", help="print JSON")
 
 

@@ -1,0 +1,69 @@
+"""Every call of the reading side against the reference, over random histories in distributed
+tables. As tests/oracle, which has more of them."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, date, datetime
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from history.entities import ENTITIES, Entity
+from tests.citus.cluster import Citus
+from tests.db.store import Store
+from tests.oracle.checks import Api
+from tests.oracle.histories import MOMENTS, Made, histories
+from tests.oracle.test_oracle import compare_all
+
+HISTORIES = int(os.environ.get("ORACLE_HISTORIES", "3"))
+
+
+class Prepared(Store):
+    """Makes each day once: an existing one costs a round trip to each shard."""
+
+    def __init__(self) -> None:
+        self._made: set[tuple[str, date]] = set()
+
+    def day(self, entity: Entity, moment: datetime) -> None:
+        place = (entity.table, moment.astimezone(UTC).date())
+        if place not in self._made:
+            super().day(entity, moment)
+            self._made.add(place)
+
+
+@pytest.fixture(scope="module")
+def filled(distributed: Citus) -> Store:
+    """The tables with all days that the histories use."""
+    store = Prepared()
+    for entity in ENTITIES:
+        for moment in MOMENTS:
+            store.day(entity, moment)
+    return store
+
+
+@pytest.fixture
+def api(filled: Store, client: Client, monkeypatch: pytest.MonkeyPatch) -> Api:
+    """With so small steps that a page filtered by path is read in several, and cut."""
+    monkeypatch.setattr("history.timeline.paging.BATCH", 3)
+    monkeypatch.setattr("history.timeline.paging.SCAN", 5)
+    client.force_login(User.objects.get(username="auditor"))
+    return Api(client)
+
+
+@settings(
+    max_examples=HISTORIES,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(made=histories(), data=st.data())
+def test_every_answer_is_that_of_the_reference(
+    filled: Store, api: Api, made: list[Made], data: st.DataObject
+) -> None:
+    compare_all(filled, api, made, data)
