@@ -91,8 +91,9 @@ def environment(python: Path) -> Path:
 
 
 @contextmanager
-def debian() -> Iterator[tuple[str, str]]:
-    """Name and superuser's URL of a temporary server of the oldest PostgreSQL of Debian."""
+def debian(language: str = "") -> Iterator[tuple[str, str]]:
+    """Name and superuser's URL of a temporary server of the oldest PostgreSQL of Debian.
+    language: of its messages, such as "ru"; English without one."""
     folders = sorted(
         Path("/usr/lib/postgresql").glob("*/bin"), key=lambda each: int(each.parts[-2])
     )
@@ -119,7 +120,7 @@ def debian() -> Iterator[tuple[str, str]]:
     log = (folder / "log").open("w")
     server = subprocess.Popen(
         [programs / "postgres", "-D", data, *listen, *options],
-        cwd="/", stdout=log, stderr=log, **given,
+        cwd="/", stdout=log, stderr=log, env=os.environ | {"LANGUAGE": language}, **given,
     )  # fmt: skip
     try:
         ready = [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]

@@ -13,13 +13,17 @@ from psycopg import errors
 from psycopg_pool import PoolTimeout
 
 from history.error_text import causes, describe
+from history.failure import foreign
 
 # What libpq, psycopg and the server say where there is no connection. {} is the place.
 _REFUSED: Final[Mapping[str, str]] = {
-    r"password authentication failed|authentication failed|no password supplied|"
-    r"role .* (does not exist|is not permitted)": "PostgreSQL at {place} refuses the login {user}: "
-    "its password is wrong, or there is no such login. Correct user and password in DATABASE_URL",
-    r"database .* does not exist": "PostgreSQL at {place} has no database {name}. Correct its name "
+    r"no password supplied": "PostgreSQL at {place} asks for the password of {user}, and none is "
+    "given. Write it into DATABASE_URL, or as {place}:{name}:{user}:PASSWORD into a file of mode "
+    "0600 that PGPASSFILE names",
+    r"password authentication failed|authentication failed|"
+    r"role .*(does not exist|is not permitted)": "PostgreSQL at {place} refuses the login {user}: "
+    "its password is wrong, or there is no such login. Correct user and password in {where}",
+    r"database .*does not exist": "PostgreSQL at {place} has no database {name}. Correct its name "
     "in DATABASE_URL, or create it",
     r"pg_hba.conf": "PostgreSQL at {place} does not admit the login {user} to the database {name} "
     "from this machine{open}. Correct DATABASE_URL{tls}, or let pg_hba.conf of the server admit it",
@@ -89,7 +93,7 @@ def no_connection(error: BaseException) -> str | None:
         return f"no connection to PostgreSQL at {_words()['place']} was free in time. {_NEXT}"
     if not _is_of_connecting(error):
         return None
-    text = str(error)
+    text = foreign.text_of(error)
     words = _words()
     for pattern, sentence in _REFUSED.items():
         if re.search(pattern, text):
@@ -103,7 +107,9 @@ def no_connection(error: BaseException) -> str | None:
 def is_refused(error: BaseException) -> bool:
     """Whether the settings of DATABASE_URL are refused, such as a password: it does not help to
     try again with the same."""
-    return _is_of_connecting(error) and any(re.search(each, str(error)) for each in _REFUSED)
+    return _is_of_connecting(error) and any(
+        re.search(each, foreign.text_of(error)) for each in _REFUSED
+    )
 
 
 def _is_of_connecting(error: BaseException) -> bool:
@@ -120,7 +126,7 @@ def _said(text: str) -> str:
     """What libpq says, without the address before it and without what follows in more lines."""
     line = text.split("\n", 1)[0]
     line = re.sub(r"^connection (failed|is bad): (connection to server at .*? failed: )?", "", line)
-    return line.removeprefix("FATAL:  ").rstrip(". ")
+    return re.sub(r"^[^:]{1,40}:  ", "", line).rstrip(". ")
 
 
 def _tls(text: str) -> dict[str, str]:
@@ -145,4 +151,5 @@ def _words() -> dict[str, object]:
         "user": given["USER"] or "(none)",
         "name": given["NAME"],
         "seconds": given["OPTIONS"].get("connect_timeout", "some"),
+        "where": "DATABASE_URL" if given["PASSWORD"] else "DATABASE_URL and the file of PGPASSFILE",
     }

@@ -45,6 +45,8 @@ PAUSE_AFTER_SECONDS = 0.5
 # When partitions are revoked, or at the end, a batch gets this long to be written.
 HAND_OVER_SECONDS = 2.0
 CLAIM_AFTER_UNREACHABLE_SECONDS = 1.0
+# While nothing is assigned, it is looked this often whether the topics are there.
+LOOK_FOR_TOPICS_SECONDS = 10.0
 # At the end, other work in the database gets this long.
 END_SECONDS = 0.3
 
@@ -379,12 +381,13 @@ class Consumer:
 
     def _idle_long_enough(self) -> bool:
         limit, now = self._policy.until_idle, time.monotonic()
-        if limit is None:
-            return False
-        if self._positions.assigned is None and now - self._looked_at >= limit:
+        wait = LOOK_FOR_TOPICS_SECONDS if limit is None else limit
+        if self._positions.assigned is None and now - self._looked_at >= wait:
             self._looked_at = now
             if self._source.without_topics():
-                logger.warning("the brokers have none of the topics")
-                return True
+                logger.warning("the brokers have no topic %s", self._source.topics)
+                return limit is not None
+        if limit is None:
+            return False
         since = self._machine.idle_since()
         return since is not None and now - since >= limit

@@ -128,6 +128,11 @@ class Source:
             [ck.TopicPartition(*partition, at) for partition, at in offsets.items()]
         )
 
+    @property
+    def topics(self) -> str:
+        """Those that are to be read, in words."""
+        return ", ".join(self._topics)
+
     def without_topics(self) -> bool:
         """Whether the brokers answer, and have none of the topics: then no partition is assigned.
         Waits up to TOPICS_SECONDS."""

@@ -14,6 +14,7 @@ INTEGRATE: Final = "tests/shop/test_integrate.py"
 _STEPS: Final = f"{INTEGRATE}::test_the_commands_bring_a_product_of_the_shop_into_annals"
 _SHOP: Final = f"{INTEGRATE}::test_the_code_is_that_of_the_shop"
 _API: Final = "tests/db/test_api_docs.py::test_the_examples_run"
+_BACKUP: Final = "tests/system/test_backup_page.py"
 _KAFKA_SCRIPT: Final = "tests/system/test_kafka_script.py"
 _EMBEDDED: Final = "tests/system/test_embedded_command.py"
 _DEMO: Final = "tests/system/test_demo.py"
@@ -27,6 +28,13 @@ ELSEWHERE: Final = {
     ("README.md", "scripts/demo"): _DEMO,
     ("docs/api.md", "# API=http://localhost:8000/api/v1  ID=the id of an application"): _API,
     ("docs/api.md", "import base64, json, os, urllib.parse, urllib.request"): _API,
+    ("docs/backup.md", "ALTER SYSTEM SET archive_mode = 'on';"): _BACKUP,
+    ("docs/backup.md", "pg_basebackup --host db.bank.example --username backup_login --pgdata"
+     " /backup/base --checkpoint fast"): _BACKUP,
+    ("docs/backup.md", "mv /var/lib/postgresql/18/main /var/lib/postgresql/18/lost"): _BACKUP,
+    ("docs/backup.md", "cp --archive /backup/base /var/lib/postgresql/18/main"): _BACKUP,
+    ("docs/backup.md", "touch /var/lib/postgresql/18/main/recovery.signal"): _BACKUP,
+    ("docs/backup.md", "restore_command = 'cp /backup/wal/%f %p'"): _BACKUP,
     ("docs/contract.md", "bad_field   `version` is a text; it must be a whole number from 0 to"
      " 2147483647, written in digits without quotes"): "tests/unit/test_contract_reasons.py",
     ("docs/contract.md", '"""Sends three versions of one application: python produce.py'
@@ -77,7 +85,8 @@ ELSEWHERE: Final = {
 # Blocks and lines that no test runs, and why.
 NOT_RUN: Final = {
     ("README.md", "scripts/test"): "it runs this test",
-    ("docs/install.md", "python3 -m venv /opt/annals"): _INSTALLED,
+    ("docs/install.md", "python3 -m venv /opt/annals-0.1.0"): _INSTALLED,
+    ("docs/install.md", "ln --symbolic /opt/annals-0.1.0 /opt/annals"): _INSTALLED,
     ("docs/install.md", "/opt/annals/bin/pip install --require-hashes --requirement"
      " requirements-production.txt"): _INSTALLED,
     ("docs/install.md", "/opt/annals/bin/pip install --no-index annals-0.1.0-py3-none-any.whl"):

@@ -42,6 +42,10 @@ def test_without_topics_there_is_nothing_to_wait_for(
     consumers = Consumers(environment(broker, database), tmp_path)
     try:
         assert consumers.drain()["read"] == 0
+        running = consumers.start()
+        until(lambda: "the brokers have no topic " in running.said(), running.said, seconds=60)
+        assert "top-storage.export.product-task" in running.said()
+        running.terminate()
     finally:
         consumers.stop()
 

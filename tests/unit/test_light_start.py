@@ -157,4 +157,4 @@ def test_check_knows_the_screens_of_every_app(tmp_path: Path) -> None:
         timeout=60,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
-    assert "admin.E108" in done.stderr
+    assert "admin.E108" in done.stdout

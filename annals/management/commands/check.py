@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core import checks
 from django.core.checks import CheckMessage
-from django.core.management.base import CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser, SystemCheckError
 from django.core.management.commands import check
 from django.db.models import Model
 
@@ -39,7 +39,7 @@ class Command(check.Command):
     def check(self, *args: Any, **asked: Any) -> None:
         """Django's handle calls it. Exits with 1 if a message has the level."""
         if not self.as_json:
-            super().check(*args, **asked)
+            self._in_text(*args, **asked)
             return
         fail_level = asked.pop("fail_level")
         del asked["display_num_errors"]
@@ -48,6 +48,20 @@ class Command(check.Command):
         self.stdout.write(json.dumps([_object(each) for each in found], ensure_ascii=False))
         if any(each.is_serious(fail_level) for each in found):
             raise SystemExit(1)
+
+    def _in_text(self, *args: Any, **asked: Any) -> None:
+        """Django writes warnings to standard error, and raises what makes the command fail. Both
+        are findings."""
+        self.stderr, usual = self.stdout, self.stderr
+        try:
+            super().check(*args, **asked)
+        except SystemCheckError as error:
+            if not self._called_from_command_line:
+                raise
+            self.stdout.write(str(error))
+            raise SystemExit(1) from None
+        finally:
+            self.stderr = usual
 
 
 def _object(found: CheckMessage) -> dict[str, str | None]:

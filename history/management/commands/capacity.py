@@ -47,7 +47,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--checkpoint",
             type=number(0.5, 1440),
-            help="checkpoint_timeout in minutes (default: the setting of the server)",
+            help="checkpoint_timeout in minutes (default: the setting of the server; with --rps 5)",
         )
         parser.add_argument(
             "--wal-compression", action="store_true", help="assume that wal_compression is on"
