@@ -76,3 +76,11 @@ def test_no_finding_is_an_empty_list(few: None) -> None:
 def test_tags_have_no_json() -> None:
     with pytest.raises(CommandError, match="--list-tags"):
         said("--list-tags")
+
+
+def test_as_text_the_findings_are_on_standard_output(few: None) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    call_command("check", "--fail-level", "CRITICAL", stdout=out, stderr=err, no_color=True)
+    assert "(t.E001) It is wrong." in out.getvalue()
+    assert "(t.W001) It is late." in out.getvalue()
+    assert err.getvalue() == ""
