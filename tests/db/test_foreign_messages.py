@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from psycopg import pq
 from tests.consuming import ROOT
 from tests.matrix import debian
 
-SECRET = "pa55-in-the-url"
+SECRET = secrets.token_hex(16)
 
 
 @pytest.fixture(scope="module")
@@ -56,20 +57,24 @@ def run(url: str, home: Path, *words: str) -> tuple[int, list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("login", "password", "database", "said"),
     [
-        (f"postgresql://teller:{SECRET}0@PLACE/postgres", "refuses the login teller"),
-        ("postgresql://nobody@PLACE/postgres", "refuses the login nobody"),
-        ("postgresql://closed@PLACE/postgres", "refuses the login closed"),
-        (f"postgresql://teller:{SECRET}@PLACE/anals", "has no database anals. Correct its name"),
-        ("postgresql://stranger@PLACE/postgres", "does not admit the login stranger"),
-        (f"postgresql://crowd:{SECRET}@PLACE/postgres", "has no connection left for the login"),
+        ("teller", "another", "postgres", "refuses the login teller"),
+        ("nobody", "", "postgres", "refuses the login nobody"),
+        ("closed", "", "postgres", "refuses the login closed"),
+        ("teller", SECRET, "anals", "has no database anals. Correct its name"),
+        ("stranger", "", "postgres", "does not admit the login stranger"),
+        ("crowd", SECRET, "postgres", "has no connection left for the login"),
     ],
+    ids=["password", "role", "nologin", "database", "pg_hba", "connections"],
 )
-def test_the_sentence_is_the_same(url: str, said: str, place: str, tmp_path: Path) -> None:
+def test_the_sentence_is_the_same(
+    login: str, password: str, database: str, said: str, place: str, tmp_path: Path
+) -> None:
+    url = f"postgresql://{login}:{password}@{place}/{database}"
     with pytest.raises(psycopg.OperationalError, match="ВАЖНО"):
-        psycopg.connect(url.replace("PLACE", place))
-    code, lines = run(url.replace("PLACE", place), tmp_path, "migrate")
+        psycopg.connect(url)
+    code, lines = run(url, tmp_path, "migrate")
     assert code == 1
     [line] = lines
     assert line.startswith(f"annals: PostgreSQL at {place} {said}")
@@ -77,7 +82,7 @@ def test_the_sentence_is_the_same(url: str, said: str, place: str, tmp_path: Pat
 
 
 def test_a_consumer_whose_login_is_refused_ends(place: str, tmp_path: Path) -> None:
-    url = f"postgresql://teller:{SECRET}0@{place}/postgres"
+    url = f"postgresql://teller:{SECRET[1:]}@{place}/postgres"
     code, lines = run(url, tmp_path, "consume", "--until-idle", "1")
     assert code == 1
     assert "refuses the login teller" in lines[-1]

@@ -56,8 +56,6 @@ class Command(check.Command):
         try:
             super().check(*args, **asked)
         except SystemCheckError as error:
-            if not self._called_from_command_line:
-                raise
             self.stdout.write(str(error))
             raise SystemExit(1) from None
         finally:
