@@ -3,7 +3,7 @@ application and sees who changed what.
 
 python -m tests.browser.moving NUMBER docs/images/timeline.gif --base http://127.0.0.1:8000
 
-NUMBER: of an application. Needs ffmpeg (Debian's package).
+NUMBER: of an application whose interest rate changed. Needs ffmpeg (Debian's package).
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from tempfile import TemporaryDirectory
 from playwright.sync_api import Locator, Page, sync_playwright
 
 from tests.browser.chromium import launch
+from tests.browser.pictured import LOCALES, speak
 
 WIDTH, HEIGHT = 1120, 700
 FRAMES_PER_SECOND = 4
+FIELDS = {"en": "Interest rate", "ru": "Процентная ставка"}
 # Headless Chromium draws no pointer.
 POINTER = """([x, y]) => {
     let dot = document.getElementById("pointer");
@@ -73,7 +75,7 @@ class Film:
         self._page.wait_for_selector("html[data-ready]")
 
 
-def play(page: Page, film: Film, number: str) -> None:
+def play(page: Page, film: Film, number: str, field: str) -> None:
     """Ten seconds: search, timeline, the versions that changed one field."""
     search = page.locator("input[name=q]:visible").first
     film.click(search)
@@ -86,7 +88,7 @@ def play(page: Page, film: Film, number: str) -> None:
     film.hold(2)
     film.go_to(page.locator("a[href*='path=']:visible").nth(3))
     film.hold(1)
-    film.click(page.locator("a:visible", has_text="Процентная ставка").first)
+    film.click(page.locator("a:visible", has_text=field).first)
     film.hold(3)
 
 
@@ -95,6 +97,7 @@ def main() -> None:
     parser.add_argument("number", help="of an application")
     parser.add_argument("file", help="where the picture goes")
     parser.add_argument("--base", default="http://127.0.0.1:8000")
+    parser.add_argument("--language", choices=LOCALES, default="en")
     given = parser.parse_args()
     with sync_playwright() as playwright, TemporaryDirectory() as folder:
         browser = launch(playwright)
@@ -102,16 +105,17 @@ def main() -> None:
             base_url=given.base,
             viewport={"width": WIDTH, "height": HEIGHT},
             timezone_id="Europe/Moscow",
-            locale="ru-RU",
+            locale=LOCALES[given.language],
         )
         page.goto("/admin/")
         page.fill("#id_username", "support")
         page.fill("#id_password", "support")
         page.click("#login-form [type=submit]")
-        page.wait_for_selector("html[data-ready]")
+        page.wait_for_selector("#user-tools")
+        speak(page, given.language)
         film = Film(page, Path(folder))
         film.hold(0.5)
-        play(page, film, given.number)
+        play(page, film, given.number, FIELDS[given.language])
         browser.close()
         subprocess.run(
             [

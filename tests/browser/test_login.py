@@ -19,6 +19,7 @@ from annals.embedded.postgres import Postgres
 from tests.access.real_provider import RealProvider
 from tests.access.web import Web, age
 from tests.browser.chromium import launch
+from tests.browser.pictured import in_both, in_russian
 from tests.processes import own_database
 from tests.processes import server as postgres
 
@@ -48,7 +49,7 @@ class Site:
         assert self.page.evaluate(CONTRAST) == [], name
         assert self.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
         if folder := os.environ.get("ANNALS_TEST_PICTURES"):
-            self.page.screenshot(path=f"{folder}/{name}.png")
+            in_russian(self.page, f"{folder}/{name}")
 
     def there(self, login: str) -> None:
         """Log in on the pages of a provider."""
@@ -135,6 +136,8 @@ def test_who_comes_back_after_a_pause_reads_why_and_gets_to_the_same_page(site: 
     page.goto("/admin/history/?q=A1")
     expect(page.locator(".over")).to_contain_text("60 минут здесь ничего не делали")
     site.shot("over")
+    if folder := os.environ.get("ANNALS_TEST_PICTURES"):
+        in_both(page, f"{folder}/login")  # docs/access.md shows it
     page.click(f"text={BANK}")  # the provider still knows the person
     assert urlsplit(page.url)[2:4] == ("/admin/history/", "q=A1")
 

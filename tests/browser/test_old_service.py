@@ -15,6 +15,7 @@ from annals import env
 from history import clock
 from history.fallback import asked, breaker
 from tests.browser.conftest import Open
+from tests.browser.pictured import in_both
 from tests.browser.test_screens import fits
 from tests.db.store import T0, Store
 from tests.old_service import OldService
@@ -55,9 +56,9 @@ def in_use(moved: OldService, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pictured(page: Page, name: str) -> None:
-    """Keep a picture where ANNALS_TEST_PICTURES names a directory."""
+    """Keep pictures in both languages where ANNALS_TEST_PICTURES names a folder."""
     if folder := os.environ.get("ANNALS_TEST_PICTURES"):
-        page.screenshot(path=f"{folder}/{name}.png", full_page=True)
+        in_both(page, f"{folder}/{name}", full_page=True)
 
 
 def test_old_versions_are_marked_and_link_to_the_other_time(visit: Open) -> None:

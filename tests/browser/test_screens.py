@@ -218,6 +218,35 @@ def test_theme_and_language_are_switched(visit: Open) -> None:
     page.click(".language [value=en]")
     expect(page.locator(".version-number").first).to_have_text("version 119")
     expect(page.locator("html")).to_have_attribute("lang", "en")
+    local = NEWEST.astimezone(ZoneInfo("Europe/Moscow"))
+    time = page.locator(".version-time time").first
+    expect(time).to_have_text(f"{local:%H:%M:%S}")
+    assert f"{local:%H:%M:%S}.510186 UTC+03:00" in (time.get_attribute("title") or "")
+
+
+def test_a_name_is_typed_or_clicked(visit: Open) -> None:
+    page = visit(WHOLE)
+    page.locator(".version .who a", has_text="Иванов Михаил").first.click()
+    expect(page.locator("#id_author")).to_have_value("m.ivanov")
+    expect(page.locator(".version").first).to_contain_text("Иванов Михаил")
+    expect(page.locator(".unknown")).to_have_count(0)
+    page.fill("#id_author", "иванов")
+    page.fill("#id_path", "процентная ставка")
+    page.click(".filter-actions button")
+    expect(page.locator(".filter summary")).to_contain_text("2 условия")
+    expect(page.locator("#id_path")).to_have_value("процентная ставка")
+    expect(page.locator(".version").first).to_contain_text("118,5")
+
+
+def test_a_moment_without_an_application_keeps_the_form(visit: Open, seen: Seen) -> None:
+    page = visit("/admin/at/A1/")
+    page.fill("#id_time", f"{T0 - timedelta(days=1):%Y-%m-%dT%H:%M}")
+    page.click(".filter-actions button")
+    expect(page.locator(".notice")).to_contain_text("В этот момент заявки ещё не было")
+    expect(page.locator("#id_time")).to_be_visible()
+    expect(page.locator(".subject h1")).to_have_text("Ипотека 7708-2026-1")
+    assert [fault for fault in seen.faults if "404" not in fault] == []
+    seen.faults.clear()
 
 
 def test_works_without_javascript(visit: Open) -> None:

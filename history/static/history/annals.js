@@ -5,7 +5,10 @@
     const language = document.documentElement.lang || "ru";
     const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
     const format = (options) => new Intl.DateTimeFormat(language, { ...options, timeZone: zone });
-    const clock = format({ hour: "2-digit", minute: "2-digit", second: "2-digit" });
+    // Of 24 hours in every language: the fraction of the second follows it.
+    const clock = format({
+        hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23",
+    });
     const day = format({ weekday: "long", day: "numeric", month: "long", year: "numeric" });
     const date = format({ day: "numeric", month: "short", year: "numeric" });
     const offset = new Intl.DateTimeFormat("en", { timeZone: zone, timeZoneName: "longOffset" });
