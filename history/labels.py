@@ -85,13 +85,16 @@ class Catalogue:
 
     def named(self, text: str, entities: Collection[str]) -> dict[str, Label]:
         """The paths of the fields of these kinds with this name in either language, each with its
-        label; where none has exactly this name, those with the text in theirs. In the order of the
-        paths, whatever is a capital letter."""
+        label; where none has exactly this name, those with the text in theirs, technical ones left
+        out. In the order of the paths, whatever is a capital letter."""
         wanted = text.strip().casefold()
         its = (each for each in self._named if not each[0] or each[0] in entities)
         theirs = sorted(((path, label) for _, path, label in its), key=lambda pair: pair[0])
         exact = {p: each for p, each in theirs if wanted in _names(each)}
-        return exact or {p: each for p, each in theirs if any(wanted in n for n in _names(each))}
+        if exact:
+            return exact
+        plain = ((p, each) for p, each in theirs if not each.technical)
+        return {p: each for p, each in plain if any(wanted in n for n in _names(each))}
 
     def find(self, entity: str, path: str) -> Label | None:
         """The label of the value at an RFC 6901 pointer (or key path) of a kind's snapshots."""

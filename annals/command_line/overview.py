@@ -10,7 +10,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "migrate": "create the tables, or bring them to this release",
         "consume": "read the topics and store every version",
         "runserver": "serve screens and API; in production gunicorn does",
-        "embedded": "show, start or stop the servers that are included",
+        "embedded": "status, start or stop of the servers that are included",
         "simulate": "produce the messages of realistic applications",
     },
     "Look": {

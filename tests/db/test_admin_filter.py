@@ -177,6 +177,16 @@ def test_a_name_leads_to_what_they_did(named: Store, support: Client, address: s
     assert "3" in shown(support.get(service).content.decode())
 
 
+@pytest.mark.parametrize("typed, said", [("Иван", True), ("nobody<b>", True), ("m.ivanov", False)])
+def test_a_name_that_nobody_has_is_said_where_nothing_fits(
+    named: Store, support: Client, typed: str, said: bool
+) -> None:
+    page = support.get(A1, {"author": typed, "type": "DELETE"})
+    assert "Под фильтр не подходит ни одна версия." in text(page)
+    told = f"нет никого с именем или логином «{html.escape(typed)}»"
+    assert (told in page.content.decode()) is said
+
+
 def test_a_deletion_is_not_called_technical(store: Store, support: Client) -> None:
     store.add("A1", 0, {"rate": "1.5", "modifiedBy": "a"}, 0)
     store.add("A1", 1, {"rate": "1.5", "modifiedBy": "b"}, 1, type=2)

@@ -70,7 +70,8 @@ class MomentForm(Zoned):
 
 
 class FilterForm(Zoned):
-    """All fields optional. kinds: those of which the page shows versions."""
+    """All fields optional. kinds: those of which the page shows versions. stranger:
+    what was given as the person, where the list of people has nobody who is called so."""
 
     author = forms.CharField(
         label=_("Person"),
@@ -101,6 +102,7 @@ class FilterForm(Zoned):
     def __init__(self, *args: Any, kinds: Iterable[Entity], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._kinds = [kind.name for kind in kinds]
+        self.stranger = ""
         self.fields["path"].validators = []  # Django refuses NUL, which a key may have
         local = {"type": "datetime-local"}
         for name, label in (("from", _("From")), ("to", _("Before"))):
@@ -113,10 +115,15 @@ class FilterForm(Zoned):
         self.order_fields(["author", "clientId", "type", "from", "to", "path", "tz"])
 
     def clean_author(self) -> str:
-        return meant.login(self.cleaned_data["author"])
+        self.stranger = self.cleaned_data["author"]
+        login = meant.login(self.stranger)
+        if login is not None:
+            self.stranger = ""
+        return login or self.stranger
 
     def clean_clientId(self) -> str:  # noqa: N802 - Django's name for it
-        return meant.login(self.cleaned_data["clientId"])
+        text: str = self.cleaned_data["clientId"]
+        return meant.login(text) or text
 
     def clean_path(self) -> str:
         return meant.path(self.cleaned_data["path"].lstrip(), self._kinds)

@@ -11,16 +11,16 @@ from history import labels, people
 MOST_NAMED = 5
 
 
-def login(text: str) -> str:
-    """The login of the only one who is called so; a text that is nobody's name is a login. Raises
-    ValidationError where several have the name."""
+def login(text: str) -> str | None:
+    """The login of the only one who is called so; None where the list of people has nobody with
+    this name or login. Raises ValidationError where several have the name."""
     found = people.called(text) if text else []
     if len(found) > 1:
         several = _("Several have this name: {found}. Enter the login.")
         raise ValidationError(
             several.format(found=_listed([f"{one.name} ({one.login})" for one in found]))
         )
-    return found[0].login if found else text
+    return found[0].login if found else None
 
 
 def path(text: str, kinds: Collection[str]) -> str:
