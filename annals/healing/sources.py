@@ -11,6 +11,8 @@ from msgspec import Meta
 
 from annals import env
 from history.entities import BY_NAME
+from history.failure.declared import of_declaration
+from history.failure.files import FileError, read_bytes
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 OLD_SERVICE: Final = "old-service"
@@ -44,11 +46,11 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read(path: Path) -> tuple[Source, ...]:
     """The sources in the order of the file. Raises SourcesError."""
     try:
-        found = msgspec.toml.decode(path.read_bytes(), type=_File, dec_hook=_path).source
-    except OSError as error:
-        raise SourcesError(f"{path} cannot be read: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise SourcesError(f"{path}: {error}") from None
+        found = msgspec.toml.decode(read_bytes(path), type=_File, dec_hook=_path).source
+    except FileError as error:
+        raise SourcesError(str(error)) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise SourcesError(f"{path}: {of_declaration(error, 'TOML')}") from None
     names = [source.name for source in found]
     for source in found:
         if (wrong := _wrong(source, names)) is not None:

@@ -35,6 +35,8 @@ def of_declaration(error: Exception, form: str) -> str:
     Quotes no value but that of a choice."""
     if isinstance(error, UnicodeDecodeError):
         return f"it is not text in UTF-8 (byte {error.start + 1} is wrong)"
+    if isinstance(error, RecursionError):
+        return f"it is not {form} that can be read: it is nested too deep"
     text = str(error)
     if "truncated" in text:
         return f"it is not {form}: it ends too early, or is empty"

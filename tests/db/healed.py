@@ -44,9 +44,9 @@ from ingest.source.message import Message
 from ingest.store.connect import connect
 from ingest.store.transaction import Writer
 from outbox.message import Version
+from tests.consuming import ROOT as REPOSITORY
 from tests.db.ingested import Ingested, claim_all, empty
 from tests.messages import SOURCE
-from tests.outbox.serving import ROOT as REPOSITORY
 from tests.outbox.serving import TOKEN, serving
 from tests.shape import shaped
 

@@ -342,7 +342,8 @@ def test_requests_are_no_more_than_the_source_allows(monkeypatch: pytest.MonkeyP
         ({"kinds": []}, "kinds or client_ids must say"),
         ({"name": "old-service"}, "name must be"),
         ({"seconds": 0}, "seconds"),
-        ({"second": 1}, "second"),
+        ({"second": 1}, "source 1: second is no known field"),
+        ({"url": 5}, "source 1, url must be a text, and is a whole number"),
     ],
 )
 def test_a_wrong_file_of_sources_is_named(

@@ -24,6 +24,8 @@ FILES: Final[Mapping[str, bytes]] = {
     "marked.json": b'\xef\xbb\xbf{"no-such-topic": {"id": "/id"}}',
     "type.toml": b'provider = "x"',
     "broken.toml": b"provider = [",
+    "deep.toml": b"provider = " + b"[" * 100_000,
+    "sources.toml": f'[[source]]\nname = "s"\ntoken = "{SECRET}"\n'.encode(),
     "line.properties": f"sasl.password {SECRET}\n".encode(),
     "latin.csv": "login,full_name,kind\na,Прыгунов,person\n".encode("cp1251"),
     "header.csv": b"a;b\n1;2\n",
@@ -72,8 +74,10 @@ def database(
     return wrong(what, words, *said, "DATABASE_URL", code=code, env={"DATABASE_URL": url})
 
 
-def setting(name: str, value: str, *said: str, words: str = "partitions list") -> Wrong:
-    return wrong(f"{name}={value}", words, name, *said, env={name: value})
+def setting(
+    name: str, value: str, *said: str, words: str = "partitions list", code: int = 1
+) -> Wrong:
+    return wrong(f"{name}={value}", words, name, *said, code=code, env={name: value})
 
 
 def usage(words: str, *said: str, what: str = "") -> Wrong:
@@ -141,9 +145,9 @@ INPUTS: Final = (
     setting("ANNALS_FALLBACK_UNTIL", "31.12.2026", "2026-12-31"),
     setting("ANNALS_ARCHIVE_URL", "ftp://x", "s3://"),
     setting("ANNALS_ARCHIVE_URL", f"s3://AKIA:{SECRET}/x@bucket/a", "/ as %2F",
-            words="partitions verify --archive"),
+            words="partitions verify --archive", code=2),
     setting("ANNALS_ARCHIVE_URL", f"s3://AKIA:{SECRET}@bucket/a?nonsense=1",
-            words="partitions verify --archive"),
+            words="partitions verify --archive", code=2),
     setting("ANNALS_LOG_LEVEL", "LOUD", "DEBUG, INFO, WARNING, ERROR"),
     setting("ANNALS_SECRET_KEY", SECRET, "at least 32 characters"),
     setting("ANNALS_NOSUCH", "1", "docs/settings.md"),
@@ -159,6 +163,11 @@ INPUTS: Final = (
     ),
     setting("ANNALS_LIBRDKAFKA_FILE", "{dir}/line.properties", "line 1"),
     setting("ANNALS_OIDC_FILE", "{dir}/empty", "provider is missing"),
+    setting("ANNALS_OIDC_FILE", "{dir}/deep.toml", "TOML"),
+    setting("ANNALS_SOURCES_FILE", "{dir}/sources.toml", "token is no known field",
+            words="gaps heal", code=2),
+    setting("ANNALS_SOURCES_FILE", "{dir}/nowhere.toml", "there is no file", words="gaps heal",
+            code=2),
     setting("ANNALS_OIDC_FILE", "{dir}/broken.toml", "TOML"),
     setting("ANNALS_OIDC_FILE", "{dir}/type.toml", "must be a list, and is a text"),
     setting("ANNALS_OIDC_FILE", "{dir}/list.json", "must be an object, and is a list"),

@@ -102,7 +102,7 @@ def read(path: Path) -> tuple[Provider, ...]:
     try:
         decode = msgspec.json.decode if is_json else msgspec.toml.decode
         found: tuple[Provider, ...] = decode(text, type=_File, dec_hook=_path).provider
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ProvidersError(
             f"{path}: {of_declaration(error, 'JSON' if is_json else 'TOML')}"
         ) from None
