@@ -15,6 +15,12 @@ from annals.access.grants import CONSUMER, WEB, statements
 from history.failure.files import FileError, read_text
 
 ROLES = {"web": WEB, "consumer": CONSUMER}
+# The partitioned tables to which a role may add rows; none while there is no such role.
+_WRITABLE = """
+SELECT c.relname FROM pg_class c JOIN pg_roles r ON r.rolname = %s
+WHERE c.relkind = 'p' AND c.relname LIKE '%%\\_aud' AND pg_table_is_visible(c.oid)
+    AND has_table_privilege(r.oid, c.oid, 'INSERT')
+"""
 
 
 def run(command: BaseCommand, **options: Any) -> None:
@@ -26,6 +32,7 @@ def run(command: BaseCommand, **options: Any) -> None:
             command.stdout.write(f"{_text(statement)};")
         return
     asked = list(_asked(options["login"]))
+    before = _writable()
     with transaction.atomic():
         # Who logs in waits for auth_user meanwhile.
         _run([sql.SQL("SET LOCAL lock_timeout = '10s'").format()])
@@ -39,12 +46,24 @@ def run(command: BaseCommand, **options: Any) -> None:
     # PostgreSQL only warns of rights that it did not take away.
     left += public_schema.closing()
     command.stdout.write(f"The roles {WEB} and {CONSUMER} have their rights.")
+    if taken := sorted(before - _writable()):
+        command.stdout.write(
+            f"The consumer may not write {', '.join(taken)} any more: this command knows no kind "
+            "of these tables. If it was not meant, set ANNALS_ENTITIES_FILE as the consumer has "
+            "it, and run `annals grants --apply` again."
+        )
     if left:
         text = "".join(f"\n{_text(statement)};" for statement in left)
         raise CommandError(
             "The rights are applied, but this login may not run the following. Let an "
             f"administrator of PostgreSQL run it:{text}"
         )
+
+
+def _writable() -> set[str]:
+    with connection.cursor() as cursor:
+        cursor.execute(_WRITABLE, [CONSUMER])
+        return {name for (name,) in cursor.fetchall()}
 
 
 def _asked(given: Iterable[list[str]]) -> Iterator[tuple[str, str, str]]:
