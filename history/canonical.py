@@ -13,7 +13,9 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from history import distribution
 from history.day_rows import DayRows, Form
+from history.distribution import APPLICATION
 from history.entities import Entity
 
 Connection = psycopg.Connection[Any]
@@ -47,8 +49,16 @@ def order(connection: Connection, rows: DayRows) -> sql.SQL:
     ).fetchone()
     bytewise = row is not None and row[0]
     texts = {name for name, form in rows.columns if form is Form.TEXT and not bytewise}
-    parts = [f'{name} COLLATE "C"' if name in texts else name for name in rows.order]
+    names = (*rows.order, APPLICATION) if twins(connection, rows) else rows.order
+    parts = [f'{name} COLLATE "C"' if name in texts else name for name in names]
     return sql.SQL(", ".join(parts))
+
+
+def twins(connection: Connection, rows: DayRows) -> bool:
+    """Whether two rows may differ in nothing but their application: in a distributed installation
+    it is a part of the key of a child."""
+    child = isinstance(rows, Entity) and rows.parent is not None
+    return child and distribution.active(connection)
 
 
 def after(key: tuple[str, int, int]) -> sql.Composed:

@@ -341,7 +341,7 @@ def _detach(connection: Connection, place: DayTable, wait_s: float) -> None:
     a default partition or the engine forbids it: it locks the whole table, so it waits only for a
     short time."""
     command = sql.SQL("ALTER TABLE {} DETACH PARTITION {}").format(place.parent, place.child)
-    if not place.default:
+    if not place.default and not distribution.active(connection):
         try:
             with lock_timeout(connection, int(wait_s * 1000)):
                 connection.execute(command + sql.SQL(" CONCURRENTLY"))

@@ -14,7 +14,7 @@ from history.archive import checked
 from history.archive.manifest import Manifest
 from history.archive.parquet import GROUP_ROWS, Row, row_hash
 from history.archive.store import ArchiveError, Store
-from history.canonical import Connection, Digest, digest, fields, order
+from history.canonical import Connection, Digest, digest, fields, order, twins
 from history.entities import Entity
 
 # (id, version, updated_at in microseconds): the primary key, in the order of the files
@@ -42,7 +42,7 @@ class Rows:
         where = sql.SQL("true") if after is None else canonical.after(after)
         query = sql.SQL("COPY (SELECT {} FROM {} WHERE {} ORDER BY {}) TO STDOUT (FORMAT BINARY)")
         child = () if self.entity.parent is None else ("text",)
-        by = order(self.connection, self.entity)
+        by, apart = order(self.connection, self.entity), twins(self.connection, self.entity)
         with (
             self.connection.cursor() as cursor,
             cursor.copy(query.format(fields(self.entity), self.source, where, by)) as copy,
@@ -53,7 +53,7 @@ class Rows:
             else:
                 known = checked.rows(self.store, self.archived)
                 later = known if after is None else (r for r in known if _sortable(r) > _key(after))
-                yield union(later, copy.rows())
+                yield union(later, copy.rows(), apart)
 
     def digest(self, progress: Callable[[int], None]) -> str:
         """The digest of all rows; by the server if all are in the table."""
@@ -68,12 +68,13 @@ class Rows:
         return found.finish()
 
 
-def union(archived: Iterable[Row], table: Iterable[Row]) -> Iterator[Row]:
-    """Two ordered streams as one, a row that both have once. Raises ArchiveError for two rows with
-    the same key and different contents."""
+def union(archived: Iterable[Row], table: Iterable[Row], apart: bool) -> Iterator[Row]:
+    """Two ordered streams as one, a row that both have once. apart: rows of different applications
+    are different rows. Raises ArchiveError for two rows with the same key and different contents.
+    """
     last: Row | None = None
-    for row in heapq.merge(archived, table, key=_sortable):
-        if last is not None and row[:3] == last[:3]:
+    for row in heapq.merge(archived, table, key=_with_application if apart else _sortable):
+        if last is not None and row[:3] == last[:3] and not (apart and row[6] != last[6]):
             if tuple(row) != tuple(last):
                 raise ArchiveError(
                     f"{row[0]} version {row[1]} differs from its archived row. Correct the table, "
@@ -87,6 +88,11 @@ def union(archived: Iterable[Row], table: Iterable[Row]) -> Iterator[Row]:
 def _sortable(row: Row) -> tuple[bytes, int, int]:
     """The key as the server orders it: ids by their bytes."""
     return row[0].encode(), row[1], row[2]
+
+
+def _with_application(row: Row) -> tuple[bytes, int, int, bytes]:
+    """As _sortable, and of rows with one key the application, which comes before the snapshot."""
+    return *_sortable(row), row[6].encode()
 
 
 def _key(key: Key) -> tuple[bytes, int, int]:

@@ -10,7 +10,7 @@ from datetime import date
 
 from psycopg import sql
 
-from history import clock
+from history import clock, distribution
 from history.archive import manifest, parquet, sound
 from history.archive.manifest import File, Manifest
 from history.archive.merge import Key, Rows
@@ -177,6 +177,8 @@ def count(connection: Connection, source: sql.Composable) -> int:
 
 def _bytes(connection: Connection, source: sql.Composable) -> int:
     """The size of a table with indexes and TOAST."""
-    name = source.as_string(connection)
-    row = connection.execute("SELECT pg_total_relation_size(%s::regclass)", [name]).fetchone()
+    query = "SELECT pg_total_relation_size(%s::regclass)"
+    if distribution.active(connection):
+        query = "SELECT citus_total_relation_size(%s::regclass)"
+    row = connection.execute(query, [source.as_string(connection)]).fetchone()
     return int(row[0]) if row else 0

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from history import distribution
 from history.capacity.model import Load, Server
+from history.distribution.held import Held, held
 from history.entities import ENTITIES
 from history.partitions.catalog import Partition
 
@@ -47,13 +49,22 @@ def loads(
     for entity in ENTITIES:
         mine = [part for part in complete if part.table == entity.table and part.day in days]
         rows = sum(part.rows for part in mine)
-        with connection.cursor() as cursor:
-            cursor.execute(SIZES, [[part.name for part in mine]])
-            sizes = cursor.fetchall()
-        data, index = (sum(size[place] for size in sizes) for place in (1, 2))
+        data, index = _sizes(connection, [part.name for part in mine])
         if rows:
             found.append(Load(entity.table, rows / span, data / rows, index / rows))
     return Measured(found, days[0], days[-1])
+
+
+def _sizes(connection: BaseDatabaseWrapper, names: Sequence[str]) -> tuple[int, int]:
+    """Bytes of the tables and of their indexes."""
+    if distribution.active(connection.connection):
+        there = held(connection.connection, names)
+        found = [there.get(name, Held()) for name in names]
+        return sum(each.table for each in found), sum(each.indexes for each in found)
+    with connection.cursor() as cursor:
+        cursor.execute(SIZES, [list(names)])
+        sizes = cursor.fetchall()
+    return sum(size[1] for size in sizes), sum(size[2] for size in sizes)
 
 
 def server(connection: BaseDatabaseWrapper) -> Server:

@@ -20,7 +20,7 @@ from history.archive import checked, manifest, origin
 from history.archive.merge import Rows, union
 from history.archive.store import ArchiveError, Store
 from history.archive.write import count
-from history.canonical import Connection
+from history.canonical import Connection, twins
 from history.entities import Entity
 from history.export.days import Day
 from history.export.formats import FORMATS, TICK_ROWS, Format, Masked, Tick
@@ -136,7 +136,7 @@ def _write(export: Export, day: Day, output: Format, plain: Connection) -> int:
         return _add(archived, output, export.tick)
     table = Rows(plain, export.store, export.entity, sql.Identifier(day.name), None)
     with table.ordered() as stream:
-        return _add(union(archived, stream), output, export.tick)
+        return _add(union(archived, stream, twins(plain, export.entity)), output, export.tick)
 
 
 def _add(rows: Iterator[Sequence[object]], output: Format, tick: Tick) -> int:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time
+from hashlib import sha256
 from typing import NamedTuple
 
 from django.db import connection
 
+from history import distribution
 from history.days import State
+from history.distribution.held import held
 from history.entities import ENTITIES, Entity
 from history.gap_models import GapDay
 from history.partitions import catalog
@@ -68,6 +71,10 @@ def changed(window: Window, entities: Sequence[Entity] = ENTITIES) -> list[Chang
 
 
 def _marks(names: Sequence[str]) -> dict[str, str]:
+    connection.ensure_connection()
+    if distribution.active(connection.connection):
+        there = held(connection.connection, names)
+        return {name: sha256(each.mark.encode()).hexdigest() for name, each in there.items()}
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_clear_snapshot()")
         cursor.execute(_MARKS, [list(names)])

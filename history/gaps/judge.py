@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,6 +10,7 @@ from django.db import connection, transaction
 from psycopg import sql
 
 from history.entities import Entity
+from history.gaps import spread
 from history.gaps.scan import lock
 from history.record import ChangeType
 
@@ -21,39 +22,41 @@ DELETE FROM gap_pending WHERE entity = %s AND id = ANY(ARRAY(
 """
 _LOWEST = """
 SELECT d.id, d.lowest, row.type, row.updated_at, row.created
-FROM gap_document d LEFT JOIN LATERAL (
-    SELECT type, updated_at, data->>%s::text AS created FROM {table} t
+FROM {document} d LEFT JOIN LATERAL (
+    SELECT type, updated_at, {created} AS created FROM {rows} t
     WHERE t.id = d.id AND t.version = d.lowest ORDER BY updated_at LIMIT 1
 ) AS row ON true
 WHERE d.entity = %s AND d.id = ANY(%s) AND d.judged IS DISTINCT FROM d.lowest
 """
 _JUDGED = """
-UPDATE gap_document d SET judged = v.lowest, begun = v.begun, since = v.since
+UPDATE {document} d SET judged = v.lowest, begun = v.begun, since = v.since
 FROM unnest(%s::varchar[], %s::int[], %s::bool[], %s::timestamptz[]) AS v(id, lowest, begun, since)
 WHERE d.entity = %s AND d.id = v.id
 """
+# As fetched: of a kind that has no createdAt nothing is.
+_CREATED = "CASE WHEN %s::text IS NOT NULL THEN created END"
 # The missing versions of these documents that are gaps now, with their neighbours in the store: a
 # neighbour that retention removed says that the missing version may have been removed too.
 _WANTED = """
 CREATE TEMP TABLE gap_wanted ON COMMIT DROP AS
 WITH hole AS (
     SELECT id, unnest(range_merge(versions)::int8multirange - versions) AS missing
-    FROM gap_document WHERE entity = %(entity)s AND id = ANY(%(ids)s)
+    FROM {document} WHERE entity = %(entity)s AND id = ANY(%(ids)s)
 )
 SELECT hole.id, missing, false AS beginning, least(below.updated_at, above.updated_at) AS since,
     above.updated_at AS until, above.client_id, NULL::timestamptz AS found_at
 FROM hole CROSS JOIN LATERAL (
-    SELECT updated_at FROM {table} t WHERE t.id = hole.id AND t.version = lower(missing) - 1
+    SELECT updated_at FROM {rows} t WHERE t.id = hole.id AND t.version = lower(missing) - 1
     ORDER BY updated_at LIMIT 1
 ) AS below CROSS JOIN LATERAL (
-    SELECT updated_at, client_id FROM {table} t WHERE t.id = hole.id AND t.version = upper(missing)
+    SELECT updated_at, client_id FROM {rows} t WHERE t.id = hole.id AND t.version = upper(missing)
     ORDER BY updated_at LIMIT 1
 ) AS above
 WHERE least(below.updated_at, above.updated_at) >= %(edge)s
 UNION ALL
 SELECT d.id, int8range(0, d.lowest), true, d.since, above.updated_at, above.client_id, NULL
-FROM gap_document d CROSS JOIN LATERAL (
-    SELECT updated_at, client_id FROM {table} t WHERE t.id = d.id AND t.version = d.lowest
+FROM {document} d CROSS JOIN LATERAL (
+    SELECT updated_at, client_id FROM {rows} t WHERE t.id = d.id AND t.version = d.lowest
     ORDER BY updated_at LIMIT 1
 ) AS above
 WHERE d.entity = %(entity)s AND d.id = ANY(%(ids)s)
@@ -72,7 +75,7 @@ WITH stale AS (
         coalesce((SELECT range_agg(int8range(r.version, r.version, '[]')) FROM recovered_version r
             WHERE r."table" = %(table)s AND r.row_id = s.document
                 AND r.version BETWEEN s.first AND s.last), '{{}}') AS recovered
-    FROM stale s JOIN gap_document d ON d.entity = s.entity AND d.id = s.document
+    FROM stale s JOIN {document} d ON d.entity = s.entity AND d.id = s.document
 ), part AS (
     SELECT s.*, unnest(c.there * c.recovered) AS piece, 'recovered' AS became
     FROM came c JOIN stale s ON s.id = c.id
@@ -82,7 +85,7 @@ WITH stale AS (
     SELECT s.*, unnest(int8multirange(int8range(s.first, s.last, '[]')) - d.versions
         - coalesce((SELECT range_agg(w.missing) FROM gap_wanted w WHERE w.id = s.document), '{{}}')
         ), 'expired'
-    FROM stale s JOIN gap_document d ON d.entity = s.entity AND d.id = s.document
+    FROM stale s JOIN {document} d ON d.entity = s.entity AND d.id = s.document
 ), closed AS (
     INSERT INTO version_gap (entity, document, first, last, beginning, client_id, since, until,
         found_at, closed_at, outcome)
@@ -108,25 +111,43 @@ def judge(entity: Entity, edge: datetime) -> int:
     that may be older is no gap. One transaction."""
     with transaction.atomic(), connection.cursor() as cursor:
         lock(cursor)
-        cursor.execute(_TAKE, [entity.name, entity.name, DOCUMENTS_AT_ONCE])
-        ids = [id for (id,) in cursor.fetchall()]
+        ids = _take(cursor, entity)
         if ids:
-            # Single ids in the tables of many days, some of them without statistics yet.
-            cursor.execute("SET LOCAL enable_seqscan = off")
-            table = sql.Identifier(entity.table).as_string()
-            _beginnings(cursor, entity, table, ids)
+            names = _names(cursor, entity, ids)
+            _beginnings(cursor, entity, names, ids)
             values: dict[str, Any] = {"entity": entity.name, "ids": ids, "edge": edge}
             values["table"] = entity.table
-            cursor.execute(_WANTED.format(table=table), values)
-            cursor.execute(_CLOSE.format(), values)
+            cursor.execute(_WANTED.format(**names), values)
+            cursor.execute(_CLOSE.format(**names), values)
             cursor.execute(_OPEN, values)
             cursor.execute("DROP TABLE gap_wanted")
+            if spread.active():
+                spread.forget(cursor)
     return len(ids)
 
 
-def _beginnings(cursor: Any, entity: Entity, table: str, ids: Sequence[str]) -> None:
+def _take(cursor: Any, entity: Entity) -> list[str]:
+    """Some documents that are pending, which then are not any more."""
+    if spread.active():
+        return spread.take(cursor, entity.name, DOCUMENTS_AT_ONCE)
+    cursor.execute(_TAKE, [entity.name, entity.name, DOCUMENTS_AT_ONCE])
+    return [id for (id,) in cursor.fetchall()]
+
+
+def _names(cursor: Any, entity: Entity, ids: Sequence[str]) -> dict[str, str]:
+    """What the statements read: the tables, or what was fetched of them from several nodes."""
+    table = sql.Identifier(entity.table).as_string()
+    if spread.active():
+        spread.fetch(cursor, table, entity.name, ids, entity.created_at)
+        return {"document": "gap_state", "rows": "gap_row", "created": _CREATED}
+    # Single ids in the tables of many days, some of them without statistics yet.
+    cursor.execute("SET LOCAL enable_seqscan = off")
+    return {"document": "gap_document", "rows": table, "created": "data->>%s::text"}
+
+
+def _beginnings(cursor: Any, entity: Entity, names: Mapping[str, str], ids: Sequence[str]) -> None:
     """Find out for documents with a new lowest version whether older ones are missing."""
-    cursor.execute(_LOWEST.format(table=table), [entity.created_at, entity.name, ids])
+    cursor.execute(_LOWEST.format(**names), [entity.created_at, entity.name, ids])
     columns: tuple[list[Any], ...] = ([], [], [], [])
     for id, lowest, kind, made_at, created in cursor.fetchall():
         begun = lowest == 0 or kind == ChangeType.CREATE
@@ -134,7 +155,8 @@ def _beginnings(cursor: Any, entity: Entity, table: str, ids: Sequence[str]) -> 
             columns, (id, lowest, begun, None if begun else _since(created, made_at)), strict=True
         ):
             column.append(value)
-    cursor.execute(_JUDGED, [*columns, entity.name])
+    for document in dict.fromkeys(("gap_document", names["document"])):
+        cursor.execute(_JUDGED.format(document=document), [*columns, entity.name])
 
 
 def _since(created: str | None, made_at: datetime | None) -> datetime | None:

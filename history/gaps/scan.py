@@ -9,6 +9,7 @@ from django.db import connection, transaction
 from psycopg import sql
 
 from history.days import ADVISORY_SPACE
+from history.gaps import spread
 from history.gaps.days import ChangedDay
 
 # Every transaction of a run takes it, so that two runs at once do each thing once.
@@ -68,6 +69,9 @@ def scan(changed: ChangedDay) -> bool:
         # In the order of the primary key: grouping needs no memory for the ids of a day.
         cursor.execute("SET LOCAL enable_hashagg = off")
         table = sql.Identifier(entity.table).as_string()
+        if spread.active():
+            spread.scan(cursor, table, values)
+            return True
         cursor.execute(_SCAN.format(table=table), values)
     return True
 

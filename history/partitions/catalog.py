@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from history import distribution
 from history.days import MARK, RESTORED, State, partition_name
+from history.distribution.held import Held, held
 
 # Bounds are printed in the session's time zone and read back in the same session, so the zone does
 # not matter. A marked table with a day's name and no parent is a partition that was detached, and
@@ -91,7 +93,13 @@ def read(connection: BaseDatabaseWrapper, tables: Iterable[str]) -> list[Partiti
     """The partitions of the tables, ordered by table and name; a missing table has none."""
     with connection.cursor() as cursor:
         cursor.execute(QUERY, {"tables": list(tables)})
-        return [_partition(row) for row in cursor.fetchall()]
+        found = [_partition(row) for row in cursor.fetchall()]
+    plain = connection.connection
+    if not found or not distribution.active(plain):
+        return found
+    # A node that is away takes nothing from what there is; its share is missing in the sizes.
+    there = held(plain, [part.name for part in found], whole=False)
+    return [_with(part, there.get(part.name)) for part in found]
 
 
 def missing_tables(connection: BaseDatabaseWrapper, tables: Sequence[str]) -> list[str]:
@@ -102,6 +110,13 @@ def missing_tables(connection: BaseDatabaseWrapper, tables: Sequence[str]) -> li
             [list(tables)],
         )
         return [name for (name,) in cursor.fetchall()]
+
+
+def _with(part: Partition, there: Held | None) -> Partition:
+    """A partition whose rows are on several nodes, with what they hold."""
+    if there is None:
+        return part
+    return replace(part, rows=part.rows + there.rows, bytes=part.bytes + there.bytes)
 
 
 def _partition(row: tuple[str, str, bool | None, str, datetime, datetime, int, int]) -> Partition:

@@ -10,6 +10,7 @@ from django.db import connection
 from django.db.backends.utils import CursorWrapper
 from psycopg import Error, sql
 
+from history import distribution
 from history.day_rows import DayRows
 from history.days import State
 from history.entities import ENTITIES
@@ -17,6 +18,8 @@ from history.models import ArchivedDay, DaySeal
 from history.partitions.catalog import Partition
 from history.seals.seal import NotSealable, seal
 
+# Of several nodes EXISTS would fetch all rows.
+_DISTRIBUTED = "SELECT true FROM {} LIMIT 1"
 # Of the days given, each a table and a day, those that may still get rows, and why.
 Unsettled = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date], str]]
 
@@ -99,6 +102,8 @@ def _with_rows(names: Sequence[str]) -> set[str]:
     are read once each; after that PostgreSQL looks into the empty index.
     """
     with connection.cursor() as cursor:
+        if distribution.active(connection.connection):  # their files are on other nodes
+            return {name for name in names if _has_row(cursor, name, _DISTRIBUTED)}
         cursor.execute(
             "SELECT name FROM unnest(%s::text[]) AS name"
             " WHERE pg_relation_size(name::regclass) > 0",
@@ -107,11 +112,10 @@ def _with_rows(names: Sequence[str]) -> set[str]:
         return {name for (name,) in cursor.fetchall() if _has_row(cursor, name)}
 
 
-def _has_row(cursor: CursorWrapper, name: str) -> bool:
-    cursor.execute(
-        sql.SQL("SELECT EXISTS (SELECT FROM {})")
-        .format(sql.Identifier(name))
-        .as_string(connection.connection)
-    )
-    (found,) = cursor.fetchone()
-    return bool(found)
+def _has_row(
+    cursor: CursorWrapper, name: str, query: str = "SELECT EXISTS (SELECT FROM {})"
+) -> bool:
+    table = sql.Identifier(name).as_string(connection.connection)
+    cursor.execute(query.format(table))
+    found = cursor.fetchone()
+    return found is not None and bool(found[0])

@@ -14,7 +14,7 @@ from datetime import date
 
 from psycopg import errors, sql
 
-from history import days
+from history import days, distribution
 from history.canonical import Connection, Digest, encoded, order
 from history.day_rows import DayRows
 from history.entities import Entity
@@ -59,6 +59,15 @@ class Found:
     late: int
 
 
+def mark(connection: Connection, table: str, day: date) -> None:
+    """Have writers note the origin of rows that enter the day, as soon as they see this."""
+    connection.execute(
+        'INSERT INTO sealed_day ("table", day) VALUES (%s, %s)'
+        ' ON CONFLICT ("table", day) DO UPDATE SET dropped_at = NULL',
+        [table, day],
+    )
+
+
 def announce(connection: Connection, place: days.DayTable, table: str, day: date) -> None:
     """Make writers note the origin of every row that enters the day from now on.
 
@@ -67,11 +76,7 @@ def announce(connection: Connection, place: days.DayTable, table: str, day: date
     lock when the mark was committed. `connection` is in autocommit mode. Raises
     psycopg.errors.LockNotAvailable if one of them stays open too long.
     """
-    connection.execute(
-        'INSERT INTO sealed_day ("table", day) VALUES (%s, %s)'
-        ' ON CONFLICT ("table", day) DO UPDATE SET dropped_at = NULL',
-        [table, day],
-    )
+    mark(connection, table, day)
     deadline = time.monotonic() + days.LOCK_WAIT_S
     name = place.child.as_string(connection)
     writers = set(connection.execute(_WRITERS, [name]))
@@ -163,4 +168,6 @@ def one_snapshot(connection: Connection) -> Iterator[None]:
     """A transaction that sees one state of the database: late rows and digest fit together."""
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        if distribution.active(connection):  # one session, so one snapshot, of each node
+            connection.execute("SET LOCAL citus.max_adaptive_executor_pool_size TO 1")
         yield

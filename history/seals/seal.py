@@ -16,7 +16,7 @@ from history.day_rows import DayRows
 from history.days import State
 from history.failure.complaint import Complaint
 from history.models import ArchivedDay, DaySeal
-from history.seals import late
+from history.seals import late, settled
 
 GENESIS = "0" * 64
 # No day is sealed that is younger than this. Writers look for sealed days only where a row is of
@@ -42,14 +42,18 @@ def seal(connection: Connection, kept: DayRows, day: date) -> DaySeal:
     place = days.locate(connection, kept.table, day)
     if place.state is not State.ATTACHED:
         raise NotSealable(f"{kept.table} has no partition of {day}")
-    late.announce(connection, place, kept.table, day)
+    settled.announce(connection, place, kept.table, day)
     _freeze(connection, place)
-    with late.one_snapshot(connection):
+
+    def work() -> str:
         found = digest(connection, kept, place.child)
         if not kept.closed:
             _check_rows(kept.table, day, found.rows)
         made = add(connection, kept.table, day, found)
         late.include(connection, kept.table, day)
+        return made
+
+    made = settled.in_one_state(connection, kept.table, day, work)
     return DaySeal.objects.get(seal=made)
 
 

@@ -1,0 +1,105 @@
+"""One state of a day: its rows, and what ingest has noted of late ones.
+
+In one database a transaction sees one snapshot. The nodes of a cluster have one each, and the parts
+of a distributed transaction become visible one after the other. So there the notes are compared
+before and after, each time when no transaction that has written to the table is open anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from typing import Final, LiteralString, TypeVar
+
+from psycopg import errors, sql
+
+from history import days, distribution
+from history.canonical import Connection
+from history.seals import late
+
+T = TypeVar("T")
+ROUNDS: Final = 3
+# For how long writers may wait behind the question whether they are done. PostgreSQL's lock_timeout
+# counts on the node of the session only.
+WAIT: Final = "1s"
+_NOTED: Final[LiteralString] = (
+    'SELECT count(*), max(id) FROM late_row WHERE "table" = %s AND day = %s'
+)
+
+
+class _MovedError(Exception):
+    """Rows were noted meanwhile."""
+
+
+def in_one_state(connection: Connection, table: str, day: date, work: Callable[[], T]) -> T:
+    """What work returns, in a transaction with one state of the day. Where the tables are
+    distributed it may be called again: what it did before was rolled back.
+
+    `connection` is in autocommit mode. Raises psycopg.errors.LockNotAvailable if a transaction that
+    writes to the table stays open, or if late rows keep coming.
+    """
+    if not spread(connection, table):
+        with late.one_snapshot(connection):
+            return work()
+    for _ in range(ROUNDS):
+        before = _noted(connection, table, day)
+        try:
+            with connection.transaction():
+                found = work()
+                _compare(before, _noted(connection, table, day))
+                return found
+        except _MovedError:
+            continue
+    raise errors.LockNotAvailable("rows of this day keep coming; run it again later")
+
+
+def spread(connection: Connection, table: str) -> bool:
+    """Whether the rows of a table are on several nodes."""
+    return table in distribution.DISTRIBUTED_BY and distribution.active(connection)
+
+
+def announce(connection: Connection, place: days.DayTable, table: str, day: date) -> None:
+    """As late.announce, on all nodes."""
+    if spread(connection, table):
+        late.mark(connection, table, day)
+        wait_for_writers(connection, table)
+    else:
+        late.announce(connection, place, table, day)
+
+
+def wait_for_writers(connection: Connection, table: str) -> None:
+    """Return when every transaction on any node that has written to the table before is done.
+    `connection` is in autocommit mode. Raises psycopg.errors.LockNotAvailable if one stays open."""
+    days.retry_lock(lambda: _stop_writers(connection, table), days.LOCK_WAIT_S)
+
+
+def _noted(connection: Connection, table: str, day: date) -> tuple[object, ...] | None:
+    """What is noted of late rows while nobody writes; until the end of the present transaction, if
+    there is one, nobody does."""
+
+    def attempt() -> tuple[object, ...] | None:
+        with connection.transaction():
+            _stop_writers(connection, table)
+            return connection.execute(_NOTED, [table, day]).fetchone()
+
+    return days.retry_lock(attempt, days.LOCK_WAIT_S)
+
+
+def _compare(before: object, now: object) -> None:
+    if now != before:
+        raise _MovedError
+
+
+def _stop_writers(connection: Connection, table: str) -> None:
+    """Lock the table on all nodes, not its days: who writes to a day goes through the table."""
+    row = connection.execute("SELECT current_setting('statement_timeout')").fetchone()
+    before = row[0] if row else "0"
+    set_timeout = "SELECT set_config('statement_timeout', %s, true)"
+    lock = sql.SQL("LOCK TABLE ONLY {} IN SHARE MODE").format(sql.Identifier(table))
+    with connection.transaction():
+        connection.execute(set_timeout, [WAIT])
+        try:
+            connection.execute(lock)
+        except errors.QueryCanceled:
+            raise errors.LockNotAvailable("a transaction that writes to it stays open") from None
+        connection.execute(set_timeout, [before])
