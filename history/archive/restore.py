@@ -7,15 +7,16 @@ from datetime import UTC, date, datetime
 
 from psycopg import errors, sql
 
-from history import days
+from history import days, distribution
 from history.archive import manifest, parquet
 from history.archive.manifest import Manifest
 from history.archive.parquet import row_hash
 from history.archive.store import ArchiveError, Store
 from history.archive.write import ReportRows, count
-from history.canonical import Connection, Digest, columns, digest
+from history.canonical import Connection, Digest, columns, digest, twins
 from history.counted import counted
 from history.days import State
+from history.distribution import APPLICATION, homes
 from history.entities import Entity
 from history.seals import late
 
@@ -69,6 +70,7 @@ def _restore(
     with connection.transaction():
         days.create_detached(connection, place._replace(child=place.new), day, days.RESTORED)
         _fill(connection, store, entity, place.new, wanted, progress)
+        _note_homes(connection, entity, day, place.new)
         late.forget_repeats(connection, entity, day, place.new, wanted.digest)
         merge = _Merge(connection, entity)
         if days.locate(connection, table, day).state is not State.ABSENT:
@@ -119,6 +121,13 @@ def _fill(
     progress(wanted.rows)
 
 
+def _note_homes(connection: Connection, entity: Entity, day: date, new: sql.Identifier) -> None:
+    """Where the rows are on several nodes, let children be found whose pairs left with the day."""
+    if entity.parent is not None and distribution.active(connection):
+        homes.note_homes(connection, entity.name, day, new)
+        homes.note_moved_of(connection, entity.name, new)
+
+
 class _Merge:
     """Copies the rows of a day that its new table does not have. Called again, it does so only if
     there are more rows than before."""
@@ -126,6 +135,7 @@ class _Merge:
     def __init__(self, connection: Connection, entity: Entity) -> None:
         self._connection = connection
         self._columns = columns(entity)
+        self._key = (*KEY, APPLICATION) if twins(connection, entity) else KEY
         self._rows = 0
 
     def __call__(self, place: days.DayTable) -> None:
@@ -133,6 +143,8 @@ class _Merge:
         if rows == self._rows:
             return
         self._rows = rows
+        if distribution.active(self._connection):  # else Citus moves no more than a gigabyte
+            self._connection.execute("SET LOCAL citus.max_intermediate_result_size TO -1")
         tables = {"new": place.new, "old": place.child}
         self._check(tables)
         self._connection.execute(
@@ -143,12 +155,12 @@ class _Merge:
 
     def _check(self, tables: dict[str, sql.Identifier]) -> None:
         """Raise ArchiveError if a row differs from the archived row with its key."""
-        rest = [name for name in self._columns if name not in (*KEY, "data")]
+        rest = [name for name in self._columns if name not in (*self._key, "data")]
         row = self._connection.execute(
             sql.SQL(
-                "SELECT id, version FROM {new} AS a JOIN {old} AS b USING (id, updated_at, version)"
+                "SELECT id, version FROM {new} AS a JOIN {old} AS b USING ({key})"
                 " WHERE (a.data::text, {a}) IS DISTINCT FROM (b.data::text, {b}) LIMIT 1"
-            ).format(a=_list(rest, "a"), b=_list(rest, "b"), **tables)
+            ).format(key=_list(self._key), a=_list(rest, "a"), b=_list(rest, "b"), **tables)
         ).fetchone()
         if row is not None:
             raise ArchiveError(

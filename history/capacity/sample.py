@@ -8,10 +8,12 @@ from datetime import datetime
 
 from psycopg import sql
 
-from history import diff, labels
+from history import diff, distribution, labels
 from history.canonical import Connection
 from history.capacity.estimate import Kind, SampledRow, Table, choose
 from history.diff import Identity
+from history.distribution import DISTRIBUTED_BY
+from history.distribution.held import Held, held
 from history.entities import Entity
 from history.exactjson import loads
 from history.nul_text import from_store
@@ -28,8 +30,10 @@ SELECT pg_relation_size({part}::regclass) / current_setting('block_size')::int,
 """
 _BLOCK = """
 SELECT id, version, updated_at, client_id, type, pg_column_size(data)
-FROM {part} WHERE ctid >= %s::tid AND ctid < %s::tid ORDER BY ctid
+FROM {part} WHERE ctid >= %s::tid AND ctid < %s::tid{of_shard} ORDER BY ctid
 """
+# Each shard has a block of this number.
+_OF_SHARD = " AND get_shard_id_for_distribution_column({part}, {column}) = {shard}"
 # The version and the one before it, in the order in which timelines have them.
 _PAIRS = """
 SELECT asked.number, own.data::text, before.data::text
@@ -42,6 +46,18 @@ LEFT JOIN LATERAL (
     ORDER BY old.version DESC, old.updated_at DESC LIMIT 1
 ) before ON true
 ORDER BY asked.number
+"""
+# The same where the rows are on several nodes: each node has the versions of an application. The
+# first version of a child in another application counts as its first one.
+_PAIRS_SPREAD = """
+SELECT DISTINCT ON (asked.number, own.{column}) asked.number, own.data::text, before.data::text
+FROM unnest(%s::text[], %s::int[], %s::timestamptz[])
+    WITH ORDINALITY AS asked (id, version, updated_at, number)
+JOIN {part} own ON own.id = asked.id AND own.version = asked.version
+    AND own.updated_at = asked.updated_at
+LEFT JOIN {table} before ON before.id = own.id AND before.{column} = own.{column}
+    AND (before.version, before.updated_at) < (own.version, own.updated_at)
+ORDER BY asked.number, own.{column}, before.version DESC, before.updated_at DESC
 """
 
 
@@ -65,14 +81,33 @@ class _Found:
     bytes: int
 
 
-def sample(connection: Connection, entity: Entity, part: str, blocks: int) -> Sample:
-    """The sample of a partition: `blocks` of its blocks, or all of them. The same at each call
-    while nobody writes there. Reads only."""
+def _places(
+    connection: Connection, part: str, blocks: int
+) -> tuple[Table, list[tuple[int, int, int | None]]]:
+    """The size of a partition, and of the blocks to read: a number, the number in its file, and the
+    shard that has it, if there are several."""
+    if distribution.active(connection):
+        found = held(connection, [part]).get(part, Held())
+        every = [
+            (place, shard)
+            for shard, (_, pages) in sorted(found.shards.items())
+            for place in range(pages)
+        ]
+        chosen = choose(part, len(every), blocks)
+        table = Table(len(every), found.table, found.indexes)
+        return table, [(number, *every[number]) for number in chosen]
     with connection.cursor() as cursor:
         sizes = sql.SQL(_SIZES).format(part=sql.Literal(part))
         [(count, data, index)] = cursor.execute(sizes).fetchall()
-    chosen = choose(part, count, blocks)
-    found = [row for block in chosen for row in _read(connection, part, block)]
+    table = Table(count, data, index)
+    return table, [(number, number, None) for number in choose(part, count, blocks)]
+
+
+def sample(connection: Connection, entity: Entity, part: str, blocks: int) -> Sample:
+    """The sample of a partition: `blocks` of its blocks, or all of them. The same at each call
+    while nobody writes there. Reads only."""
+    table, chosen = _places(connection, part, blocks)
+    found = [row for place in chosen for row in _read(connection, entity, part, *place)]
     catalogue = labels.catalogue()
     identity = Identity(entity.list_keys, entity.list_places)
     rows = []
@@ -81,14 +116,23 @@ def sample(connection: Connection, entity: Entity, part: str, blocks: int) -> Sa
         for one, own, before in _pairs(connection, entity, part, some):
             kind = judged(entity, one.type, own, before, catalogue, identity)
             rows.append(SampledRow(one.block, one.client_id, one.bytes + ROW_BYTES, kind))
-    return Sample(Table(count, data, index), chosen, rows)
+    return Sample(table, [number for number, _, _ in chosen], rows)
 
 
-def _read(connection: Connection, part: str, block: int) -> Iterator[_Found]:
-    query = sql.SQL(_BLOCK).format(part=sql.Identifier(part))
+def _read(
+    connection: Connection, entity: Entity, part: str, number: int, block: int, shard: int | None
+) -> Iterator[_Found]:
+    of_shard: sql.Composable = sql.SQL("")
+    if shard is not None:
+        of_shard = sql.SQL(_OF_SHARD).format(
+            part=sql.Literal(part),
+            column=sql.Identifier(DISTRIBUTED_BY[entity.table]),
+            shard=sql.Literal(shard),
+        )
+    query = sql.SQL(_BLOCK).format(part=sql.Identifier(part), of_shard=of_shard)
     with connection.cursor() as cursor:
         for row in cursor.execute(query, [f"({block},0)", f"({block + 1},0)"], prepare=True):
-            yield _Found(block, *row)
+            yield _Found(number, *row)
 
 
 def _pairs(
@@ -96,7 +140,13 @@ def _pairs(
 ) -> Iterator[tuple[_Found, str, str | None]]:
     """Each row with its snapshot and the one before. Without rows that somebody has removed since
     they were found: maintain drops whole days."""
-    query = sql.SQL(_PAIRS).format(part=sql.Identifier(part), table=sql.Identifier(entity.table))
+    spread = distribution.active(connection)
+    pairs = sql.SQL(_PAIRS_SPREAD if spread else _PAIRS)
+    query = pairs.format(
+        part=sql.Identifier(part),
+        table=sql.Identifier(entity.table),
+        column=sql.Identifier(DISTRIBUTED_BY[entity.table]),
+    )
     asked = [[getattr(row, name) for row in rows] for name in ("id", "version", "updated_at")]
     with connection.cursor() as cursor:
         for number, own, before in cursor.execute(query, asked, prepare=True):

@@ -12,7 +12,7 @@ from history import days, distribution
 from history.day_locks import LOCK_TIMEOUT_MS, lock_day, retry_lock
 from history.days import Connection, State
 from history.distributing.plan import Plan
-from history.distribution import APPLICATION, COPIED, DISTRIBUTED_BY
+from history.distribution import APPLICATION, COPIED, DISTRIBUTED_BY, homes
 from history.entities import ENTITIES, Entity
 from history.partitions.catalog import Partition
 
@@ -20,21 +20,6 @@ from history.partitions.catalog import Partition
 WAIT_S: Final = 60.0
 _TABLES: Final = {entity.table: entity for entity in ENTITIES}
 
-# The homes of the children of one day. The latest day counts.
-_HOMES: Final = """
-INSERT INTO child_home (entity, id, product_instance_id, newest_day)
-SELECT DISTINCT %s, id, product_instance_id, %s::date FROM {day}
-ON CONFLICT (entity, id, product_instance_id) DO UPDATE
-SET newest_day = excluded.newest_day WHERE child_home.newest_day < excluded.newest_day
-"""
-_MOVED: Final = """
-INSERT INTO child_moved (product_instance_id, entity, id, other_application)
-SELECT one.product_instance_id, one.entity, one.id, other.product_instance_id
-FROM child_home one JOIN child_home other
-    ON other.id = one.id AND other.entity = one.entity
-    AND other.product_instance_id <> one.product_instance_id
-ON CONFLICT DO NOTHING
-"""
 _KEY: Final = """
 SELECT conname, array_agg(attname::text ORDER BY place) FROM pg_constraint
 CROSS JOIN LATERAL unnest(conkey) WITH ORDINALITY AS of_key(number, place)
@@ -94,17 +79,11 @@ def move(connection: Connection, table: str, day: date) -> bool:
                 return False
             _with_application(connection, entity, name)
             if entity.parent is not None:
-                homes = sql.SQL(_HOMES).format(day=place.child)
-                connection.execute(homes, [entity.name, day])
+                homes.note_homes(connection, entity.name, day, place.child)
             days.attach(connection, place, day)
             return True
 
     return retry_lock(attempt, WAIT_S)
-
-
-def note_moved(connection: Connection) -> None:
-    """Note the children that have versions in more than one application."""
-    connection.execute(_MOVED)
 
 
 def run(
@@ -136,7 +115,7 @@ def run(
     for number, each in enumerate(left.days, 1):
         if move(connection, each.table, each.day):
             report(f"{each.name}: attached, day {number} of {len(left.days)}")
-    note_moved(connection)
+    homes.note_moved(connection)
 
 
 def _with_application(connection: Connection, entity: Entity, name: str) -> None:

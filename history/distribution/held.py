@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, LiteralString, NamedTuple
+from zlib import crc32
 
 import psycopg
 from psycopg import sql
@@ -27,6 +29,9 @@ SELECT coalesce(json_object_agg(name, figures), '{{}}') FROM (
             (SELECT timeline_id FROM pg_control_checkpoint()),
             (SELECT stats_reset FROM pg_stat_wal),
             (SELECT stats_reset FROM pg_stat_database WHERE datname = current_database()))
+,
+        json_object_agg(shardid, json_build_array(pg_relation_filenode(part.oid),
+            pg_relation_size(part.oid) / current_setting('block_size')::int))
     ) AS figures
     FROM pg_dist_shard JOIN pg_class whole ON whole.oid = logicalrelid
     JOIN pg_class part ON part.relnamespace = whole.relnamespace AND part.relkind = 'r'
@@ -43,16 +48,30 @@ ORDER BY nodeid
 
 class Held(NamedTuple):
     """Of a table, without the tables that are its partitions. rows: an estimate. table, indexes:
-    bytes; table with TOAST. mark: another one after rows were added."""
+    bytes; table with TOAST. mark: another one after rows were added. shards: of each, by its
+    number, the file and its pages."""
 
     rows: int = 0
     table: int = 0
     indexes: int = 0
     mark: str = ""
+    shards: Mapping[int, tuple[int, int]] = MappingProxyType({})
 
     @property
     def bytes(self) -> int:
         return self.table + self.indexes
+
+    @property
+    def file(self) -> int:
+        """Another number if a shard has another file: it was rewritten, or moved to another
+        node."""
+        files = sorted((shard, file) for shard, (file, _) in self.shards.items())
+        return crc32(repr(files).encode())
+
+    @property
+    def pages(self) -> int:
+        """Of the shard with the most."""
+        return max((pages for _, pages in self.shards.values()), default=0)
 
 
 def held(
@@ -67,12 +86,15 @@ def held(
     for success, result in answers:
         if not success and whole:
             raise psycopg.OperationalError(f"a node of the cluster does not answer: {result}")
-        for name, (rows, table, indexes, mark) in (json.loads(result) if success else {}).items():
+        of_node = json.loads(result) if success else {}
+        for name, (rows, table, indexes, mark, shards) in of_node.items():
             known = found.get(name, Held())
+            mine = {int(shard): (file, pages) for shard, (file, pages) in shards.items()}
             found[name] = Held(
                 known.rows + int(rows or 0),
                 known.table + int(table),
                 known.indexes + int(indexes),
                 f"{known.mark} {mark}".strip(),
+                {**known.shards, **mine},
             )
     return found

@@ -116,7 +116,7 @@ def _with(part: Partition, there: Held | None) -> Partition:
     """A partition whose rows are on several nodes, with what they hold."""
     if there is None:
         return part
-    return replace(part, rows=part.rows + there.rows, bytes=part.bytes + there.bytes)
+    return replace(part, rows=there.rows, bytes=there.bytes)
 
 
 def _partition(row: tuple[str, str, bool | None, str, datetime, datetime, int, int]) -> Partition:

@@ -13,7 +13,9 @@ from hashlib import sha256
 from django.db import ProgrammingError, connection, transaction
 from psycopg import errors, sql
 
+from history import distribution
 from history.days import State
+from history.distribution.held import held
 from history.entities import ENTITIES, Entity
 from history.json_pointer import segments
 from history.models import IndexedPartition
@@ -23,6 +25,7 @@ from history.search_index.keys import UPSERT, NewKeys, upsert_values
 
 # 4 MB: about 2,000 versions. One short transaction each.
 PAGES_AT_ONCE = 512
+OF_EACH_SHARD = 16  # of 32 shards as many pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +64,17 @@ def targets(*, again: bool = False) -> list[Target]:
 def backfill(target: Target) -> Iterator[Step]:
     """Index a partition, a step for each transaction. Ends early if the partition is dropped."""
     select = _select(target)
-    for first in range(target.first, target.pages, PAGES_AT_ONCE):
-        end = min(first + PAGES_AT_ONCE, target.pages)
+    step = OF_EACH_SHARD if distribution.active(connection.connection) else PAGES_AT_ONCE
+    for first in range(target.first, target.pages, step):
+        end = min(first + step, target.pages)
         try:
             with transaction.atomic():
-                step = _index(target, select, first, end)
+                done = _index(target, select, first, end)
         except ProgrammingError as error:
             if isinstance(error.__cause__, errors.UndefinedTable):
                 return
             raise
-        yield step
+        yield done
 
 
 def _index(target: Target, select: sql.Composed, first: int, end: int) -> Step:
@@ -105,7 +109,12 @@ def _of(entity: Entity, known: dict[str, IndexedPartition]) -> Iterator[Target]:
 
 
 def _files(names: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Name, file and number of pages of these tables, as far as they exist."""
+    """Name, file and number of pages of these tables, as far as they exist. Where they are on
+    several nodes, the pages of the largest shard: the same pages of all shards are read."""
+    connection.ensure_connection()
+    if distribution.active(connection.connection):
+        there = held(connection.connection, names)
+        return [(name, each.file, each.pages) for name, each in there.items()]
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT name, pg_relation_filenode(to_regclass(quote_ident(name))), ceil("

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import date
+from functools import partial
 
+from history import days, distribution
 from history.canonical import Connection
 from history.days import State
+from history.distribution.held import Held, held
 from history.models import MaintainRun
 from history.partitions.catalog import Partition
 
@@ -19,6 +22,11 @@ _REMOVE = """
 DELETE FROM search_key WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM search_key WHERE ctid >= %s::tid AND ctid < %s::tid AND day < %s
     FOR UPDATE SKIP LOCKED))
+"""
+# Where the keys are on several nodes, the same pages of each shard. A key that is locked is waited
+# for, and stays if it was stored again.
+_REMOVE_SPREAD = """
+DELETE FROM search_key WHERE ctid >= %s::tid AND ctid < %s::tid AND day < %s
 """
 
 
@@ -37,6 +45,8 @@ def remove_old(connection: Connection, before: date) -> int:
     """
     if MaintainRun.objects.filter(search_keys_before__gte=before).exists():
         return 0
+    if distribution.active(connection):
+        return _remove_spread(connection, before)
     row = connection.execute(
         "SELECT pg_relation_size('search_key') / current_setting('block_size')::int"
     ).fetchone()
@@ -45,4 +55,17 @@ def remove_old(connection: Connection, before: date) -> int:
     for first in range(0, pages, PAGES_AT_ONCE):
         place = (f"({first},0)", f"({first + PAGES_AT_ONCE},0)")
         removed += connection.execute(_REMOVE, (*place, before)).rowcount
+    return removed
+
+
+def _remove_spread(connection: Connection, before: date) -> int:
+    """The same where the keys are on several nodes. If a consumer has locked keys in another order,
+    one of the two is ended, and repeats."""
+    found = held(connection, ["search_key"]).get("search_key", Held())
+    step = max(1, PAGES_AT_ONCE // max(1, len(found.shards)))
+    removed = 0
+    for first in range(0, found.pages, step):
+        place = (f"({first},0)", f"({first + step},0)")
+        remove = partial(connection.execute, _REMOVE_SPREAD, (*place, before))
+        removed += days.retry_lock(remove, days.LOCK_WAIT_S).rowcount
     return removed

@@ -64,9 +64,9 @@ def transactional_db(
     """Changes are committed, as with pytest-django's fixture of this name. Cleans up what these
     tests fill instead of the whole database, which takes longer than they do."""
     with django_db_blocker.unblock():
-        _clean()
+        clean()
         yield
-        _clean()
+        clean()
         connection.close()
 
 
@@ -96,7 +96,7 @@ def move(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], None]
         cursor.execute("DROP SCHEMA IF EXISTS clock CASCADE")
 
 
-def _clean() -> None:
+def clean() -> None:
     drop_partitions()
     kept = (MaintainRun, ArchivedDay, DaySeal, SealedDay, LateRow, RecoveredVersion, VerifiedTable)
     for model in (*kept, DayShare, Ledger, Quarantined):

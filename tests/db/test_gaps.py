@@ -362,9 +362,11 @@ class Model:
         self.created = created
         self.there: set[tuple[str, int]] = set()
         self.seen: set[tuple[str, int]] = set()
+        self.ever: set[tuple[str, int]] = set()
 
     def gaps(self, edge: datetime) -> list[tuple[str, int, int]]:
         self.seen |= self.there
+        self.ever |= self.there
         found = []
         for id in ("A", "B"):
             numbers = sorted(number for one, number in self.seen if one == id)
@@ -436,4 +438,4 @@ def test_any_order_of_arrival_days_and_drops(
             model.there.add(which)
     arrived = VersionGap.objects.filter(outcome="arrived")
     for gap in arrived:
-        assert {(gap.document, number) for number in range(gap.first, gap.last + 1)} <= model.seen
+        assert {(gap.document, number) for number in range(gap.first, gap.last + 1)} <= model.ever

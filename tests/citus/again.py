@@ -1,0 +1,34 @@
+"""Tests of tests/db that are repeated on a cluster: the fixtures they use there, with distributed
+tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.db import connection
+
+from history import labels
+from tests.citus.cluster import Citus
+from tests.db.partitioned import clean, move
+
+__all__ = ["move", "own_labels", "tables", "transactional_db"]
+
+
+@pytest.fixture
+def transactional_db(distributed: Citus) -> Iterator[None]:
+    """Empty tables of a distributed installation; changes are committed."""
+    clean()
+    yield
+    clean()
+    connection.close()
+
+
+@pytest.fixture
+def tables(transactional_db: None) -> None:
+    """The *_aud tables without any partition."""
+
+
+@pytest.fixture(autouse=True)
+def own_labels() -> None:
+    labels.forget()

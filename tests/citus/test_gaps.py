@@ -1,0 +1,70 @@
+"""Versions that never arrived, in distributed tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from history import days
+from history.entities import CHILDREN, root
+from history.gaps.days import changed
+from history.window import Window
+from tests.citus.again import own_labels
+from tests.citus.cluster import Citus
+from tests.db.partitioned import NOW, TODAY, raw
+from tests.db.test_gaps import (
+    _django_db_marker,
+    committed,
+    test_a_document_without_its_create,
+    test_a_late_version_closes_its_gap_and_a_part_of_a_gap_stays,
+    test_a_neighbour_near_the_edge_is_no_gap_and_one_that_comes_there_ends_it,
+    test_a_run_reads_only_the_days_that_got_rows,
+    test_a_version_in_quarantine_is_missing_and_explained,
+    test_missing_numbers_between_stored_ones,
+    test_the_command,
+    test_the_largest_numbers,
+    test_twins_and_versions_that_were_read_before,
+    test_two_runs_at_once_do_each_day_once,
+    test_what_arrived_and_was_dropped_is_no_gap,
+)
+
+__all__ = [
+    "_django_db_marker",
+    "committed",
+    "own_labels",
+    "test_a_document_without_its_create",
+    "test_a_late_version_closes_its_gap_and_a_part_of_a_gap_stays",
+    "test_a_neighbour_near_the_edge_is_no_gap_and_one_that_comes_there_ends_it",
+    "test_a_run_reads_only_the_days_that_got_rows",
+    "test_a_version_in_quarantine_is_missing_and_explained",
+    "test_missing_numbers_between_stored_ones",
+    "test_the_command",
+    "test_the_largest_numbers",
+    "test_twins_and_versions_that_were_read_before",
+    "test_two_runs_at_once_do_each_day_once",
+    "test_what_arrived_and_was_dropped_is_no_gap",
+]
+
+pytestmark = pytest.mark.usefixtures("distributed")
+
+
+@pytest.mark.parametrize("node", [0, 1, 2])
+def test_rows_that_came_through_any_node_have_their_day_read_again(
+    citus: Citus, committed: object, node: int
+) -> None:
+    """PostgreSQL counts the rows on the nodes that have them."""
+    plain = citus.raw()
+    for entity in (root(), CHILDREN[0]):
+        days.create(plain, entity.table, TODAY)
+    window = Window.at(NOW, 10, 2)
+    before = {(each.entity.name, each.day): each.mark for each in changed(window)}
+    names = "id, version, data, updated_at, client_id, type, product_instance_id"
+    with citus.raw(node) as writer:
+        writer.execute(
+            f"INSERT INTO {CHILDREN[0].table} ({names}) VALUES ('a', 1, '{{}}', %s, 't', 1, 'p')",
+            [NOW],
+        )
+    with raw() as plain:
+        plain.execute("SELECT pg_stat_clear_snapshot()")
+    after = {(each.entity.name, each.day): each.mark for each in changed(window)}
+    assert after[root().name, TODAY] == before[root().name, TODAY]
+    assert after[CHILDREN[0].name, TODAY] != before[CHILDREN[0].name, TODAY]

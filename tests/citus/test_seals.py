@@ -1,0 +1,181 @@
+"""Seals of distributed tables."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from history import days
+from history.canonical import Connection
+from history.days import bounds
+from history.entities import CHILDREN, root
+from history.seals import late, settled
+from history.seals.seal import seal
+from history.seals.verify import verify
+from tests.citus.again import move, own_labels, tables, transactional_db
+from tests.citus.cluster import Citus
+from tests.db.partitioned import day, raw
+from tests.db.test_seals import (
+    filled,
+    sealed,
+    test_a_day_sealed_again_starts_a_new_count_and_the_chain_keeps_both,
+    test_a_day_that_left_is_compared_with_its_manifest,
+    test_a_day_that_nobody_touched_verifies,
+    test_a_deleted_and_an_added_row_are_found,
+    test_missing_ranges_are_reported,
+    test_the_command_seals_and_verifies,
+    test_the_digest_is_of_the_rows_and_not_of_their_place,
+    test_the_seal_does_not_depend_on_the_session,
+)
+
+__all__ = [
+    "filled",
+    "move",
+    "own_labels",
+    "sealed",
+    "tables",
+    "test_a_day_sealed_again_starts_a_new_count_and_the_chain_keeps_both",
+    "test_a_day_that_left_is_compared_with_its_manifest",
+    "test_a_day_that_nobody_touched_verifies",
+    "test_a_deleted_and_an_added_row_are_found",
+    "test_missing_ranges_are_reported",
+    "test_the_command_seals_and_verifies",
+    "test_the_digest_is_of_the_rows_and_not_of_their_place",
+    "test_the_seal_does_not_depend_on_the_session",
+    "transactional_db",
+]
+
+pytestmark = pytest.mark.usefixtures("tables")
+OLD = day(-5)
+NOON = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
+CHILD = CHILDREN[0]
+
+
+def insert(plain: Connection, table: str, id: str, application: str | None = None) -> None:
+    names = "id, version, data, updated_at, client_id, type"
+    child = "" if application is None else ", product_instance_id"
+    values = [id, NOON, *([] if application is None else [application])]
+    with plain.cursor() as cursor, cursor.copy(f"COPY {table} ({names}{child}) FROM STDIN") as copy:
+        copy.write_row([values[0], 1, "{}", values[1], "test", 1, *values[2:]])
+
+
+def note(plain: Connection, id: str) -> None:
+    """As ingest does it."""
+    plain.execute(
+        'INSERT INTO late_row ("table", day, row_id, version, row_hash, topic, partition, "offset",'
+        " noted_at, sealed) SELECT %s, %s, id, version, sha256(convert_to(concat_ws(',',"
+        " octet_length(id) || ':' || id, version,"
+        " (extract(epoch FROM updated_at) * 1000000)::bigint,"
+        " octet_length(client_id) || ':' || client_id, '-', type,"
+        " octet_length(data::text) || ':' || data::text), 'UTF8')), 't', 0, 1, now(), false"
+        f" FROM {root().table} WHERE id = %s",
+        [root().table, OLD, id],
+    )
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_writer_on_any_node_is_waited_for(citus: Citus, node: int) -> None:
+    """It asked whether the day is sealed before the day was: its row must be in the seal."""
+    table = root().table
+    with raw() as plain, psycopg.connect(citus.urls[node]) as writer:
+        days.create(plain, table, OLD)
+        insert(plain, table, "first")
+        insert(writer, table, "second")
+        ended: list[float] = []
+
+        def commit() -> None:
+            time.sleep(0.5)
+            writer.commit()
+            ended.append(time.monotonic())
+
+        thread = threading.Thread(target=commit)
+        thread.start()
+        made = seal(plain, root(), OLD)
+        thread.join()
+        assert made.rows == 2
+        assert [found.fault for found in verify(plain, root())] == [None]
+
+
+def test_a_writer_that_stays_open_delays_the_seal(
+    citus: Citus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr(settled, "WAIT", "200ms")
+    table = root().table
+    with raw() as plain, psycopg.connect(citus.urls[1]) as writer:
+        days.create(plain, table, OLD)
+        insert(plain, table, "first")
+        insert(writer, table, "second")
+        with pytest.raises(psycopg.errors.LockNotAvailable, match="stays open"):
+            seal(plain, root(), OLD)
+        writer.rollback()
+        assert seal(plain, root(), OLD).rows == 1
+
+
+def test_a_late_row_that_comes_while_a_day_is_sealed_is_in_the_seal_or_late(
+    citus: Citus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One state of all nodes: the first digest has the row that its notes do not have."""
+    table, calls = root().table, []
+    include = late.include
+
+    def with_a_row(connection: Connection, name: str, of: object) -> None:
+        include(connection, name, OLD)
+        if not calls:  # after the notes were read, in the same transaction
+            with citus.raw(1) as other, other.transaction():
+                insert(other, table, "late")
+                note(other, "late")
+        calls.append(of)
+
+    monkeypatch.setattr(late, "include", with_a_row)
+    with raw() as plain:
+        days.create(plain, table, OLD)
+        insert(plain, table, "first")
+        made = seal(plain, root(), OLD)
+        assert len(calls) == 2
+        assert made.rows == 2
+        assert [found.fault for found in verify(plain, root())] == [None]
+        assert late.count(plain, table, OLD) == 0
+
+
+def test_a_child_of_two_applications_is_sealed_twice_in_one_order(citus: Citus) -> None:
+    with raw() as plain:
+        days.create(plain, CHILD.table, OLD)
+        for application in ("b", "a", "c"):
+            insert(plain, CHILD.table, "x", application)
+        made = seal(plain, CHILD, OLD)
+        assert made.rows == 3
+        start, end = bounds(OLD)
+        plain.execute(
+            f"CREATE TEMP TABLE kept AS SELECT * FROM {CHILD.table}"
+            f" WHERE updated_at >= '{start}' AND updated_at < '{end}'"
+        )
+        plain.execute(f"TRUNCATE {CHILD.table}")
+        plain.execute(
+            f"INSERT INTO {CHILD.table} SELECT * FROM kept ORDER BY product_instance_id DESC"
+        )
+        assert [found.fault for found in verify(plain, CHILD)] == [None]
+        plain.execute(f"DELETE FROM {CHILD.table} WHERE product_instance_id = 'b'")
+        [found] = verify(plain, CHILD)
+        assert found.fault is not None
+        assert "1 rows fewer" in found.fault
+
+
+def test_a_day_of_which_a_part_was_not_read_yet_is_sealed_by_maintain(citus: Citus) -> None:
+    """The coordinator's own tables have no bytes: a day is not empty because of that."""
+    from django.db import connection
+
+    from history.partitions import catalog
+    from history.seals.finished import due
+
+    with raw() as plain:
+        days.create(plain, root().table, OLD)
+        insert(plain, root().table, "first")
+    parts = catalog.read(connection, [root().table])
+    assert [part.bytes > 0 for part in parts] == [True]
+    found = due(parts, OLD + timedelta(4), 2, lambda _: {})
+    assert [(rows.table, of) for rows, of in found.days] == [(root().table, OLD)]
