@@ -52,6 +52,10 @@ class Command(BaseCommand):
         parser.add_argument(
             "--wal-compression", action="store_true", help="assume that wal_compression is on"
         )
+        self._add_cluster(parser)
+        parser.add_argument("--json", action="store_true", help="print JSON")
+
+    def _add_cluster(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--nodes",
             type=whole(1, 10_000),
@@ -79,7 +83,6 @@ class Command(BaseCommand):
             type=whole(1, MOST_VERSIONS),
             help="how many versions each of those has (default 10000)",
         )
-        parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
         late("history.management.actions.capacity.run")(self, **options)
