@@ -184,19 +184,22 @@ def advance(connection: Connection, moves: Sequence[Advance]) -> None:
             )
 
 
+# Citus refuses now() in a CASE of what an UPDATE sets.
 _HEARTBEAT = """
 WITH mine AS (
-    SELECT l.topic, l.topic_id, l.partition, v.high, v.answered
+    SELECT l.topic, l.topic_id, l.partition, v.high,
+        now() - make_interval(secs => %s::float8) AS checked,
+        CASE WHEN v.high IS NULL OR NOT v.answered THEN l.end_known_at
+            ELSE greatest(l.end_known_at, now() - make_interval(secs => %s::float8)) END AS known
     FROM unnest(%s::text[], %s::text[], %s::int[], %s::bigint[], %s::bigint[], %s::bool[])
         AS v(topic, topic_id, partition, epoch, high, answered)
     JOIN ingest_ledger l USING (topic, topic_id, partition, epoch)
     FOR UPDATE OF l SKIP LOCKED
 )
 UPDATE ingest_ledger l SET
-    checked_at = greatest(l.checked_at, now() - make_interval(secs => %s::float8)),
+    checked_at = greatest(l.checked_at, mine.checked),
     high_watermark = greatest(l.high_watermark, mine.high),
-    end_known_at = CASE WHEN mine.high IS NULL OR NOT mine.answered THEN l.end_known_at
-        ELSE greatest(l.end_known_at, now() - make_interval(secs => %s::float8)) END
+    end_known_at = mine.known
 FROM mine
 WHERE l.topic = mine.topic AND l.topic_id = mine.topic_id AND l.partition = mine.partition
 """
@@ -282,7 +285,7 @@ def heartbeat(
         (*_place(claim), end, answered is None or claim in answered) for claim, end in ends.items()
     ]
     columns = [list(column) for column in zip(*rows, strict=True)]
-    connection.execute(_HEARTBEAT, [*columns, age, age_of_end])
+    connection.execute(_HEARTBEAT, [age, age_of_end, *columns])
 
 
 def halt(connection: Connection, claims: Iterable[Claim], why: str) -> None:

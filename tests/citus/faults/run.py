@@ -1,0 +1,60 @@
+"""One run of the scenes on a cluster, and its report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.citus.faults.nodes import Place
+from tests.citus.faults.scenes import Scenes, all_of
+from tests.citus.faults.stand import DOCUMENTS, standing
+from tests.citus.faults.watch import Watch
+
+
+@dataclass(frozen=True)
+class Plan:
+    """dsn: of the coordinator; stop, start: commands for a node; third: a node that has not joined;
+    scenes: their names, all if empty; the rest as Scenes and Stand have it."""
+
+    dsn: str
+    stop: str
+    start: str
+    third: Place | None
+    scenes: Sequence[str] = ()
+    shards: int = 8
+    rate: float = 200.0
+    seconds: float = 10.0
+    times: int = 10
+
+
+@dataclass(frozen=True)
+class Result:
+    """lines: what happened; wrong: gaps, and answers that no reader should see."""
+
+    lines: list[str]
+    wrong: list[str]
+
+
+def run(plan: Plan, folder: Path) -> Result:
+    """Raises AssertionError where something was lost, doubled or does not go on."""
+    with standing(folder, plan.dsn, plan.stop, plan.start, plan.shards, plan.rate) as stand:
+        stand.feed.send(DOCUMENTS * 3)
+        stand.written()
+        watch = Watch(stand.nodes, stand.web)
+        scenes = Scenes(stand, watch, plan.seconds, plan.times)
+        found = all_of(scenes, plan.third)
+        with watch.looking():
+            for name in plan.scenes or found:
+                found[name]()
+        stand.consumer.terminate(30)
+        stand.whole()
+        gaps = stand.gaps()
+        retries = sum(each.said().count("trying again") for each in stand.consumers.all)
+    lines = [
+        *scenes.said,
+        f"the consumers tried again {retries} times",
+        *(f"reads, {scene}, {kind}: {seen}" for (scene, kind), seen in watch.seen.items()),
+        *(f"refused with 503 {count} times: {text}" for text, count in watch.sentences.items()),
+    ]
+    return Result(lines, watch.wrong + gaps)

@@ -1,0 +1,61 @@
+"""The short form of `python -m tests.citus.faults`, which says more.
+
+ANNALS_TEST_CITUS_STOP and ANNALS_TEST_CITUS_START are command lines that end a node as a
+crash does, and start it, with {host} and {port}. ANNALS_TEST_CITUS_THIRD is HOST:PORT of a node
+that has not joined.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.citus.faults.run import Plan, run
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Not under pytest's own directory, which only its user may enter."""
+    made = Path(tempfile.mkdtemp(prefix="annals-citus-"))
+    yield made
+    shutil.rmtree(made)
+
+
+def _given(name: str) -> str:
+    found = os.environ.get(name)
+    if not found:
+        pytest.skip(f"needs {name}: see tests/citus/test_faults.py")
+    return found
+
+
+@pytest.mark.parametrize("scene", ["worker", "coordinator", "consumer", "prepared"])
+def test_a_node_or_a_consumer_dies(scene: str, folder: Path) -> None:
+    _run(scene, folder)
+
+
+def test_a_worker_joins_and_leaves(folder: Path) -> None:
+    _given("ANNALS_TEST_CITUS_THIRD")
+    _run("rebalance", folder)
+
+
+def _run(scene: str, folder: Path) -> None:
+    host, _, port = os.environ.get("ANNALS_TEST_CITUS_THIRD", "").rpartition(":")
+    plan = Plan(
+        os.environ["ANNALS_TEST_CITUS"],
+        _given("ANNALS_TEST_CITUS_STOP"),
+        _given("ANNALS_TEST_CITUS_START"),
+        (host, int(port)) if port else None,
+        [scene],
+        shards=4,
+        rate=100.0,
+        seconds=3.0,
+        times=3,
+    )
+    result = run(plan, folder)
+    assert result.wrong == []
+    assert any("503" in line for line in result.lines) or scene in ("consumer", "rebalance")
