@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jsonpatch
@@ -26,7 +27,7 @@ from history.fallback import OldVersion, Subject, asked, breaker
 from history.fallback.answer import part, says_nothing_there
 from history.models import FieldLabel
 from history.record import ChangeType
-from history.timeline import ApplicationQuery, Filters, Order, Query, Sort, rows
+from history.timeline import ApplicationQuery, Filters, Order, Query, Sort, members, rows
 from tests.db.screens import support, text
 from tests.db.store import Store, minute
 from tests.db.test_timeline_paging import rolled_back
@@ -411,8 +412,8 @@ def test_a_version_that_the_store_gets_while_a_page_is_read(
     """It was in both before: whichever is asked first, it is on the page once."""
     pending = [2]
 
-    def meanwhile(name: str) -> None:
-        asked = getattr(rows, name)
+    def meanwhile(module: ModuleType, name: str) -> None:
+        asked = getattr(module, name)
 
         def ask(*given: Any) -> Any:
             found = asked(*given)
@@ -420,10 +421,10 @@ def test_a_version_that_the_store_gets_while_a_page_is_read(
                 store.add("A1", pending.pop(), {"rate": "new"}, minute(2))
             return found
 
-        monkeypatch.setattr(rows, name, ask)
+        monkeypatch.setattr(module, name, ask)
 
-    for name in ("page", "merged", "keys"):
-        meanwhile(name)
+    for module, name in ((rows, "page"), (members, "merged"), (rows, "keys")):
+        meanwhile(module, name)
     assert numbers(get(support, address)) == [5, 4, 3, 2, 1, 0]
     assert pending == []
 
