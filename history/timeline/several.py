@@ -75,13 +75,12 @@ _ANY_SIZE = 2**31 - 1
 _BODIES = """
     SELECT version, updated_at, type, client_id, author, {product} AS product,
            CASE WHEN octet_length(data::text) <= %s THEN data::text END, id, source, recovered_at
-    FROM {table}
+    FROM (SELECT * FROM {table} WHERE true {within}) AS stored
     JOIN unnest(%s::varchar[], %s::timestamptz[], %s::int4[]) AS wanted(id, updated_at, version)
         USING (id, updated_at, version)
     LEFT JOIN (SELECT row_id AS id, version, updated_at, source, recovered_at
                FROM recovered_version WHERE "table" = '{table}') AS recovered
         USING (id, updated_at, version)
-    WHERE true {within}
 """
 
 
@@ -101,7 +100,7 @@ def _bodies(entity: Entity, wanted: Sequence[Place], where: Within) -> dict[Plac
     """Those of these versions that are there; without data what is too large."""
     most = statements.READ_BYTES // len(wanted) if len(wanted) > 1 else _ANY_SIZE
     text = sql(_BODIES, entity, within=where.text)
-    values = [Int4(most), *places(wanted), *where.values]
+    values = [Int4(most), *where.values, *places(wanted)]
     found = homes.fetch(where, text, values) if wanted else []
     rows = sorted(map(version_row, found), key=lambda row: row.product_instance_id or "")
     return {(row.id, row.key): row for row in reversed(rows)}

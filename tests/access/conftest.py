@@ -1,6 +1,13 @@
 """Fixtures of the tests about who may do what."""
 
+import pytest
+
 from tests.db.conftest import own_labels, own_minute, store
+from tests.db.installation import in_both, installation
 from tests.processes import server
 
-__all__ = ["own_labels", "own_minute", "server", "store"]
+__all__ = ["installation", "own_labels", "own_minute", "server", "store"]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    in_both(metafunc, {"test_masking", "test_need_to_know"})

@@ -12,10 +12,22 @@ import pytest
 from django.db import connection
 from psycopg.rows import tuple_row
 
-from history import distribution, timeline
+from history import distribution, masking, timeline
 from history.entities import BY_NAME, ROOT
-from history.timeline import ApplicationQuery, Filters, Query, Sort
-from tests.citus.cluster import Citus
+from history.models import SearchKey
+from history.timeline import (
+    ApplicationQuery,
+    Filters,
+    Order,
+    Query,
+    Sort,
+    Twin,
+    homes,
+    members,
+    rows,
+)
+from history.timeline.statements import LAST
+from tests.citus.cluster import Citus, served_by
 from tests.db.installation import apart
 from tests.db.store import T0, Store
 
@@ -105,3 +117,87 @@ def test_one_shard_answers(
     assert found
     for each in found:
         assert tasks(each) in ([0], [1]), each.statement
+
+
+def test_a_child_that_moved_is_read_from_the_shards_of_its_applications(
+    loans: Citus, said: Callable[[Callable[[], object]], list[Said]]
+) -> None:
+    found: list[timeline.Page] = []
+    query = Query(entity=TASK, id="M1")
+    for each in said(lambda: found.append(timeline.page(query))):
+        assert tasks(each) in ([1], [2]), each.statement
+    assert [version.version for version in found[0].versions] == [2, 1, 0]
+    assert [version.previous_version for version in found[0].versions] == [1, 0, None]
+
+
+def test_a_version_that_names_two_applications_counts_once(loans: Citus) -> None:
+    store = Store()
+    for version in range(3):
+        store.add("D1", version, {"status": version}, at(version), entity=TASK, application="A1")
+    store.add("D1", 1, {"status": 1}, at(1), entity=TASK, application="B1")
+    for size in (1, 2, 50):
+        shown, token = [], None
+        while True:
+            query = Query(entity=TASK, id="D1", page_size=size, page_token=token)
+            page = timeline.page(query)
+            shown += [(each.version, each.previous_version) for each in page.versions]
+            token = page.next_token
+            if token is None:
+                break
+        assert shown == [(2, 1), (1, 0), (0, None)]
+    assert timeline.twins(TASK, "D1", 1) == [Twin(at(1), old=False)]
+    assert timeline.given_twice(page.versions[:1], whole=False) == {}
+
+
+def test_a_search_asks_the_shards_of_what_it_finds(
+    loans: Citus, said: Callable[[Callable[[], object]], list[Said]]
+) -> None:
+    day = at(0).date()
+    for kind, id in ((ROOT.name, "A1"), (ROOT.name, "B1"), (TASK.name, "T1"), (TASK.name, "M1")):
+        SearchKey.objects.create(value="77", name="number", entity=kind, id=id, day=day)
+    found: list[timeline.Results] = []
+    with pytest.MonkeyPatch.context() as patch:
+        keys = [f"{kind} number" for kind in (ROOT.name, TASK.name)]
+        patch.setattr(masking, "searchable_keys", lambda: keys)
+        statements = said(lambda: found.append(timeline.search("77")))
+    assert {hit.id for hit in found[0].found} == {"A1", "B1"}
+    assert all(number <= 4 for each in statements for number in tasks(each))
+
+
+def test_a_worker_reads_versions_as_the_coordinator_does(loans: Citus) -> None:
+    """People, labels and logins are on the coordinator alone: the web connects there."""
+    page = (Filters(), Sort.UPDATED_AT, Order.DESC, LAST, 10)
+
+    def answers() -> list[object]:
+        with masking.in_clear(), homes.remembered():
+            return [
+                rows.page(ROOT, "A1", *page),
+                rows.page(TASK, "T1", *page),
+                rows.page(TASK, "M1", *page),
+                rows.keys(TASK, ["T1", "M1"]),
+                rows.owners(TASK, ["T1", "M1"]),
+                rows.newest_documents(ROOT, ["A1"]),
+                members.merged("A1", Filters(), Order.DESC, None, 10),
+                members.children(TASK, "B1"),
+                rows.keys(TASK, members.children(TASK, "B1")),
+            ]
+
+    expected = answers()
+    for url in loans.urls[1:]:
+        with served_by(url):
+            assert answers() == expected
+
+
+def test_a_prepared_statement_reads_one_shard_every_time(loans: Citus) -> None:
+    """Also from the sixth time on, when PostgreSQL considers a plan for all values."""
+    kept = loans.raw()
+    kept.execute("SET plan_cache_mode TO auto")
+    kept.execute(
+        "PREPARE of_child(varchar, varchar) AS SELECT version, data FROM product_task_aud"
+        " WHERE id = ANY(ARRAY[$1]) AND product_instance_id = $2"
+        " ORDER BY updated_at DESC, version DESC LIMIT 5"
+    )
+    for _ in range(8):
+        assert len(kept.execute("EXECUTE of_child('T1', 'A1')").fetchall()) == 3
+        plan = kept.execute("EXPLAIN (COSTS OFF) EXECUTE of_child('T1', 'A1')").fetchall()
+        assert ("  Task Count: 1",) in plan

@@ -7,7 +7,7 @@ import pytest
 from annals.access.journal import floods
 from history import labels
 from tests.db.ingested import ingested
-from tests.db.installation import BOTH, installation
+from tests.db.installation import in_both, installation
 from tests.db.partitioned import move, tables, transactional_db
 from tests.db.store import Store
 
@@ -22,9 +22,7 @@ IN_BOTH = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if metafunc.module.__name__.rpartition(".")[2] in IN_BOTH:
-        metafunc.fixturenames.append("installation")
-        metafunc.parametrize("installation", BOTH, indirect=True)
+    in_both(metafunc, IN_BOTH)
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@ the same SQL on a plain PostgreSQL."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -26,6 +26,13 @@ SELECT product_instance_id FROM child_home
 WHERE entity = %s AND id = %s AND product_instance_id <> %s
 """
 _MOVED = "INSERT INTO child_moved VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING"
+
+
+def in_both(metafunc: pytest.Metafunc, modules: Collection[str]) -> None:
+    """For pytest_generate_tests: the tests of these modules run twice."""
+    if metafunc.module.__name__.rpartition(".")[2] in modules:
+        metafunc.fixturenames.append("installation")
+        metafunc.parametrize("installation", BOTH, indirect=True)
 
 
 def apart() -> bool:

@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
+from tests.db.installation import BOTH, DISTRIBUTED
 from tests.db.store import Store
 
 SECRET = base64.b64encode(b"support:support").decode()
@@ -59,3 +60,12 @@ def test_the_screen(asked: Callable[..., int], client: Client) -> None:
     """Versions and people for the page, and for its head; no permission within its 5 seconds."""
     client.force_login(User.objects.get(username="support"))
     assert asked("/admin/history/product-instance/A1/") == 8
+
+
+@pytest.mark.parametrize("installation", BOTH, indirect=True)
+def test_a_child(installation: str, asked: Callable[..., int], store: Store) -> None:
+    """Where the tables are distributed, one more: which application it belongs to."""
+    for version in range(3):
+        store.add("T1", version, {"status": str(version)}, version, entity="product-task")
+    found = asked("/api/v1/history/product-task/T1", authorization=f"Basic {SECRET}")
+    assert found == (6 if installation == DISTRIBUTED else 5)
