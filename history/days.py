@@ -7,6 +7,7 @@ behind it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from datetime import date, timedelta
@@ -20,7 +21,7 @@ from history import distribution
 from history.day_locks import ADVISORY_SPACE as ADVISORY_SPACE
 from history.day_locks import LOCK_TIMEOUT_MS as LOCK_TIMEOUT_MS
 from history.day_locks import LOCK_WAIT_S as LOCK_WAIT_S
-from history.day_locks import day_locked, lock_day, lock_timeout
+from history.day_locks import day_locked, lock_day, lock_timeout, short_waits
 from history.day_locks import retry_lock as retry_lock
 from history.day_storage import WHOLE_ROWS
 from history.failure.complaint import Complaint
@@ -140,18 +141,19 @@ def drop(
     day: date,
     wait_s: float = LOCK_WAIT_S,
     confirm: Callable[[DayTable], None] = lambda _: None,
+    waited: Callable[[float], None] = lambda _: None,
 ) -> bool:
     """Detach the partition of a day and drop it; False if it does not exist.
 
     Does not block readers and writers of the table. `connection` is in autocommit mode. confirm is
     called when nobody can write to the partition any more; if it raises, the partition is attached
-    again.
+    again. waited gets the seconds until the detach was made.
 
     If an open transaction delays the detach for more than `wait_s` seconds, this raises
     psycopg.errors.LockNotAvailable and may leave the partition pending: no query sees it, and the
     next call completes the detach. Raises ForeignTableError for a partition without our comment.
     """
-    name = partition_name(table, day)
+    name, began = partition_name(table, day), time.monotonic()
 
     def attempt() -> bool:
         with day_locked(connection, name):
@@ -162,6 +164,7 @@ def drop(
                 raise ForeignTableError(f"{name} is a partition that Annals did not create")
             if place.state is State.ATTACHED:
                 _detach(connection, place, wait_s)
+                waited(time.monotonic() - began)
             elif place.state is State.PENDING:
                 finalize(connection, table, day)
             try:
@@ -345,11 +348,13 @@ def _detach(connection: Connection, place: DayTable, wait_s: float) -> None:
         try:
             with lock_timeout(connection, int(wait_s * 1000)):
                 connection.execute(command + sql.SQL(" CONCURRENTLY"))
-        except errors.FeatureNotSupported:
-            pass
+        except (errors.FeatureNotSupported, errors.InternalError_):
+            if not distribution.active(connection):  # Citus has only the plain one
+                raise
         else:
             return
-    with lock_timeout(connection, LOCK_TIMEOUT_MS):
+    with connection.transaction():
+        short_waits(connection)
         connection.execute(command)
 
 

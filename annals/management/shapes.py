@@ -114,6 +114,7 @@ SHAPES: Final[Mapping[str, Any]] = {
         "busy": ["text"],
         "broken": [["text", "text"]],
         "freed": "whole number",
+        "longest_detach": "number",
         "search_keys_before": "day or null",
         "search_keys_removed": "whole number",
         "quarantine_removed": "whole number",

@@ -1,12 +1,14 @@
-"""Which applications have which children: from the rows of a whole day."""
+"""Which applications have which children: from the rows of a whole day, and while they are kept."""
 
 from __future__ import annotations
 
 from datetime import date
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg import sql
+
+from history import distribution
 
 Connection = psycopg.Connection[Any]
 
@@ -26,6 +28,18 @@ FROM child_home one JOIN child_home other
 WHERE {which} ON CONFLICT DO NOTHING
 """
 _OF_DAY: Final = "one.entity = %s AND one.id IN (SELECT id FROM {day})"
+_REMOVE: Final[LiteralString] = "DELETE FROM child_home WHERE newest_day < %s"
+_ALL_MOVED: Final[LiteralString] = """
+SELECT DISTINCT id, entity, product_instance_id FROM child_moved
+ORDER BY 1, 2, 3 LIMIT 1000 OFFSET %s
+"""
+_LEFT: Final[LiteralString] = """
+SELECT id, entity, product_instance_id FROM child_home WHERE id = ANY(%s)
+"""
+_FORGET: Final[LiteralString] = """
+DELETE FROM child_moved WHERE entity = %(entity)s AND id = %(id)s
+    AND (product_instance_id = %(application)s OR other_application = %(application)s)
+"""
 
 
 def note_homes(connection: Connection, entity: str, day: date, source: sql.Composable) -> None:
@@ -42,3 +56,22 @@ def note_moved_of(connection: Connection, entity: str, source: sql.Composable) -
     """The same of those children that a table has."""
     which = sql.SQL(_OF_DAY).format(day=source)
     connection.execute(sql.SQL(_MOVED).format(which=which), [entity])
+
+
+def keep(connection: Connection, before: date) -> int:
+    """Remove homes whose latest version is before this day, and what child_moved has of them.
+    Returns the number of homes. `connection` is in autocommit mode. Does nothing in a plain
+    installation."""
+    if not distribution.active(connection):
+        return 0
+    note_moved(connection)
+    removed = connection.execute(_REMOVE, [before]).rowcount
+    gone: list[tuple[str, str, str]] = []
+    offset = 0
+    while found := connection.execute(_ALL_MOVED, [offset]).fetchall():
+        offset += len(found)
+        left = set(connection.execute(_LEFT, [sorted({id for id, _, _ in found})]).fetchall())
+        gone += [row for row in found if row not in left]
+    for id, entity, application in gone:
+        connection.execute(_FORGET, {"entity": entity, "id": id, "application": application})
+    return removed

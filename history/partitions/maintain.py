@@ -26,8 +26,9 @@ class Outcome:
     kept_whole: those that were made otherwise and keep the rows that come as days do (day_storage).
     held: not dropped because they are held. unsealed: finished days, each a table and a day, that
     may still get rows, with the reason. busy: their locks were not available; the next run tries
-    again. broken: failed for any other reason, with the error. search_keys_removed: those last seen
-    before search_keys_before. quarantine_removed: messages.
+    again. broken: failed for any other reason, with the error. longest_detach: seconds, with the
+    wait for its locks. search_keys_removed: those last seen before search_keys_before.
+    quarantine_removed: messages.
     """
 
     created: list[str] = field(default_factory=list)
@@ -39,6 +40,7 @@ class Outcome:
     busy: list[str] = field(default_factory=list)
     broken: list[tuple[str, str]] = field(default_factory=list)
     freed: int = 0  # bytes
+    longest_detach: float = 0.0
     search_keys_before: date | None = None
     search_keys_removed: int = 0
     quarantine_removed: int = 0
@@ -71,6 +73,7 @@ class Outcome:
         else:
             self.dropped.append(part.full_name)
             self.freed += part.found.bytes if part.found else 0
+            self.longest_detach = max(self.longest_detach, round(part.waited, 3))
 
     def note_whole(self, name: str, error: Exception | None) -> None:
         """Record whether a partition keeps new rows whole now."""

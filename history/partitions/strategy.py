@@ -33,10 +33,11 @@ class DayPartition(PostgresRangePartition):
     """One UTC day of one table, to be created or to be dropped, and why.
 
     found: the table of the day as it is now; None if there is none. archiver: archives the day
-    before it is dropped.
+    before it is dropped. waited: seconds until it was detached.
     """
 
     archiver: Archiver | None = None
+    waited = 0.0
 
     def __init__(self, table: str, day: date, reason: str, found: Partition | None = None) -> None:
         super().__init__(*days.bounds(day))
@@ -68,13 +69,20 @@ class DayPartition(PostgresRangePartition):
     ) -> None:
         plain, table = schema_editor.connection.connection, model._meta.db_table
         if self.archiver is None:
-            days.drop(plain, table, self.day)
+            days.drop(plain, table, self.day, waited=self._note)
             return
         archiver = self.archiver
         archiver.archive(plain, table, self.day)
         days.drop(
-            plain, table, self.day, confirm=lambda _: archiver.confirm(plain, table, self.day)
+            plain,
+            table,
+            self.day,
+            confirm=lambda _: archiver.confirm(plain, table, self.day),
+            waited=self._note,
         )
+
+    def _note(self, seconds: float) -> None:
+        self.waited = seconds
 
 
 class DayStrategy(PostgresRangePartitioningStrategy):

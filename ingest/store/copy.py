@@ -16,7 +16,7 @@ from ingest.source.decode import Reason
 from ingest.store.batch import Reject, Row
 from ingest.store.copy_format import CHUNK_BYTES, HEADER, TRAILER
 from ingest.store.ledger import Connection
-from ingest.store.sqlstate import Cause, cause
+from ingest.store.sqlstate import Cause, cause, of_shard
 
 _BAD_NUMBER = (
     f"a number in `data` has more than {MOST_BEFORE_POINT} digits before its point or more than"
@@ -40,6 +40,13 @@ def copy(
     statement = sql.SQL("COPY {table} ({names}) FROM STDIN (FORMAT binary)").format(
         table=table, names=sql.SQL(", ").join(map(sql.Identifier, names))
     )
+    try:
+        _send(connection, statement, rows)
+    except errors.InternalError_ as error:
+        raise of_shard(error, table.as_string(connection).strip('"')) from error
+
+
+def _send(connection: Connection, statement: sql.Composed, rows: Iterable[bytes]) -> None:
     with connection.cursor() as cursor, cursor.copy(statement) as stream:
         pieces, size = [HEADER], len(HEADER)
         for row in rows:

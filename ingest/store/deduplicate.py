@@ -13,8 +13,9 @@ from datetime import date
 import msgspec
 from psycopg import sql
 
-from history import days
+from history import days, distribution
 from history.day_storage import WHOLE_ROWS
+from history.distribution import APPLICATION
 from history.entities import Entity
 from history.window import MICROSECONDS_PER_DAY, day_of
 from ingest.store.batch import Row
@@ -22,7 +23,7 @@ from ingest.store.copy import copy
 from ingest.store.copy_format import columns, encode_row, numbered
 from ingest.store.ledger import Connection
 
-Key = tuple[str, int, int]
+Key = tuple[str, int, int, str]
 _NUMBERS = msgspec.json.Decoder(list[int])
 
 # LATERAL with LIMIT: each key is looked up separately by primary key, whatever the statistics are.
@@ -38,6 +39,19 @@ SELECT coalesce(json_agg(k.n - 1), '[]')::text FROM (
     SELECT 1 FROM {table} t WHERE t.id = k.id AND t.updated_at = k.at AND t.version = k.version
         AND t.updated_at >= %s::timestamptz AND t.updated_at < %s::timestamptz LIMIT 1
 ) found
+"""
+
+# Over several nodes LATERAL with LIMIT is refused. See ingest.store.distributed for the plan.
+_LOOK_UP_DISTRIBUTED = """
+SELECT k.n - 1 FROM (
+    SELECT n, id, version::int AS version, application,
+        'epoch'::timestamptz + moment::bigint * interval '1 microsecond' AS at
+    FROM ROWS FROM (json_array_elements_text(%s::json), json_array_elements_text(%s::json),
+        json_array_elements_text(%s::json), json_array_elements_text(%s::json)) WITH ORDINALITY
+        AS u(id, moment, version, application, n)
+) k JOIN {table} t ON t.id = k.id AND t.updated_at = k.at AND t.version = k.version
+    AND {application} = k.application
+WHERE t.updated_at >= %s::timestamptz AND t.updated_at < %s::timestamptz
 """
 
 # Not compressed, and kept whole: these rows are read once.
@@ -58,6 +72,15 @@ WHERE s.updated_at >= %(start)s::timestamptz AND s.updated_at < %(end)s::timesta
     AND NOT {stored}::record *= {given}::record AND {stored} IS DISTINCT FROM {given}
 """
 
+# Citus has no *= for rows.
+_DIVERGENT_DISTRIBUTED = """
+SELECT s.n FROM {stage} s JOIN {table} t
+    ON t.id = s.id AND t.updated_at = s.updated_at AND t.version = s.version AND {same}
+WHERE s.updated_at >= %(start)s::timestamptz AND s.updated_at < %(end)s::timestamptz
+    AND t.updated_at >= %(start)s::timestamptz AND t.updated_at < %(end)s::timestamptz
+    AND ({differs})
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Split:
@@ -69,20 +92,41 @@ class Split:
 
 def split(connection: Connection, entity: Entity, rows: Iterable[Row]) -> Split:
     """Separate new rows from repeats. The order within each stays."""
+    parted = distribution.active(connection)
     firsts: dict[Key, Row] = {}
-    later = [row for row in rows if firsts.setdefault(key(row), row) is not row]
+    later = [row for row in rows if firsts.setdefault(key(row, parted), row) is not row]
     fresh: list[Row] = []
     known: list[Row] = []
-    query = sql.SQL(_LOOK_UP).format(table=sql.Identifier(entity.table))
     for day, candidates in _by_day(firsts).items():
-        keys = zip(*candidates, strict=True)
-        arrays = (msgspec.json.encode(column).decode() for column in keys)
-        found = connection.execute(query, (*arrays, *days.bounds(day)), prepare=False).fetchone()
-        assert found is not None  # an aggregate is one row  # noqa: S101
-        stored = frozenset(_NUMBERS.decode(str(found[0])))
+        look_up = _look_up_distributed if parted else _look_up
+        stored = look_up(connection, entity, day, candidates)
         for number, each in enumerate(candidates):
             (known if number in stored else fresh).append(firsts[each])
     return Split(fresh, known + later)
+
+
+def _look_up(
+    connection: Connection, entity: Entity, day: date, keys: Sequence[Key]
+) -> frozenset[int]:
+    """The places of the keys that are stored."""
+    query = sql.SQL(_LOOK_UP).format(table=sql.Identifier(entity.table))
+    arrays = [msgspec.json.encode(column).decode() for column in zip(*keys, strict=True)]
+    found = connection.execute(query, (*arrays[:3], *days.bounds(day)), prepare=False).fetchone()
+    assert found is not None  # an aggregate is one row  # noqa: S101
+    return frozenset(_NUMBERS.decode(str(found[0])))
+
+
+def _look_up_distributed(
+    connection: Connection, entity: Entity, day: date, keys: Sequence[Key]
+) -> frozenset[int]:
+    alone = entity.parent is None
+    query = sql.SQL(_LOOK_UP_DISTRIBUTED).format(
+        table=sql.Identifier(entity.table),
+        application=sql.Literal("") if alone else sql.Identifier("t", APPLICATION),
+    )
+    arrays = [msgspec.json.encode(column).decode() for column in zip(*keys, strict=True)]
+    found = connection.execute(query, (*arrays, *days.bounds(day)), prepare=False)
+    return frozenset(int(n) for (n,) in found)  # type: ignore[call-overload]
 
 
 def stage(
@@ -110,11 +154,20 @@ def divergent(connection: Connection, entity: Entity, rows: Sequence[Row]) -> se
         names = sql.SQL(", ").join(sql.Identifier(alias, name) for name in compared)
         return sql.SQL("ROW({})").format(names)
 
-    query = sql.SQL(_DIVERGENT).format(
+    parted = distribution.active(connection)
+    same: sql.Composable = sql.SQL("true")
+    if parted and entity.parent is not None:
+        same = sql.SQL("t.{0} = s.{0}").format(sql.Identifier(APPLICATION))
+    query = sql.SQL(_DIVERGENT_DISTRIBUTED if parted else _DIVERGENT).format(
         stage=_stage(entity),
+        same=same,
         table=sql.Identifier(entity.table),
         stored=row_of("t"),
         given=row_of("s"),
+        differs=sql.SQL(" OR ").join(
+            sql.SQL("t.{0} IS DISTINCT FROM s.{0}").format(sql.Identifier(name))
+            for name in compared
+        ),
     )
     found: set[int] = set()
     for day in {row.record.updated_at // MICROSECONDS_PER_DAY for row in rows}:
@@ -131,10 +184,12 @@ def _by_day(keys: Iterable[Key]) -> dict[date, list[Key]]:
     return {day_of(day * MICROSECONDS_PER_DAY): those for day, those in grouped.items()}
 
 
-def key(row: Row) -> Key:
-    """The identity of a version: the primary key of the tables."""
+def key(row: Row, parted: bool = False) -> Key:
+    """The identity of a version: the primary key of the tables. parted: in a distributed
+    installation, where that of a child has the application."""
     record = row.record
-    return record.id, record.updated_at, record.version
+    application = record.product_instance_id if parted else None
+    return record.id, record.updated_at, record.version, application or ""
 
 
 def _stage(entity: Entity) -> sql.Identifier:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from psycopg import sql
 
-from history import clock, days
+from history import clock, days, distribution
 from history.canonical import encoded
+from history.distribution import APPLICATION
 from history.entities import Entity
 from history.window import EPOCH, MICROSECONDS_PER_DAY, day_of
 from ingest.store.batch import Row
@@ -27,6 +28,18 @@ CROSS JOIN LATERAL (
         AND updated_at = 'epoch'::timestamptz + moment * interval '1 microsecond'
         AND updated_at >= %s::timestamptz AND updated_at < %s::timestamptz LIMIT 1
 ) AS found
+"""
+
+# Over several nodes LATERAL with LIMIT is refused.
+_NOTE_DISTRIBUTED = """
+INSERT INTO late_row
+    ("table", day, row_id, version, row_hash, topic, partition, "offset", noted_at, sealed)
+SELECT %s, %s, row_id, row_version, sha256({encoded}), topic, partition, "offset", now(), false
+FROM unnest(%s::text[], %s::bigint[], %s::int[], %s::text[], %s::int[], %s::bigint[], %s::text[])
+    AS given(row_id, moment, row_version, topic, partition, "offset", application)
+JOIN {table} ON id = row_id AND version = row_version AND {application} = application
+    AND updated_at = 'epoch'::timestamptz + moment * interval '1 microsecond'
+WHERE updated_at >= %s::timestamptz AND updated_at < %s::timestamptz
 """
 
 
@@ -48,10 +61,18 @@ def note(connection: Connection, entity: Entity, rows: Sequence[Row]) -> None:
         'SELECT day FROM sealed_day WHERE "table" = %s AND day = ANY(%s)',
         (entity.table, finished),
     ).fetchall()
-    query = sql.SQL(_NOTE).format(encoded=encoded(entity), table=sql.Identifier(entity.table))
+    parted = distribution.active(connection)
+    query = sql.SQL(_NOTE_DISTRIBUTED if parted else _NOTE).format(
+        encoded=encoded(entity),
+        table=sql.Identifier(entity.table),
+        application=sql.Literal("") if entity.parent is None else sql.Identifier(APPLICATION),
+    )
     for day in sorted(set(finished) & {day for (day,) in found}):
         late = [row for row in rows if day_of(row.record.updated_at) == day]
-        connection.execute(query, (entity.table, day, *_columns(late), *days.bounds(day)))
+        columns = _columns(late)
+        if parted:
+            columns = *columns, [row.record.product_instance_id or "" for row in late]
+        connection.execute(query, (entity.table, day, *columns, *days.bounds(day)))
 
 
 def _columns(rows: Sequence[Row]) -> tuple[list[object], ...]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import msgspec
 import psycopg
 
+from history import distribution
 from ingest.source.last_message import LastMessage
 from ingest.source.message import CUT, TopicPartition
 from ingest.store.batch import Gap
@@ -85,21 +86,34 @@ def claim(
     return _claim(connection, newest.after_cut(), earliest)
 
 
+_CLAIM = """
+INSERT INTO ingest_ledger AS l
+    (topic, topic_id, partition, first_offset, next_offset, epoch, read, stored, repeated,
+     expired, quarantined, skipped, lost, halted_why, updated_at, checked_at)
+VALUES (%(topic)s, %(topic_id)s, %(partition)s, %(earliest)s, %(earliest)s, 1,
+        0, 0, 0, 0, 0, 0, 0, '', now(), now())
+ON CONFLICT (topic, topic_id, partition) DO UPDATE SET epoch = l.epoch + 1
+RETURNING epoch, next_offset, coalesce(resume_until, 0), halted_at IS NOT NULL,
+    last_offset, last_leader_epoch, last_digest, {reread}
+"""
+_REREAD = """
+(SELECT coalesce(max("offset") + 1, 0) FROM ingest_quarantine q
+ WHERE q.topic = {ledger}.topic AND q.topic_id = {ledger}.topic_id
+     AND q.partition = {ledger}.partition AND q."offset" >= {ledger}.next_offset)
+"""
+_CLAIM_PLAIN = _CLAIM.format(reread=_REREAD.format(ledger="l"))
+# Citus refuses a question within an INSERT.
+_CLAIM_DISTRIBUTED = _CLAIM.format(reread="0")
+_REREAD_DISTRIBUTED = """
+SELECT coalesce(max("offset") + 1, 0) FROM ingest_quarantine
+WHERE topic = %s AND topic_id = %s AND partition = %s AND "offset" >= %s
+"""
+
+
 def _claim(connection: Connection, source: TopicPartition, earliest: int) -> Claim:
+    parted = distribution.active(connection)
     row = connection.execute(
-        """
-        INSERT INTO ingest_ledger AS l
-            (topic, topic_id, partition, first_offset, next_offset, epoch, read, stored, repeated,
-             expired, quarantined, skipped, lost, halted_why, updated_at, checked_at)
-        VALUES (%(topic)s, %(topic_id)s, %(partition)s, %(earliest)s, %(earliest)s, 1,
-                0, 0, 0, 0, 0, 0, 0, '', now(), now())
-        ON CONFLICT (topic, topic_id, partition) DO UPDATE SET epoch = l.epoch + 1
-        RETURNING epoch, next_offset, coalesce(resume_until, 0), halted_at IS NOT NULL,
-            (SELECT coalesce(max("offset") + 1, 0) FROM ingest_quarantine q
-             WHERE q.topic = l.topic AND q.topic_id = l.topic_id AND q.partition = l.partition
-                 AND q."offset" >= l.next_offset),
-            last_offset, last_leader_epoch, last_digest
-        """,
+        _CLAIM_DISTRIBUTED if parted else _CLAIM_PLAIN,
         {
             "topic": source.topic,
             "topic_id": source.topic_id,
@@ -108,7 +122,10 @@ def _claim(connection: Connection, source: TopicPartition, earliest: int) -> Cla
         },
     ).fetchone()
     assert row is not None  # RETURNING of an upsert  # noqa: S101
-    epoch, next_offset, resume_until, halted, reread_until, *remembered = row
+    epoch, next_offset, resume_until, halted, *remembered, reread_until = row
+    if parted:
+        place = (source.topic, source.topic_id, source.partition, next_offset)
+        (reread_until,) = connection.execute(_REREAD_DISTRIBUTED, place).fetchone() or (0,)
     last = None if remembered[0] is None else LastMessage(*remembered)  # type: ignore[arg-type]
     return Claim(
         source,

@@ -15,7 +15,7 @@ from datetime import date, timedelta
 import psycopg
 from psycopg import errors
 
-from history import clock, days
+from history import clock, days, distribution
 from history.counted import counted
 from history.entities import BY_NAME
 from history.error_text import describe
@@ -46,7 +46,7 @@ class MissingDayError(psycopg.ProgrammingError):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a day cannot be created. privilege: only because this login may not."""
+    """Why a day cannot be created. privilege: only because this login, or this node, may not."""
 
     why: str
     privilege: bool
@@ -123,6 +123,11 @@ def create(
         except REFUSED as error:
             privilege = isinstance(error, errors.InsufficientPrivilege)
             refused[name, day] = Refusal(why + describe(error), privilege)
+        except errors.InternalError_ as error:
+            if not distribution.active(connection):
+                raise
+            # Only the coordinator of a Citus cluster creates tables.
+            refused[name, day] = Refusal(why + describe(error), privilege=True)
         else:
             # It may be there although it was missing: another process has just created it, or its
             # bounds are not those of the day.

@@ -14,14 +14,16 @@ from typing import NamedTuple, TypeVar
 
 from psycopg import errors
 
+from history import distribution
 from history.entities import BY_NAME, Entity
 from history.record import Record
 from history.window import Window
 from ingest.source.decode import Decode, Expired, Reason, Rejected
 from ingest.source.message import Message
-from ingest.store import missing_days, recovered_rows
+from ingest.store import distributed, missing_days, recovered_rows
 from ingest.store.batch import EntityDay, Reject, Row
 from ingest.store.deduplicate import key
+from ingest.store.homes import Homes
 from ingest.store.ledger import Connection
 from ingest.store.missing_days import Refusal
 from ingest.store.slow_path import store_isolated
@@ -71,6 +73,7 @@ class Outside:
             attempt = Attempt(self.connection, self._window(), self._decode, self._refused, dry_run)
             try:
                 with self.connection.transaction(force_rollback=dry_run):
+                    distributed.begin(self.connection)
                     return work(attempt)
             except _MissingDaysError as missing:
                 # Partitions are created outside the transaction; then all is done again.
@@ -159,6 +162,8 @@ class Attempt:
         rejected = {id(reject.message): reject for reject in outcome.rejects}
         stored = [row for row in rows if id(row.message) not in repeated | rejected.keys()]
         recovered_rows.note(self.connection, entity, stored)
+        if distribution.active(self.connection):
+            Homes().note(self.connection, stored)
         for row in rows:
             reject = rejected.get(id(row.message))
             again = id(row.message) in repeated

@@ -29,11 +29,12 @@ ON CONFLICT (topic, topic_id, partition, "offset") DO UPDATE SET
     key = excluded.key, value = excluded.value, headers = excluded.headers,
     entity = excluded.entity, entity_id = excluded.entity_id, version = excluded.version,
     reason = excluded.reason, detail = excluded.detail,
-    (status, attempts, next_attempt, settled_at, outcome) = (
-        SELECT * FROM (VALUES
-            (excluded.status, 0, excluded.next_attempt, NULL::timestamptz, ''),
-            (q.status, q.attempts, q.next_attempt, q.settled_at, q.outcome)
-        ) v OFFSET CASE q.status WHEN 'resolved' THEN 0 ELSE 1 END LIMIT 1)
+    status = CASE WHEN q.status = 'resolved' THEN excluded.status ELSE q.status END,
+    attempts = CASE WHEN q.status = 'resolved' THEN 0 ELSE q.attempts END,
+    next_attempt = CASE WHEN q.status = 'resolved' THEN excluded.next_attempt
+        ELSE q.next_attempt END,
+    settled_at = CASE WHEN q.status = 'resolved' THEN NULL ELSE q.settled_at END,
+    outcome = CASE WHEN q.status = 'resolved' THEN '' ELSE q.outcome END
 """
 # Messages that were quarantined when their partition was read before, and now were not.
 _NOT_AGAIN = """

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from psycopg import errors
 
+from history import distribution
 from history.entities import Entity
 from history.search_index.keys import NewKeys
 from ingest.source.decode import Reason
@@ -75,7 +76,8 @@ class _Slowly:
         key of a row that was refused may be good."""
         split = deduplicate.split(self._connection, self._entity, rows)
         refused = halve(self._connection, self._copy, split.fresh, conflicts=self._isolate)
-        missing = {deduplicate.key(each.row) for each in refused}
+        parted = distribution.active(self._connection)
+        missing = {deduplicate.key(each.row, parted) for each in refused}
         again = [each.row for each in refused if self._is_new_conflict(each)]
         retried = {id(row) for row in again}
         self._reject(each for each in refused if id(each.row) not in retried)
@@ -84,7 +86,7 @@ class _Slowly:
             return []
         same_key: list[Row] = []
         for row in split.known:
-            (same_key if deduplicate.key(row) in missing else self._known).append(row)
+            (same_key if deduplicate.key(row, parted) in missing else self._known).append(row)
         return again + self._storable(same_key)
 
     def _is_new_conflict(self, refused: Refused) -> bool:

@@ -5,6 +5,7 @@ The reasons are in docs/decisions/0025-whose-fault-an-error-is.md.
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 
 import psycopg
@@ -81,3 +82,17 @@ def missing_partition(error: psycopg.Error) -> bool:
     """Whether a row has no partition. PostgreSQL reports it as a check_violation that names no
     constraint."""
     return isinstance(error, errors.CheckViolation) and error.diag.constraint_name is None
+
+
+_KEY_OF_A_SHARD = re.compile(r"_pkey_\d+\b")
+
+
+def of_shard(error: errors.InternalError_, table: str) -> psycopg.Error:
+    """The error of a COPY that a shard refused: Citus passes its message on without its SQLSTATE.
+    Only names count, so the messages can be in any language. table: the distributed one."""
+    text = str(error)
+    if _KEY_OF_A_SHARD.search(text):
+        return errors.UniqueViolation(text)
+    if re.search(rf"\b{table}_\d+\b", text):
+        return errors.CheckViolation(text)  # it has no partition for a row
+    return error

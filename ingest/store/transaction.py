@@ -8,7 +8,7 @@ rows are found by halving. If the batch fails there too, rows are isolated with 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -19,11 +19,12 @@ from history.entities import BY_NAME, Entity
 from history.window import Window
 from ingest.source.last_message import LastMessage
 from ingest.source.message import Message, TopicPartition
-from ingest.store import ledger, missing_days, rejects, unstored
+from ingest.store import distributed, ledger, missing_days, rejects, unstored
 from ingest.store.batch import Batch, Reject, Row
 from ingest.store.claim import Claim
 from ingest.store.current_window import kept
 from ingest.store.fast_path import copy_rows
+from ingest.store.homes import Homes
 from ingest.store.ledger import Advance, Connection
 from ingest.store.search_index import index, index_storable
 from ingest.store.session import Session
@@ -68,6 +69,7 @@ class Writer:
         self._session = Session(connect)
         self._window = window
         self._slow_batches_left: Counter[str] = Counter()
+        self._homes = Homes()
 
     @property
     def connection(self) -> Connection:
@@ -117,11 +119,14 @@ class Writer:
         connection = self.connection
         try:
             with connection.transaction():
+                parted = distributed.begin(connection)
                 for name in batch.entities():
                     self._store(connection, BY_NAME[name], batch.rows[name], result, path)
                 # Of all rows, also those refused: the lane stores none of these keys again.
                 store_keys = index_storable if path is _Path.ISOLATED else index
                 store_keys(connection, batch.keys)
+                if parted:
+                    self._homes.note(connection, _stored(batch, result))
                 bad = [*batch.rejects, *result.rejects]
                 rejects.add(connection, bad, claims)
                 rejects.settle_read_again(connection, bad, batch.progress, claims)
@@ -134,6 +139,7 @@ class Writer:
             if not missing_days.provide(connection, batch, self._window(connection)):
                 raise
             return self._transaction(batch, claims, high, path)
+        self._homes.kept()
         return written
 
     def _store(
@@ -178,6 +184,13 @@ def _moves(
             )
         )
     return moves
+
+
+def _stored(batch: Batch, result: _Result) -> Iterator[Row]:
+    """The rows that are in the tables now."""
+    refused = {id(reject.message) for reject in result.rejects}
+    for rows in batch.rows.values():
+        yield from (row for row in rows if id(row.message) not in refused)
 
 
 def _count(batch: Batch, result: _Result) -> Written:

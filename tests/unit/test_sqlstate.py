@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from ingest.store.sqlstate import Cause, cause
+from ingest.store.sqlstate import Cause, cause, missing_partition, of_shard
 
 KNOWN = {
     each.sqlstate
@@ -151,3 +151,18 @@ def test_errors_of_the_client(error: psycopg.Error, wanted: Cause) -> None:
 
 def test_a_missing_partition_is_waited_for() -> None:
     assert cause(errors.CheckViolation("no partition of relation found for row")) is Cause.OUTAGE
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ('duplicate key violates "product_task_aud_20261123_pkey_102589"', errors.UniqueViolation),
+        ("«product_task_aud_20261123_pkey_102589»", errors.UniqueViolation),
+        ('no partition of relation "product_task_aud_102008" found', errors.CheckViolation),
+        ("something else in product_task_aud_20261123_102008", errors.InternalError_),
+    ],
+)
+def test_what_a_shard_refuses(text: str, expected: type[psycopg.Error]) -> None:
+    found = of_shard(errors.InternalError_(text), "product_task_aud")
+    assert type(found) is expected
+    assert missing_partition(found) is (expected is errors.CheckViolation)

@@ -32,6 +32,7 @@ from history.canonical import Connection
 from history.counted import counted
 from history.day_rows import DayRows
 from history.days import ForeignTableError, partition_name
+from history.distribution import homes
 from history.entities import BY_NAME, ENTITIES, Entity
 from history.error_text import describe
 from history.failure.sentences import known
@@ -205,6 +206,7 @@ class Run:
                 before = search_retention.oldest_searched(existing, window.oldest)
                 outcome.search_keys_removed = search_retention.remove_old(plain, before)
                 outcome.search_keys_before = before
+                homes.keep(plain, before)
                 hold_days = settings.ANNALS.hold_days
                 gone = quarantine_retention.remove_old(plain, window, hold_days, clock.now())
                 unstored.remove_old(plain, window)
@@ -245,6 +247,8 @@ class Run:
             f"held {len(outcome.held)}, busy {len(outcome.busy)}, "
             f"broken {len(outcome.broken)}, in {seconds:.1f} s."
         )
+        if outcome.dropped:
+            self.stdout.write(f"The longest detach took {outcome.longest_detach:.3f} s.")
         if outcome.search_keys_removed or outcome.quarantine_removed:
             self.stdout.write(
                 "Older than retention and removed: "

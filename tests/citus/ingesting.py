@@ -1,0 +1,46 @@
+"""The real writer on distributed tables, for the tests of ingest that plain tables have too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.db import connection
+
+from history.distribution import DISTRIBUTED_BY
+from history.entities import ENTITIES
+from ingest.store.connect import connect
+from ingest.store.transaction import Writer
+from tests.citus.cluster import Citus, served_by
+from tests.db.ingested import OURS, Ingested, claim_all
+
+FILLED = {*OURS, *DISTRIBUTED_BY, *(entity.table for entity in ENTITIES), "late_row"}
+
+
+def empty(citus: Citus) -> None:
+    """Forget everything that ingest wrote. The days stay: to make one takes a second."""
+    with citus.raw() as plain:
+        for table in sorted(FILLED):
+            plain.execute(f"DELETE FROM {table}")
+
+
+@pytest.fixture
+def ingested(distributed: Citus) -> Iterator[Ingested]:
+    """Empty tables, and a writer that has claimed its partitions."""
+    empty(distributed)
+    found = Ingested(Writer(connect), claim_all())
+    yield found
+    found.writer.close()
+    connection.close()
+    empty(distributed)
+
+
+@pytest.fixture
+def on_worker(distributed: Citus) -> Iterator[Ingested]:
+    """The same with a writer that is connected to a worker."""
+    empty(distributed)
+    with served_by(distributed.urls[1]):
+        found = Ingested(Writer(connect), claim_all())
+        yield found
+        found.writer.close()
+    empty(distributed)

@@ -1,0 +1,118 @@
+"""Days of a distributed installation: made, dropped, replaced; readers on any node wait for no more
+than a moment."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+from django.db import connection
+
+from history import clock, days
+from history.days import State
+from history.distribution import homes
+from history.entities import CHILDREN, root
+from history.partitions.maintain import maintain
+from history.partitions.plan import Policy
+from history.search_index.retention import remove_old
+from history.window import Window
+from tests.citus.cluster import Citus
+
+TODAY = clock.now().date()
+OLD = TODAY - timedelta(5)
+TABLE = root().table
+
+
+def test_maintain_makes_and_drops_days_on_all_nodes(distributed: Citus) -> None:
+    plain = distributed.raw()
+    days.create(plain, TABLE, OLD)
+    policy = Policy(Window(TODAY - timedelta(1), TODAY + timedelta(2)), TODAY)
+    outcome = maintain(policy)
+    connection.close()
+    assert (outcome.broken, outcome.busy) == ([], [])
+    assert outcome.dropped == [days.partition_name(TABLE, OLD)]
+    assert 0 < outcome.longest_detach < 60
+    made = days.partition_name(TABLE, TODAY + timedelta(2))
+    assert made in outcome.created
+    for node in range(3):
+        assert distributed.rows("SELECT to_regclass(%s) IS NULL, to_regclass(%s) IS NOT NULL",
+            [days.partition_name(TABLE, OLD), made], node=node) == [(True, True)]  # fmt: skip
+    [(shards,)] = distributed.rows(
+        "SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = %s::regclass", [made]
+    )
+    assert shards == 4
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_detach_waits_for_a_reader_on_any_node(distributed: Citus, node: int) -> None:
+    plain, reader = distributed.raw(), distributed.raw(node)
+    days.create(plain, TABLE, OLD)
+    reader.execute("BEGIN")
+    reader.execute(f"SELECT count(*) FROM {TABLE}")
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        days.drop(plain, TABLE, OLD, wait_s=1)
+    assert days.locate(plain, TABLE, OLD).state is State.ATTACHED
+    other = distributed.raw(node)
+    other.execute("SET statement_timeout TO '20s'")
+    waits: list[float] = []
+    dropping = threading.Thread(
+        target=lambda: days.drop(plain, TABLE, OLD, wait_s=30, waited=waits.append)
+    )
+    dropping.start()
+    for _ in range(3):
+        other.execute(f"SELECT count(*) FROM {TABLE}")  # another reader is not held up for long
+        time.sleep(0.1)
+    reader.execute("COMMIT")
+    dropping.join()
+    [waited] = waits
+    assert waited >= 0.3
+    assert days.locate(plain, TABLE, OLD).state is State.ABSENT
+
+
+def test_a_day_is_replaced_by_a_table_with_rows(distributed: Citus) -> None:
+    plain = distributed.raw()
+    days.create(plain, TABLE, OLD)
+    place = days.locate(plain, TABLE, OLD)
+    noon = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
+    new = place._replace(child=place.new)
+    days.create_detached(plain, new, OLD)
+    plain.execute(
+        f"INSERT INTO {new.child.as_string(plain)} (id, version, data, updated_at, client_id, type)"
+        " SELECT 'r' || n, n, '{}', %s, 'x', 1 FROM generate_series(1, 100) n", [noon]
+    )  # fmt: skip
+    days.replace(plain, TABLE, OLD)
+    name = days.partition_name(TABLE, OLD)
+    assert distributed.rows(f"SELECT count(*), pg_relation_size('{name}') FROM {name}") == [
+        (100, 0)
+    ]
+    days.drop(plain, TABLE, OLD)
+
+
+def test_a_worker_makes_no_day(distributed: Citus) -> None:
+    with pytest.raises(psycopg.errors.InternalError_, match="not allowed on this node"):
+        days.create(distributed.raw(1), TABLE, OLD - timedelta(1))
+
+
+def test_homes_and_keys_leave_with_retention(distributed: Citus) -> None:
+    plain, kind = distributed.raw(), CHILDREN[0].name
+    plain.execute(
+        "INSERT INTO child_home VALUES (%(kind)s, 'c1', 'a1', %(old)s), (%(kind)s, 'c1', 'a2',"
+        " %(new)s), (%(kind)s, 'c2', 'a1', %(new)s), (%(kind)s, 'c2', 'a2', %(new)s)",
+        {"kind": kind, "old": OLD, "new": TODAY},
+    )
+    plain.execute(
+        "INSERT INTO search_key VALUES ('1', 'n', %(kind)s, 'c1', %(old)s),"
+        " ('2', 'n', %(kind)s, 'c1', %(new)s)", {"kind": kind, "old": OLD, "new": TODAY}
+    )  # fmt: skip
+    before = TODAY - timedelta(1)
+    assert homes.keep(plain, before) == 1
+    # What two consumers did not see of each other is completed.
+    assert distributed.rows(
+        "SELECT id, product_instance_id, other_application FROM child_moved ORDER BY 1, 2"
+    ) == [("c2", "a1", "a2"), ("c2", "a2", "a1")]
+    assert remove_old(plain, before) == 1
+    assert distributed.rows("SELECT value FROM search_key") == [("2",)]
+    connection.close()

@@ -1,0 +1,128 @@
+"""What ingest does on plain tables it does on distributed ones: the tests are the same."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ingest.store.connect import connect
+from ingest.store.transaction import Writer
+from tests.citus.cluster import Citus
+from tests.citus.ingesting import ingested, on_worker
+from tests.db import test_transaction as plain
+from tests.db.ingested import CHILD_SOURCE, Ingested, counts, faults, quarantined
+from tests.killed import Killed, killed_before
+from tests.messages import CHILD, NOW, value
+
+__all__ = ["ingested", "on_worker"]
+
+# Other days are not made, and a child is where its application is: see below.
+OTHERWISE = {
+    "test_days_are_made_as_they_are_needed_and_no_others",
+    "test_a_child_that_changes_its_application_says_otherwise",
+    "test_rows_are_stored_by_id_and_versions_as_they_came",  # of one table on disk
+    # They look for sessions that wait, which are the workers' own here.
+    "test_search_keys_of_a_refused_row_come_too_as_its_lane_relies_on_them",
+    "test_two_writers_that_wait_for_each_other",
+}
+globals().update(
+    {
+        name: found
+        for name, found in vars(plain).items()
+        if name.startswith("test_") and name not in OTHERWISE
+    }
+)
+
+
+def child(application: str, version: int = 0, **more: Any) -> bytes:
+    return value(id="t1", version=version, productInstanceId=application, **more)
+
+
+def test_a_version_of_two_applications_is_stored_twice(ingested: Ingested) -> None:
+    for application in ("a1", "a2", "a1"):
+        ingested.write(child(application), source=CHILD_SOURCE)
+    assert counts(CHILD_SOURCE) == {"next_offset": 3, "read": 3, "stored": 2, "repeated": 1}
+    assert quarantined() == []
+    assert faults() == []
+
+
+def test_homes_are_noted_once_and_both_directions_of_a_move(
+    distributed: Citus, ingested: Ingested
+) -> None:
+    yesterday = (NOW - timedelta(1)).replace(tzinfo=None).isoformat()
+    ingested.write(child("a1", 0, updatedAt=yesterday), source=CHILD_SOURCE)
+    assert distributed.rows("SELECT * FROM child_moved") == []
+    ingested.write(child("a1", 1), source=CHILD_SOURCE)
+    ingested.write(child("a2", 2), value(id="t2", productInstanceId="a1"), source=CHILD_SOURCE)
+    homes = "SELECT id, product_instance_id, newest_day FROM child_home ORDER BY 1, 2"
+    today = NOW.date()
+    assert distributed.rows(homes) == [
+        ("t1", "a1", today), ("t1", "a2", today), ("t2", "a1", today)
+    ]  # fmt: skip
+    moved = "SELECT id, product_instance_id, other_application FROM child_moved ORDER BY 1, 2"
+    assert distributed.rows(moved) == [("t1", "a1", "a2"), ("t1", "a2", "a1")]
+    # A version of an earlier day does not make a home older.
+    ingested.writer.close()
+    ingested.writer = Writer(connect)
+    ingested.write(child("a1", 9, updatedAt=yesterday), source=CHILD_SOURCE)
+    assert distributed.rows(homes)[0] == ("t1", "a1", today)
+
+
+def test_a_refused_row_has_no_home(distributed: Citus, ingested: Ingested) -> None:
+    bad = value(id="t1", productInstanceId="a1", data="@").replace(b'"@"', b'{"a":"\xff"}')
+    ingested.write(bad, child("a2"), source=CHILD_SOURCE)
+    assert len(quarantined()) == 1
+    assert distributed.rows("SELECT product_instance_id FROM child_home") == [("a2",)]
+
+
+def test_ended_before_any_statement_a_batch_is_stored_once(
+    distributed: Citus, ingested: Ingested
+) -> None:
+    """The batch is new, then of repeats: the fast and the slow path, each ended everywhere."""
+    body = [value(id=f"a{n}", version=0) for n in range(8)]
+    ends = 0
+    for source_rows, source in ((body, plain.SOURCE), ([child("a1"), child("a2")], CHILD_SOURCE)):
+        for _ in range(2):
+            batch = ingested.batch(*source_rows, source=source)
+            statements = 0
+            while True:
+                try:
+                    with killed_before(statements):
+                        ingested.store(batch)
+                except Killed:
+                    ends += 1
+                    statements += 1
+                    ingested.writer.close()
+                    ingested.writer = Writer(connect)
+                else:
+                    break
+            assert statements >= 3
+    assert ends > 12
+    assert counts() == {"next_offset": 16, "read": 16, "stored": 8, "repeated": 8}
+    assert counts(CHILD_SOURCE) == {"next_offset": 4, "read": 4, "stored": 2, "repeated": 2}
+    assert faults() == []
+
+
+@pytest.mark.parametrize("name", [CHILD, plain.SOURCE.topic])
+def test_a_consumer_writes_through_a_worker(
+    distributed: Citus, on_worker: Ingested, name: str
+) -> None:
+    child_too = name == CHILD
+    source = CHILD_SOURCE if child_too else plain.SOURCE
+    more: dict[str, Any] = {"productInstanceId": "a1"} if child_too else {}
+    bodies = [value(id=f"b{n}", data={"number": f"N{n}"}, **more) for n in range(20)]
+    on_worker.write(*bodies, source=source)
+    on_worker.write(*bodies, b"no json", value(id="b0", data={"other": 1}, **more), source=source)
+    assert counts(source) == {
+        "next_offset": 42, "read": 42, "stored": 20, "repeated": 20, "quarantined": 2
+    }  # fmt: skip
+    assert faults() == []
+
+
+def test_a_day_that_a_worker_cannot_make_waits_in_quarantine(on_worker: Ingested) -> None:
+    ahead = (NOW + timedelta(9)).replace(tzinfo=None).isoformat()
+    on_worker.write(value(id="b1"), value(id="b2", updatedAt=ahead))
+    assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "quarantined": 1}
+    assert [each["reason"] for each in quarantined()] == ["no_partition"]
