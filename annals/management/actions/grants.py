@@ -12,6 +12,7 @@ from psycopg import errors, sql
 
 from annals.access import logins, public_schema
 from annals.access.grants import CONSUMER, WEB, statements
+from history import distribution
 from history.failure.files import FileError, read_text
 
 ROLES = {"web": WEB, "consumer": CONSUMER}
@@ -36,6 +37,9 @@ def run(command: BaseCommand, **options: Any) -> None:
     with transaction.atomic():
         # Who logs in waits for auth_user meanwhile.
         _run([sql.SQL("SET LOCAL lock_timeout = '10s'").format()])
+        if distribution.active(connection.connection):
+            # Rights and the function are given to all nodes: over one session of each, Citus asks.
+            _run([sql.SQL("SET LOCAL citus.multi_shard_modify_mode TO 'sequential'").format()])
         _run(statements())
         for role, name, password in asked:
             _refuse_other_rights(role, name)
