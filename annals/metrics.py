@@ -142,6 +142,13 @@ WAL_ARCHIVE_FAILING: Final = REGISTER.collected_gauge(
     "1 while PostgreSQL's latest attempt to archive WAL failed; no value without `archive_mode`.",
 )
 
+PREPARED_LEFT: Final = REGISTER.collected_gauge(
+    "annals_store_prepared_transactions_left",
+    "transactions",
+    "Prepared transactions of Citus on all nodes that are older than five minutes: a node that "
+    "ended left them, and their rows stay locked. No value in a plain installation.",
+)
+
 # Who brings how much.
 
 SHARE_VERSIONS: Final = REGISTER.collected_gauge(

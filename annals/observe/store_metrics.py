@@ -59,6 +59,7 @@ class StoreCollector(Collector):
                 *partition_metrics.verification(),
                 *shares(),
                 *server_metrics.wal_archive(),
+                *server_metrics.prepared_left(),
                 *gap_metrics.gaps(),
             ]
         except (DatabaseError, psycopg.Error) as error:

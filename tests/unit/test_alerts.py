@@ -515,6 +515,15 @@ CASES = [
         summary="PostgreSQL cannot archive its WAL: backups have no newer moment, and pg_wal grows",
     ),
     Case(
+        "AnnalsPreparedLeft",
+        web("annals_store_prepared_transactions_left", "", "0+0x10 2+0x30 0+0x10"),
+        quiet=(10, 14),
+        fires=(17, 40),
+        clears=42,
+        summary="Citus does not complete 2 prepared transactions: their rows are locked and not"
+        " visible",
+    ),
+    Case(
         "AnnalsRestarts",
         {
             'process_start_time_seconds{job="annals-consume",instance="c"}':
