@@ -33,14 +33,14 @@ DAYS = 4
 @dataclass(frozen=True)
 class Cost:
     """Of one way. Processor seconds of a million messages; workers: of all together; rate: messages
-    a second, of everything on this machine."""
+    a second, of everything on this machine; batches: of all messages."""
 
     way: str
     consumer: float
     coordinator: float
     workers: float
     rate: float
-    transactions: float
+    batches: int
 
 
 def main() -> int:
@@ -54,7 +54,6 @@ def main() -> int:
     from tests.kafka import brokers
 
     sent = simulated(options.messages)
-    found = []
     with tempfile.TemporaryDirectory(prefix="annals-cost-") as folder:
         broker = Broker(Path(folder) / "broker")
         broker.start()
@@ -62,9 +61,8 @@ def main() -> int:
             topics = [topic for entity in ENTITIES for topic in entity.topics]
             brokers.create(broker, topics, PARTITIONS)
             measure = Measure(options, broker, Path(folder))
-            starts = {way: measure.start(way) for way in WAYS}
             measure.produce(sent)
-            found = [measure.of(way, starts[way]) for way in WAYS]
+            found = [measure.of(way) for way in WAYS]
         finally:
             broker.kill()
     _show(found, options)
@@ -77,14 +75,6 @@ class Measure:
     def __init__(self, options: argparse.Namespace, broker: Any, folder: Path) -> None:
         self._options, self._broker, self._folder = options, broker, folder
 
-    def start(self, way: str) -> float:
-        """Processor seconds of a consumer that finds no message."""
-        return self._run(way, 0).consumer
-
-    def of(self, way: str, start: float) -> Cost:
-        """The cost of the messages without that of the start."""
-        return self._run(way, start)
-
     def produce(self, sent: Sequence[Any]) -> None:
         from confluent_kafka import Producer
 
@@ -95,7 +85,8 @@ class Measure:
                 producer.flush()
         assert producer.flush(60) == 0
 
-    def _run(self, way: str, start: float) -> Cost:
+    def of(self, way: str) -> Cost:
+        """A consumer of all messages, on a new database. Its own start does not count."""
         from tests.citus.cluster import database
 
         with database(self._options.dsn) as citus:
@@ -107,19 +98,17 @@ class Measure:
             summary = self._consume(env)
             seconds = time.perf_counter() - began
             used = [_server(url) - had for url, had in zip(citus.urls, before, strict=True)]
-            read = summary["read"]
-            per = 1e6 / max(read, 1)
-            if start and read != self._options.messages:
-                raise RuntimeError(f"{read} messages were read: {summary}")
-            consumer = float(summary["cpu_seconds"])
-            return Cost(
-                way,
-                (consumer - start) * per if start else consumer,
-                used[0] * per,
-                sum(used[1:]) * per,
-                read / seconds,
-                summary.get("batches", 0),
-            )
+        if summary["stored"] != self._options.messages:
+            raise RuntimeError(f"not every message was stored: {summary}")
+        per = 1e6 / self._options.messages
+        return Cost(
+            way,
+            float(summary["cpu_seconds"]) * per,
+            used[0] * per,
+            sum(used[1:]) * per,
+            self._options.messages / seconds,
+            summary["batches"],
+        )
 
     def _prepare(self, env: dict[str, str], url: str, way: str) -> None:
         from history import days
@@ -170,9 +159,11 @@ def _show(found: Sequence[Cost], options: argparse.Namespace) -> None:
         print(json.dumps([asdict(each) for each in found]))
         return
     print(f"{options.messages} messages, {options.shards} shards; CPU seconds a million messages")
-    print(f"{'consumer connected to':24}{'consumer':>10}{'coordinator':>13}{'workers':>10}")
+    names = "consumer", "coordinator", "workers", "batches", "a second"
+    print(f"{'consumer connected to':24}" + "".join(f"{name:>13}" for name in names))
     for each in found:
-        print(f"{each.way:24}{each.consumer:10.0f}{each.coordinator:13.0f}{each.workers:10.0f}")
+        figures = each.consumer, each.coordinator, each.workers, each.batches, each.rate
+        print(f"{each.way:24}" + "".join(f"{figure:13.0f}" for figure in figures))
 
 
 def _options() -> argparse.Namespace:

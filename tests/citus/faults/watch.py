@@ -85,9 +85,9 @@ class Watch:
             path = LEDGER if ledger else chance.choice(list(self._needs))
             scene, dead = self.scene, self.dead
             answer = self.web.get(path, TIMEOUT_S, headers={"Accept-Language": "en"})
-            if (scene, dead) != (self.scene, self.dead):
-                continue  # it is of neither
             kind = "ledger" if ledger else self._kind(path, dead)
+            if (scene, dead) != (self.scene, self.dead):
+                kind = "begun before a change"
             seen = self.seen[scene, kind]
             seen.statuses[answer.status] += 1
             seen.slowest = max(seen.slowest, answer.seconds)
