@@ -371,7 +371,7 @@ def test_a_screen_answers_get_and_head_only(address: str, method: str, support: 
         ("/admin/auth/user/?q=%00", 400),
         ("/admin/history/person/x%00/change/", 400),
         ("/admin/r/1/1/", 404),
-        ("/admin/r/31/%00/", 404),
+        ("/admin/r/31/%00/", 400),
     ],
 )
 def test_no_address_of_the_screens_fails(address: str, status: int, support: Client) -> None:
