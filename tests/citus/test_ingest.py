@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import threading
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
+from ingest.store import ledger
 from ingest.store.connect import connect
 from ingest.store.transaction import Writer
 from tests.citus.cluster import Citus
@@ -126,3 +130,48 @@ def test_a_day_that_a_worker_cannot_make_waits_in_quarantine(on_worker: Ingested
     on_worker.write(value(id="b1"), value(id="b2", updatedAt=ahead))
     assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "quarantined": 1}
     assert [each["reason"] for each in quarantined()] == ["no_partition"]
+
+
+def test_sessions_that_are_killed_at_any_moment_store_each_batch_once(
+    distributed: Citus, ingested: Ingested
+) -> None:
+    """The backend of the writer is killed while it works, and those of its workers with it."""
+    chance, over = random.Random(5), threading.Event()
+
+    def kill() -> None:
+        killer = distributed.raw(int(chance.random() * 3))
+        while not over.wait(chance.random() * 0.6):
+            killer.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <>"
+                " pg_backend_pid() AND datname = current_database()"
+                " AND (application_name LIKE 'annals-consume%%'"
+                " OR application_name LIKE 'citus_internal%%')"
+            )
+
+    killers = [threading.Thread(target=kill) for _ in range(2)]
+    for each in killers:
+        each.start()
+    broken = 0
+    try:
+        for number in range(12):
+            batch = ingested.batch(*(value(id=f"k{number}-{n}") for n in range(30)))
+            while True:
+                try:
+                    ingested.store(batch)
+                except ledger.Fenced:
+                    break  # its commit had succeeded; only the answer was lost
+                except psycopg.Error:
+                    broken += 1
+                    ingested.writer.close()
+                    ingested.writer = Writer(connect)
+                    over.wait(chance.random() * 0.3)
+                else:
+                    break
+    finally:
+        over.set()
+        for each in killers:
+            each.join()
+    distributed.rows("SELECT recover_prepared_transactions()")
+    assert broken > 0
+    assert counts() == {"next_offset": 360, "read": 360, "stored": 360}
+    assert faults() == []
