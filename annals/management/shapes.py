@@ -14,7 +14,8 @@ _KEPT: Final = (
     *("asked", "recovered", "there", "refused", "quarantined", "unanswerable", "waiting"),
 )
 _BENCHES: Final = (
-    *("diff", "gaps", "ingest", "journal", "loss", "start", "storage", "timeline", "transactions"),
+    *("diff", "gaps", "ingest", "journal", "loss", "reading"),
+    *("start", "storage", "timeline", "transactions"),
 )
 _ON_A_DAY: Final = ("adopt", "forget", "release", "restore", "seal")
 _DONE: Final = {
