@@ -110,7 +110,7 @@ def test_the_command_says_it_too(
         cwd=ROOT, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0
-    assert re.findall(r"annals\.([WI]1\d\d)", done.stderr) == expected
+    assert re.findall(r"annals\.([WI]1\d\d)", done.stdout) == expected
 
 
 @pytest.mark.django_db

@@ -19,6 +19,7 @@ _KAFKA_SCRIPT: Final = "tests/system/test_kafka_script.py"
 _EMBEDDED: Final = "tests/system/test_embedded_command.py"
 _DEMO: Final = "tests/system/test_demo.py"
 _WHEEL: Final = "tests/system/test_wheel.py"
+_CLUSTER: Final = "it needs a Citus cluster, as all of tests/citus"
 _INSTALLED: Final = "no index has the wheel: `python -m tests.installed` runs it with packages"
 _CLUSTER: Final = "needs a cluster of Kubernetes; the command in the pod is tried"
 _OUTPUT: Final = "what is printed, no input"
@@ -85,6 +86,14 @@ ELSEWHERE: Final = {
 # Blocks and lines that no test runs, and why.
 NOT_RUN: Final = {
     ("README.md", "scripts/test"): "it runs this test",
+    ("docs/capacity.md", "python -m tests.citus.cost --messages 40000 --shards 32"
+     " postgresql://postgres@COORDINATOR/postgres"): _CLUSTER,
+    ("docs/citus.md", "SELECT citus_update_node(nodeid, 'NEW HOST', 5432) FROM pg_dist_node"
+     " WHERE nodename = 'OLD HOST' AND nodeport = 5432;"): _CLUSTER,
+    ("docs/citus.md", "SELECT recover_prepared_transactions();"): _CLUSTER,
+    ("docs/citus.md", "python -m tests.citus.faults --stop 'COMMAND {host} {port}' --start"
+     " 'COMMAND {host} {port}' --third HOST:PORT postgresql://postgres@COORDINATOR/postgres"):
+        _CLUSTER,
     ("docs/install.md", "python3 -m venv /opt/annals-0.1.0"): _INSTALLED,
     ("docs/install.md", "ln --symbolic /opt/annals-0.1.0 /opt/annals"): _INSTALLED,
     ("docs/install.md", "/opt/annals/bin/pip install --require-hashes --requirement"
