@@ -30,7 +30,11 @@ STORE = tuple(
         *("seals", "search_index", "timeline", "api", "grants"),
     )
 )
-KAFKA = ("tests/kafka/test_consume.py",)
+KAFKA = (
+    "tests/kafka/test_consume.py",
+    "tests/system/test_faults_database.py",
+    "tests/system/test_faults_upstream.py",
+)
 OLDEST_PYTHON = (3, 11)
 # Numbers of pytest's last line.
 COUNTS = re.compile(r"(\d+) (passed|failed|skipped|error)")
@@ -142,6 +146,7 @@ def debian(language: str = "") -> Iterator[tuple[str, str]]:
 def run(what: str, python: Path, words: tuple[str, ...], log: Path, url: str = "") -> Row:
     """One run of pytest, at low priority."""
     env = {n: v for n, v in os.environ.items() if not n.startswith("ANNALS_")}
+    env["ANNALS_TEST_BOTH_BROKERS"] = "1"
     if url:
         env["ANNALS_TEST_DATABASE_URL"] = url
     began = time.monotonic()
