@@ -29,7 +29,14 @@ class DatabaseWrapper(base.DatabaseWrapper):
                     plans.fit(connection)
                     good = True
             finally:
-                if not good and self.pool is not None:
-                    self.pool.putconn(connection)  # which forgets it, if it does not work
+                if not good:
+                    self._give_back(connection)
             if good:
                 return connection
+
+    def _give_back(self, connection: Any) -> None:
+        """To the pool, which forgets it if it does not work."""
+        if self.pool is None:
+            connection.close()
+        else:
+            self.pool.putconn(connection)

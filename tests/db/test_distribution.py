@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from django.db import connection
 from psycopg import errors
 
 from history import distribution
+from history.database import plans
 from history.distribution import DISTRIBUTED_BY
 from tests.db.partitioned import raw
 
@@ -45,3 +47,20 @@ def test_a_test_can_turn_it_on(plain: psycopg.Connection[object]) -> None:
 def test_each_table_has_its_column(plain: psycopg.Connection[object]) -> None:
     for table, column in DISTRIBUTED_BY.items():
         plain.execute(f"SELECT {column} FROM {table} LIMIT 0")
+
+
+def test_a_session_that_breaks_at_the_question_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[psycopg.Connection[object]] = []
+
+    def broken(found: psycopg.Connection[object]) -> None:
+        made.append(found)
+        raise errors.AdminShutdown("the session was terminated")
+
+    monkeypatch.setattr(plans, "fit", broken)
+    session = connection.copy()
+    session.settings_dict["OPTIONS"] = {
+        name: value for name, value in session.settings_dict["OPTIONS"].items() if name != "pool"
+    }
+    with pytest.raises(errors.AdminShutdown):
+        session.get_new_connection(session.get_connection_params())
+    assert made[0].closed
