@@ -1,7 +1,11 @@
 """What holds for all tests in this process."""
 
 import hypothesis
+import pytest
 from django.conf import settings
+
+# A failed comparison says what was compared. Before the tests that import it.
+pytest.register_assert_rewrite("tests.oracle.checks")
 
 # Hypothesis without its clock: a busy machine is not a failure. Here, because settings count for
 # the modules that are imported after them.
