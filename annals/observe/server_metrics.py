@@ -6,7 +6,7 @@ from django.db import connection
 from prometheus_client.core import Metric
 
 from annals import metrics
-from history import distribution
+from history.database.apart import apart
 from history.metric import single
 
 # A command that has never succeeded has no time of a success.
@@ -35,8 +35,7 @@ def wal_archive() -> Iterator[Metric]:
 
 def prepared_left() -> Iterator[Metric]:
     """What distributed transactions left when a node ended; nothing in a plain installation."""
-    connection.ensure_connection()
-    if not distribution.active(connection.connection):
+    if not apart():
         return
     with connection.cursor() as cursor:
         cursor.execute(_PREPARED_LEFT)

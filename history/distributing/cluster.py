@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, LiteralString
 
+from history import distribution
 from history.days import Connection, State
 from history.entities import ENTITIES
 from history.failure.complaint import Complaint
 from history.partitions.catalog import Partition
 
-_HAS_CITUS: Final[LiteralString] = (
-    "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
-)
 _NODES: Final[LiteralString] = """
 SELECT citus_is_coordinator(), EXISTS (SELECT FROM pg_dist_node WHERE groupid = 0),
     (SELECT count(*) FROM pg_dist_node WHERE noderole = 'primary' AND shouldhaveshards),
@@ -20,7 +18,7 @@ SELECT citus_is_coordinator(), EXISTS (SELECT FROM pg_dist_node WHERE groupid = 
 """
 _CONSUMERS: Final[LiteralString] = """
 SELECT pid, usename FROM pg_stat_activity
-WHERE datname = current_database() AND application_name LIKE 'annals-consume%%' LIMIT 1
+WHERE datname = current_database() AND application_name LIKE 'annals-consume%' LIMIT 1
 """
 
 
@@ -31,7 +29,7 @@ class NotDistributableError(Complaint, RuntimeError):
 def check(connection: Connection, partitions: Iterable[Partition]) -> None:
     """Raise NotDistributableError if something is missing, or in the way. partitions: of the tables
     of versions."""
-    if connection.execute(_HAS_CITUS).fetchone() != (True,):
+    if not distribution.has_citus(connection):
         raise NotDistributableError(
             "this database has no Citus: run CREATE EXTENSION citus on the coordinator and on each "
             "worker, then citus_add_node(). See docs/citus.md"

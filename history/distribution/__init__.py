@@ -48,9 +48,13 @@ def active(connection: Connection) -> bool:
     """
     database = _name(connection)
     if database not in _known:
-        with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-            _known[database] = _ask(cursor)
+        _known[database] = has_citus(connection) and _distributed(connection)
     return _known[database]
+
+
+def has_citus(connection: Connection) -> bool:
+    """Whether the database has the extension. Raises psycopg.Error."""
+    return _is_true(connection, _HAS_CITUS)
 
 
 def remember(connection: Connection, found: bool | None) -> None:
@@ -80,11 +84,12 @@ def _name(connection: Connection) -> tuple[object, ...]:
     return info.host, info.port, info.dbname
 
 
-def _ask(cursor: psycopg.Cursor[tuple[Any, ...]]) -> bool:
-    (has_citus,) = cursor.execute(_HAS_CITUS).fetchone() or (False,)
-    if not has_citus:
-        return False
-    (found,) = cursor.execute(_DISTRIBUTED, [[each.table for each in ENTITIES]]).fetchone() or (
-        False,
-    )
+def _distributed(connection: Connection) -> bool:
+    return _is_true(connection, _DISTRIBUTED, [[each.table for each in ENTITIES]])
+
+
+def _is_true(connection: Connection, question: LiteralString, *values: list[list[str]]) -> bool:
+    """The answer, whatever rows the connection makes of it."""
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        (found,) = cursor.execute(question, *values).fetchone() or (False,)
     return bool(found)

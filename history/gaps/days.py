@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from django.db import connection
 
-from history import distribution
+from history.database.apart import apart
 from history.days import State
 from history.distribution.held import held
 from history.entities import ENTITIES, Entity
@@ -71,8 +71,7 @@ def changed(window: Window, entities: Sequence[Entity] = ENTITIES) -> list[Chang
 
 
 def _marks(names: Sequence[str]) -> dict[str, str]:
-    connection.ensure_connection()
-    if distribution.active(connection.connection):
+    if apart():
         there = held(connection.connection, names)
         return {name: sha256(each.mark.encode()).hexdigest() for name, each in there.items()}
     with connection.cursor() as cursor:

@@ -9,6 +9,7 @@ from typing import Any
 from django.db import connection, transaction
 from psycopg import sql
 
+from history.database.apart import apart
 from history.entities import Entity
 from history.gaps import spread
 from history.gaps.scan import lock
@@ -121,14 +122,14 @@ def judge(entity: Entity, edge: datetime) -> int:
             cursor.execute(_CLOSE.format(**names), values)
             cursor.execute(_OPEN, values)
             cursor.execute("DROP TABLE gap_wanted")
-            if spread.active():
+            if apart():
                 spread.forget(cursor)
     return len(ids)
 
 
 def _take(cursor: Any, entity: Entity) -> list[str]:
     """Some documents that are pending, which then are not any more."""
-    if spread.active():
+    if apart():
         return spread.take(cursor, entity.name, DOCUMENTS_AT_ONCE)
     cursor.execute(_TAKE, [entity.name, entity.name, DOCUMENTS_AT_ONCE])
     return [id for (id,) in cursor.fetchall()]
@@ -137,7 +138,7 @@ def _take(cursor: Any, entity: Entity) -> list[str]:
 def _names(cursor: Any, entity: Entity, ids: Sequence[str]) -> dict[str, str]:
     """What the statements read: the tables, or what was fetched of them from several nodes."""
     table = sql.Identifier(entity.table).as_string()
-    if spread.active():
+    if apart():
         spread.fetch(cursor, table, entity.name, ids, entity.created_at)
         return {"document": "gap_state", "rows": "gap_row", "created": _CREATED}
     # Single ids in the tables of many days, some of them without statistics yet.

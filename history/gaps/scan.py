@@ -8,6 +8,7 @@ from typing import Any
 from django.db import connection, transaction
 from psycopg import sql
 
+from history.database.apart import apart
 from history.days import ADVISORY_SPACE
 from history.gaps import spread
 from history.gaps.days import ChangedDay
@@ -69,7 +70,7 @@ def scan(changed: ChangedDay) -> bool:
         # In the order of the primary key: grouping needs no memory for the ids of a day.
         cursor.execute("SET LOCAL enable_hashagg = off")
         table = sql.Identifier(entity.table).as_string()
-        if spread.active():
+        if apart():
             spread.scan(cursor, table, values)
             return True
         cursor.execute(_SCAN.format(table=table), values)

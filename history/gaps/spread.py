@@ -6,10 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from django.db import connection
-
-from history import distribution
-
 # Without it Citus refuses results of more than a gigabyte: ids of a day's documents.
 _LARGE: Final = "SET LOCAL citus.max_intermediate_result_size TO -1"
 # As the one statement of history.gaps.scan.
@@ -80,12 +76,6 @@ JOIN gap_state d ON d.id = t.id
 ORDER BY t.id, t.version, t.updated_at
 """
 _DROP: Final = "DROP TABLE gap_state, gap_row"
-
-
-def active() -> bool:
-    """Whether the tables are distributed."""
-    connection.ensure_connection()
-    return distribution.active(connection.connection)
 
 
 def scan(cursor: Any, table: str, values: dict[str, Any]) -> None:

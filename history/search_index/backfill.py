@@ -13,7 +13,7 @@ from hashlib import sha256
 from django.db import ProgrammingError, connection, transaction
 from psycopg import errors, sql
 
-from history import distribution
+from history.database.apart import apart
 from history.days import State
 from history.distribution.held import held
 from history.entities import ENTITIES, Entity
@@ -64,7 +64,7 @@ def targets(*, again: bool = False) -> list[Target]:
 def backfill(target: Target) -> Iterator[Step]:
     """Index a partition, a step for each transaction. Ends early if the partition is dropped."""
     select = _select(target)
-    step = OF_EACH_SHARD if distribution.active(connection.connection) else PAGES_AT_ONCE
+    step = OF_EACH_SHARD if apart() else PAGES_AT_ONCE
     for first in range(target.first, target.pages, step):
         end = min(first + step, target.pages)
         try:
@@ -111,8 +111,7 @@ def _of(entity: Entity, known: dict[str, IndexedPartition]) -> Iterator[Target]:
 def _files(names: Sequence[str]) -> list[tuple[str, int, int]]:
     """Name, file and number of pages of these tables, as far as they exist. Where they are on
     several nodes, the pages of the largest shard: the same pages of all shards are read."""
-    connection.ensure_connection()
-    if distribution.active(connection.connection):
+    if apart():
         there = held(connection.connection, names)
         return [(name, each.file, each.pages) for name, each in there.items()]
     with connection.cursor() as cursor:

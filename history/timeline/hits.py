@@ -10,8 +10,9 @@ from typing import NamedTuple
 from psycopg.types.numeric import Int4
 
 from history import looks, masking, need_to_know
+from history.database.apart import apart
 from history.entities import BY_NAME, CHILDREN, ENTITIES, ROOT, Entity, root
-from history.timeline import homes, paging, rows, statements, token
+from history.timeline import paging, rows, statements, token
 from history.timeline.newest import Newest, applications_of, newest_child, newest_keys
 from history.timeline.statements import Key
 
@@ -159,7 +160,7 @@ def _documents(texts: Collection[str]) -> list[_Document]:
     """The documents with these values, in the order of key names, ENTITIES and ids. Only keys that
     are not masked for the reader: the number of hits would tell who has a value."""
     values = [list(texts), masking.searchable_keys(), Int4(MAX_DOCUMENTS + 1)]
-    statement = _DOCUMENTS_APART if homes.apart() else _DOCUMENTS
+    statement = _DOCUMENTS_APART if apart() else _DOCUMENTS
     found = statements.fetch(statement, values) if texts else []
     documents = [
         _Document(value, name, Carrier(BY_NAME[kind], id))

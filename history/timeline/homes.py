@@ -12,9 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from django.db import connection
-
-from history import distribution
+from history.database.apart import apart
 from history.distribution import APPLICATION
 from history.entities import CHILDREN, Entity
 from history.timeline import statements
@@ -46,13 +44,6 @@ def remembered() -> Iterator[None]:
         yield
     finally:
         _memory.reset(token)
-
-
-def apart() -> bool:
-    """Whether the rows of different applications are in different tables."""
-    connection.ensure_connection()
-    with connection.wrap_database_errors:
-        return distribution.active(connection.connection)
 
 
 class Within(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import NamedTuple
 
+from history.database.apart import apart
 from history.entities import Entity
 from history.timeline import homes, several, statements
 from history.timeline.statements import Key, sql
@@ -79,5 +80,5 @@ def newest_child(entity: Entity, applications: Collection[str]) -> dict[str, dat
     """For each of these applications the time of the newest version of this kind that names it."""
     if not applications:
         return {}
-    text = _NEWEST_OF_SEVERAL if homes.apart() else _NEWEST_CHILD
+    text = _NEWEST_OF_SEVERAL if apart() else _NEWEST_CHILD
     return dict(statements.fetch(sql(text, entity), [list(applications)]))

@@ -13,6 +13,7 @@ from django.db import connection
 from psycopg.rows import tuple_row
 
 from history import distribution, masking, timeline
+from history.database.apart import apart
 from history.entities import BY_NAME, ROOT
 from history.models import SearchKey
 from history.timeline import (
@@ -28,7 +29,6 @@ from history.timeline import (
 )
 from history.timeline.statements import LAST
 from tests.citus.cluster import Citus, served_by
-from tests.db.installation import apart
 from tests.db.store import T0, Store
 
 TASK, PERSON = BY_NAME["product-task"], BY_NAME["participant-role"]

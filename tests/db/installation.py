@@ -11,6 +11,7 @@ import pytest
 from django.db import connection
 
 from history import distribution
+from history.database.apart import apart
 from history.entities import Entity
 
 PLAIN, DISTRIBUTED = "plain", "distributed"
@@ -33,12 +34,6 @@ def in_both(metafunc: pytest.Metafunc, modules: Collection[str]) -> None:
     if metafunc.module.__name__.rpartition(".")[2] in modules:
         metafunc.fixturenames.append("installation")
         metafunc.parametrize("installation", BOTH, indirect=True)
-
-
-def apart() -> bool:
-    """Whether Django's connection is to a database that counts as distributed."""
-    connection.ensure_connection()
-    return distribution.active(connection.connection)
 
 
 def note_home(entity: Entity, id: str, application: str, moment: datetime) -> None:
