@@ -7,17 +7,16 @@ import os
 from datetime import UTC, date, datetime
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from history.entities import ENTITIES, Entity
+from history.entities import Entity
 from tests.citus.cluster import Citus
 from tests.db.store import Store
 from tests.oracle.checks import Api
-from tests.oracle.histories import MOMENTS, Made, histories
-from tests.oracle.test_oracle import compare_all
+from tests.oracle.histories import Made, histories
+from tests.oracle.test_oracle import asked_by, compare_all, with_days
 
 HISTORIES = int(os.environ.get("ORACLE_HISTORIES", "3"))
 
@@ -37,21 +36,15 @@ class Prepared(Store):
 
 @pytest.fixture(scope="module")
 def filled(distributed: Citus) -> Store:
-    """The tables with all days that the histories use."""
+    """The tables with all days."""
     store = Prepared()
-    for entity in ENTITIES:
-        for moment in MOMENTS:
-            store.day(entity, moment)
+    with_days(store)
     return store
 
 
 @pytest.fixture
 def api(filled: Store, client: Client, monkeypatch: pytest.MonkeyPatch) -> Api:
-    """With so small steps that a page filtered by path is read in several, and cut."""
-    monkeypatch.setattr("history.timeline.paging.BATCH", 3)
-    monkeypatch.setattr("history.timeline.paging.SCAN", 5)
-    client.force_login(User.objects.get(username="auditor"))
-    return Api(client)
+    return asked_by(client, monkeypatch)
 
 
 @settings(

@@ -19,6 +19,7 @@ from django.test import Client
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from history.entities import ENTITIES
 from history.search_index.keys import UPSERT, Fingerprint, NewKeys, upsert_values
 from tests.db.installation import BOTH, installation
 from tests.db.store import Store
@@ -44,25 +45,32 @@ SHRINK = "ORACLE_NO_SHRINK" not in os.environ  # to make a failure small takes m
 QUESTIONS = 4  # of each sort, for each entity
 
 
-@pytest.fixture
-def store(db: None) -> Store:
-    """The tables with all days that the histories use."""
-    from history.entities import ENTITIES
-
-    store = Store()
+def with_days(store: Store) -> None:
+    """Make all days that the histories use."""
     for entity in ENTITIES:
         for moment in MOMENTS:
             store.day(entity, moment)
-    return store
 
 
-@pytest.fixture
-def api(client: Client, db: None, monkeypatch: pytest.MonkeyPatch) -> Api:
+def asked_by(client: Client, monkeypatch: pytest.MonkeyPatch) -> Api:
     """With so small steps that a page filtered by path is read in several, and cut."""
     monkeypatch.setattr("history.timeline.paging.BATCH", 3)
     monkeypatch.setattr("history.timeline.paging.SCAN", 5)
     client.force_login(User.objects.get(username="auditor"))
     return Api(client)
+
+
+@pytest.fixture
+def store(db: None) -> Store:
+    """The tables with all days."""
+    store = Store()
+    with_days(store)
+    return store
+
+
+@pytest.fixture
+def api(client: Client, db: None, monkeypatch: pytest.MonkeyPatch) -> Api:
+    return asked_by(client, monkeypatch)
 
 
 def stored(store: Store, made: list[Made], batches: list[list[Made]]) -> World:
