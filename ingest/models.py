@@ -129,7 +129,9 @@ class RetiredTopic(models.Model):
 class Quarantined(models.Model):
     """A message that could not be stored, byte for byte, and the retries since. day: the UTC day of
     its version, or else the day on which it was sent. entity, entity_id, version: which version it
-    is, as far as it says so; empty or null where it does not."""
+    is, as far as it says so; empty or null where it does not. reason, detail: why it was not stored
+    at the last attempt. first_*: why it came into quarantine, where that was another reason; else
+    empty."""
 
     class Status(models.TextChoices):
         NEW = "new", _("new")
@@ -153,6 +155,8 @@ class Quarantined(models.Model):
     headers = models.JSONField(default=list)
     reason = models.CharField(_("reason"), max_length=40)
     detail = models.TextField(_("detail"))
+    first_reason = models.CharField(max_length=40, default="", db_default="", blank=True)
+    first_detail = models.TextField(default="", db_default="", blank=True)
     status = models.CharField(_("status"), max_length=10, choices=Status, default=Status.NEW)
     attempts = models.IntegerField(_("attempts"), default=0)
     first_seen = models.DateTimeField(_("first seen"))

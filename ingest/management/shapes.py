@@ -18,6 +18,7 @@ _LISTED: Final = {
     "partition": "whole number",
     "offset": "whole number",
     "reason": "text",
+    "first_reason": "text",
     "status": "text",
     "attempts": "whole number",
     "next_attempt": "time or null",
@@ -90,6 +91,7 @@ SHAPES: Final[Mapping[str, Any]] = {
     "quarantine list --ids": [_LISTED],
     "quarantine show": {
         **{name: kind for name, kind in _LISTED.items() if name != "id"},
+        "first_detail": "text",
         "timestamp": "time or null",
         "first_seen": "time",
         "settled_at": "time or null",

@@ -37,13 +37,13 @@ class QuarantinedAdmin(ReadOnly):
     show_full_result_count = False
     actions = None
     fieldsets = [
-        (None, {"fields": ["why", "detail"]}),
+        (None, {"fields": ["why", "detail", "why_first"]}),
         (gettext_lazy("Place"), {"fields": [PLACE]}),
         (gettext_lazy("Since then"), {"fields": [FATE]}),
         (gettext_lazy("Message"), {"fields": ["contents"]}),
     ]
 
-    readonly_fields = ("why", "detail", *PLACE, *FATE, "contents")
+    readonly_fields = ("why", "detail", "why_first", *PLACE, *FATE, "contents")
 
     def _never(self, *_request: object, **_object: object) -> bool:
         return False
@@ -60,9 +60,13 @@ class QuarantinedAdmin(ReadOnly):
 
     @admin.display(description=gettext_lazy("reason"), ordering="reason")
     def why(self, message: Quarantined) -> str:
-        """In words, with the code that commands and metrics have."""
-        words = REASONS.get(message.reason)
-        return f"{words} ({message.reason})" if words else message.reason
+        return in_words(message.reason)
+
+    @admin.display(description=gettext_lazy("first reason"))
+    def why_first(self, message: Quarantined) -> str:
+        """Why it came here, where a retry failed for another reason."""
+        first = message.first_reason
+        return f"{in_words(first)}: {message.first_detail}" if first else "—"
 
     @admin.display(description=gettext_lazy("first seen"), ordering="first_seen")
     def seen(self, message: Quarantined) -> str:
@@ -84,6 +88,12 @@ class QuarantinedAdmin(ReadOnly):
     def contents(self, message: Quarantined) -> str:
         told = _("Not on the screens. On the server: {command}")
         return told.format(command=f"annals quarantine show {message.pk}")
+
+
+def in_words(reason: str) -> str:
+    """A reason with the code that commands and metrics have."""
+    words = REASONS.get(reason)
+    return f"{words} ({reason})" if words else reason
 
 
 def moment(value: datetime | None) -> str:

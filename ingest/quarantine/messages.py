@@ -23,6 +23,20 @@ Place = tuple[str, str, int]  # topic, its id, partition
 OPEN = ("new", "retrying")
 UNSETTLED = (*OPEN, "failed")
 
+_POSTPONE = """
+UPDATE ingest_quarantine SET status = %(status)s, attempts = %(attempts)s,
+    first_reason = CASE WHEN first_reason = '' AND reason <> %(reason)s THEN reason
+        ELSE first_reason END,
+    first_detail = CASE WHEN first_reason = '' AND reason <> %(reason)s THEN detail
+        ELSE first_detail END,
+    reason = %(reason)s, detail = %(detail)s,
+    entity = coalesce(nullif(%(entity)s, ''), entity),
+    entity_id = coalesce(nullif(%(entity_id)s, ''), entity_id),
+    version = coalesce(%(version)s, version),
+    next_attempt = now() + make_interval(secs => %(pause)s)
+WHERE id = %(id)s
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class LockedMessage:
@@ -103,17 +117,28 @@ def count_in_ledger(connection: Connection, place: Place, offsets: Iterable[int]
 
 def postpone(connection: Connection, locked: LockedMessage, reason: str, detail: str) -> str:
     """Record why the message is still bad, which version it is, and when to retry. Returns the new
-    status. A consumer of an earlier release did not record the version."""
-    attempts, text = locked.attempts + 1, headers_json.storable_text(detail)
+    status. A consumer of an earlier release did not record the version.
+
+    Why it came into quarantine, and which version it is, stays known: whoever retries may have
+    other kinds and envelopes declared than the consumer had.
+    """
+    attempts = locked.attempts + 1
+    names = named(locked.message, declared(settings.ANNALS.envelopes_file))
     status = "failed" if attempts >= MAX_ATTEMPTS else "retrying"
     pause = min(FIRST_PAUSE_SECONDS * 2**attempts, LONGEST_PAUSE_SECONDS)
-    names = named(locked.message, declared(settings.ANNALS.envelopes_file))
     connection.execute(
-        "UPDATE ingest_quarantine SET status = %s, attempts = %s, reason = %s, detail = %s,"
-        " entity = %s, entity_id = %s, version = %s,"
-        " next_attempt = CASE WHEN %s = 'failed' THEN NULL"
-        " ELSE now() + make_interval(secs => %s) END WHERE id = %s",
-        (status, attempts, reason, text, *names, status, pause, locked.id),
+        _POSTPONE,
+        {
+            "id": locked.id,
+            "status": status,
+            "attempts": attempts,
+            "reason": reason,
+            "detail": headers_json.storable_text(detail),
+            "pause": None if status == "failed" else pause,
+            "entity": names.entity,
+            "entity_id": names.id,
+            "version": names.version,
+        },
     )
     return status
 

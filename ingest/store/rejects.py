@@ -29,6 +29,12 @@ ON CONFLICT (topic, topic_id, partition, "offset") DO UPDATE SET
     key = excluded.key, value = excluded.value, headers = excluded.headers,
     entity = excluded.entity, entity_id = excluded.entity_id, version = excluded.version,
     reason = excluded.reason, detail = excluded.detail,
+    first_reason = CASE WHEN q.status = 'resolved' THEN ''
+        WHEN q.first_reason = '' AND q.reason <> excluded.reason THEN q.reason
+        ELSE q.first_reason END,
+    first_detail = CASE WHEN q.status = 'resolved' THEN ''
+        WHEN q.first_reason = '' AND q.reason <> excluded.reason THEN q.detail
+        ELSE q.first_detail END,
     status = CASE WHEN q.status = 'resolved' THEN excluded.status ELSE q.status END,
     attempts = CASE WHEN q.status = 'resolved' THEN 0 ELSE q.attempts END,
     next_attempt = CASE WHEN q.status = 'resolved' THEN excluded.next_attempt
@@ -50,8 +56,8 @@ def add(
 ) -> None:
     """Put messages into quarantine, inside the caller's transaction.
 
-    A message that is there already was read again: its reason is updated. It keeps its status and
-    attempts, unless it was resolved: then it is new.
+    A message that is there already was read again: its reason is updated. It keeps its status,
+    attempts and first reason, unless it was resolved: then it is new.
     """
     if not rejects:
         return

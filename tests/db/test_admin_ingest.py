@@ -98,6 +98,10 @@ def test_the_quarantine_is_in_words(kept: Quarantined, client: Client) -> None:
     assert "Выберите" not in shown
     assert {each.value for each in Reason} == REASONS.keys()
     address = f"/admin/ingest/quarantined/{kept.pk}/change/"
+    Quarantined.objects.update(first_reason="in_the_future", first_detail="after the last day")
+    assert f"{REASONS['in_the_future']} (in_the_future): after the last day" in text(
+        ops.get(address)
+    )
     for days, said in ((-1, True), (1, False)):
         Quarantined.objects.filter(pk=kept.pk).update(
             next_attempt=clock.now() + timedelta(days=days)

@@ -15,13 +15,13 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from history import days
-from history.entities import ROOT
+from history.entities import BY_TOPIC, ROOT
 from history.record import Record
 from history.window import Window
 from ingest.quarantine import messages
 from ingest.quarantine.messages import Selection
 from ingest.quarantine.retry import by_ids, retry
-from ingest.source.decode import decode
+from ingest.source.decode import Reason, Rejected, decode
 from ingest.source.message import Message
 from ingest.store.connect import connect
 from tests.db.ingested import TWIN_SOURCE, Ingested, counts, faults, ids, quarantined, query
@@ -75,6 +75,39 @@ def test_what_is_stored_otherwise_by_now_stays(ingested: Ingested) -> None:
     assert again() == {"retrying": 1}
     assert quarantined()[0]["reason"] == "divergent_duplicate"
     assert faults() == []
+
+
+def test_why_it_came_stays_known_when_a_retry_fails_otherwise(ingested: Ingested) -> None:
+    ingested.write(with_data(b"[]", id="a"))
+    [came] = quarantined()
+    assert (came["reason"], came["first_reason"]) == ("bad_data", "")
+
+    def undeclared(*_: Any) -> Record:
+        raise Rejected(Reason.UNKNOWN_TOPIC, "no kind is declared")
+
+    for failing in (undeclared, decode, undeclared):
+        with connect() as plain:
+            list(retry(plain, ANY, lambda: WINDOW, decode=failing))
+        [held] = quarantined()
+        assert (held["first_reason"], held["first_detail"]) == ("bad_data", came["detail"])
+    assert (held["reason"], held["detail"]) == ("unknown_topic", "no kind is declared")
+    shown = command("show", str(held["id"]))
+    assert "reason: unknown_topic" in shown
+    assert f"first reason: bad_data\nfirst detail: {came['detail']}\n" in shown
+    assert json.loads(command("list", "--ids", "--json"))[0]["first_reason"] == "bad_data"
+
+
+def test_which_version_it_is_stays_known_without_its_kind(
+    ingested: Ingested, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingested.write(with_data(b"[]", id="a"))
+    named = {name: quarantined()[0][name] for name in ("entity", "entity_id", "version")}
+    assert named["entity_id"] == "a"
+    monkeypatch.delitem(BY_TOPIC, TOPIC)
+    assert again() == {"retrying": 1}
+    [held] = quarantined()
+    assert (held["reason"], held["first_reason"]) == ("unknown_topic", "bad_data")
+    assert {name: held[name] for name in named} == named
 
 
 def test_what_is_too_old_by_now_is_expired(ingested: Ingested) -> None:

@@ -32,8 +32,10 @@ LINES = "\n\t"
 
 PLACE = ("topic", "partition", "offset")
 
+FIRST = ("first_reason", "first_detail")
 SHOWN = (
-    *(*PLACE, "timestamp", "reason", "detail", "status", "attempts"),
+    *(*PLACE, "timestamp", "reason", "detail", "first_reason", "first_detail"),
+    *("status", "attempts"),
     *("first_seen", "next_attempt", "settled_at", "outcome"),
 )
 
@@ -91,6 +93,7 @@ class Run:
             "partition",
             "offset",
             "reason",
+            "first_reason",
             "status",
             "attempts",
             "next_attempt",
@@ -122,6 +125,8 @@ class Run:
             return
         for name in SHOWN:
             found = getattr(row, name)
+            if name in FIRST and not row.first_reason:
+                continue
             text = "none" if found in (None, "") else one_line(str(found))
             self.stdout.write(f"{name.replace('_', ' ')}: {text}")
         self.stdout.write(f"key: {_readable(row.key)}")
