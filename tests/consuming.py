@@ -176,14 +176,14 @@ class Running:
         until(lambda: "reading " in self.said() or self.process.poll() is not None, self.said)
         assert self.process.poll() is None, self.said()
 
-    def end(self, seconds: float = 60) -> dict[str, Any]:
-        """Wait for the end, which must be a good one."""
+    def end(self, seconds: float = 60, code: int = 0) -> dict[str, Any]:
+        """Wait for the end, which must be a good one, or with this exit code."""
         try:
             out, _ = self.process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"does not end:\n{self.said()}") from None
-        assert self.process.returncode == 0, self.said()
+        assert self.process.returncode == code, self.said()
         summary: dict[str, Any] = shaped("consume", out)
         return summary
 

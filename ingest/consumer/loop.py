@@ -95,6 +95,11 @@ class Consumer:
         """Write what was read, and return from run(). Safe in a signal handler."""
         self._stop.set()
 
+    @property
+    def stopped(self) -> bool:
+        """Whether stop() was called."""
+        return self._stop.is_set()
+
     def run(self) -> Totals:
         """Consume until stopped. During outages of broker or database it waits. Raises RefusedError
         where the brokers do not accept the login, and never did."""

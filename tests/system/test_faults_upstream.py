@@ -127,6 +127,15 @@ def test_it_stays_halted_over_a_restart_and_goes_on_by_command(
     assert consumers.manage("ledger").returncode == 0
 
 
+def test_a_script_notices_that_not_all_is_read(
+    consumers: Consumers, database: Database, broker: Daemon
+) -> None:
+    bad(broker, BAD)
+    summary = consumers.start("--until-idle", "1", **STRICT).end(code=3)
+    assert summary["halted"] == [f"{TOPIC}[0]"]
+    assert len(database.quarantined()) == LIMIT
+
+
 def test_sigterm_while_a_halted_partition_is_looked_at(
     consumers: Consumers, database: Database, broker: Daemon
 ) -> None:

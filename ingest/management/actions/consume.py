@@ -13,7 +13,7 @@ import time
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from django.conf import settings
@@ -48,6 +48,8 @@ logger = logging.getLogger(__name__)
 SWITCH_INTERVAL_SECONDS = 0.0002
 # Messages form no reference cycles: Python's collections, every 700 objects, would find nothing.
 GARBAGE_COLLECTION_OBJECTS = 50_000
+# The exit code where --until-idle ends and partitions were not read to their end.
+HALTED: Final = 3
 
 
 def run(command: BaseCommand, **options: Any) -> None:
@@ -83,6 +85,8 @@ def run(command: BaseCommand, **options: Any) -> None:
             "stopped: {read} read, {stored} stored, {repeated} repeated, {expired} expired, "
             "{quarantined} quarantined in {batches} batches, {seconds} s".format(**summary)
         )
+    if totals.halted and not consumer.stopped:
+        sys.exit(HALTED)
 
 
 def _serve_metrics(address: str, port: int) -> None:
