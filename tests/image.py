@@ -1,8 +1,9 @@
-"""Runs the lines of docker/Dockerfile without a container engine: `python -m tests.image`.
+"""Builds docker/Dockerfile twice with buildah and starts the image: `python -m tests.image`.
 
-Each stage gets a clean Debian root (debootstrap, with Debian's Python 3.11), in which COPY and RUN
-are done as written. Then gunicorn checks its configuration there, as the user of the image, who
-can write nowhere but in /tmp and home. Needs root, debootstrap and PyPI.
+Each build is of a fresh clone of the last commit and uses no cache; both images must be the same
+byte by byte. Then gunicorn checks its configuration in the image, as its user, who can write
+nowhere but in /tmp and home. Where no registry answers, a clean Debian with Debian's Python 3.11
+(debootstrap) takes the place of the base image. Needs root, buildah, debootstrap and PyPI.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -18,106 +18,114 @@ import tempfile
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
-DOCKERFILE = PROJECT / "docker" / "Dockerfile"
-CHROOT = shutil.which("chroot", path="/usr/sbin:/usr/bin") or "chroot"
-PATH = "/usr/local/bin:/usr/bin:/bin"
-PACKAGES = "python3,python3-venv,ca-certificates"
-# Proxies and certificates of this machine, for pip; --find-links of a machine are not in the root.
-HOST = {n: v for n, v in os.environ.items() if n.lower().endswith("_proxy")}
+PROGRAMS = "/usr/sbin:/usr/bin"
+PACKAGES = "python3,python3-venv,python-is-python3,ca-certificates"
+CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
 TRY = (
     "echo user $(id -u) && ! touch /opt/annals/x 2>/dev/null && "
     "gunicorn --config python:annals.server --check-config annals.wsgi && "
-    "annals consume --help >/dev/null && python manage.py --version && echo the image works"
+    "annals consume --help >/dev/null && annals --version && echo the image works"
 )
 
 
-def instructions(text: str) -> list[tuple[str, str]]:
-    """The instructions of a Dockerfile: word and rest, continued lines joined."""
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    joined = re.sub(r"\\\n", "", "\n".join(lines))
-    return [
-        (word, rest.strip()) for word, _, rest in (x.partition(" ") for x in joined.split("\n"))
-    ]
+class Buildah:
+    """buildah with a store of its own in `folder`. Methods raise CalledProcessError."""
 
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.places = (f"--root={folder}/store", f"--runroot={folder}/run")
+        # Neither a mount nor a namespace, so it runs inside a container too.
+        self.env = os.environ | {"STORAGE_DRIVER": "vfs", "BUILDAH_ISOLATION": "chroot"}
 
-def root(folder: Path, name: str) -> Path:
-    """A clean root, copied from one that debootstrap makes once."""
-    clean, made = folder / "clean", folder / name
-    if not (clean / "usr/bin/python3").exists():
+    def __call__(self, command: str, *arguments: str) -> str:
+        """What the command prints."""
+        return subprocess.run(
+            ["buildah", *self.places, command, *arguments],
+            env=self.env, check=True, stdout=subprocess.PIPE, text=True,
+        ).stdout.strip()  # fmt: skip
+
+    def has(self, image: str) -> bool:
+        """Whether the store has the image, or a registry gives it."""
+        for command in ("inspect --type=image", "pull --quiet"):
+            asked = ["buildah", *self.places, *command.split(), image]
+            if (
+                subprocess.run(asked, env=self.env, check=False, capture_output=True).returncode
+                == 0
+            ):
+                return True
+        return False
+
+    def stand_in(self, image: str) -> None:
+        """Debian under the name of a Python image that no registry gives."""
+        clean = self.folder / "clean"
         subprocess.run(
             ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", clean],
             check=True, stdout=subprocess.DEVNULL,
         )  # fmt: skip
-        (clean / "usr/local/bin/python").symlink_to("/usr/bin/python3")
-    shutil.rmtree(made, ignore_errors=True)
-    subprocess.run(["cp", "--archive", clean, made], check=True)
-    for file in ("/etc/resolv.conf", "/etc/ssl/certs/ca-certificates.crt"):
-        shutil.copyfile(file, made / file.lstrip("/"))
-    return made
+        # pip in the image trusts what this machine trusts.
+        shutil.copyfile(Path("/", CERTIFICATES), clean / CERTIFICATES)
+        (clean / "etc/pip.conf").write_text(f"[global]\ncert = /{CERTIFICATES}\n")
+        container = self("from", "scratch")
+        self("add", "--quiet", container, str(clean), "/")
+        self("commit", "--quiet", "--rm", container, f"docker.io/library/{image}")
+        shutil.rmtree(clean)
 
-
-def inside(place: Path, script: str, env: dict[str, str], user: str, folder: str = "/") -> None:
-    """Run a shell line in a root. Raises CalledProcessError."""
-    command = [CHROOT, f"--userspec={user}:{user}", place, "/bin/sh", "-c"]
-    line = f"cd {folder} && {script}"
-    subprocess.run(
-        [*command, line],
-        env={"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin"} | HOST | env,
-        check=True,
-    )
-
-
-def copy(words: list[str], place: Path, stages: dict[str, Path]) -> None:
-    """COPY, also --from a stage before."""
-    source = PROJECT
-    if words[0].startswith("--from="):
-        source = stages[words.pop(0).removeprefix("--from=")]
-    *names, target = words
-    for name in names:
-        found, to = source / name.lstrip("/"), place / target.lstrip("/")
-        to = to / found.name if target.endswith("/") else to
-        to.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["cp", "--archive", "--no-target-directory", found, to], check=True)
-
-
-def build(folder: Path) -> tuple[Path, dict[str, str], str, str]:
-    """Do all lines; the last root, with its environment, user and folder."""
-    stages: dict[str, Path] = {}
-    place, env, user, here = folder, {}, "0", "/"
-    for word, rest in instructions(DOCKERFILE.read_text()):
-        print(f"{word} {rest[:100]}", flush=True)
-        if word == "FROM":
-            name = rest.split(" AS ")[-1] if " AS " in rest else "last"
-            place, env, user, here = root(folder, name), {}, "0", "/"
-            stages[name] = place
-        elif word == "COPY":
-            copy(shlex.split(rest), place, stages)
-        elif word == "ENV":
-            given = dict(each.split("=", 1) for each in shlex.split(rest))
-            env |= {n: v.replace("$PATH", PATH) for n, v in given.items()}
-        elif word == "WORKDIR":
-            here = rest
-        elif word == "USER":
-            user = rest
-        elif word == "RUN":
-            inside(place, f"set -e; {rest}", env, user, here)
-    return place, env, user, here
+    def build(self, name: str) -> str:
+        """The digest of the image of the last commit, built from a clone of its own."""
+        clone = self.folder / name
+        shutil.rmtree(clone, ignore_errors=True)
+        subprocess.run(["git", "clone", "--quiet", PROJECT, clone], check=True)
+        made = subprocess.run(
+            ["git", "log", "-1", "--format=%ct"],
+            cwd=clone,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+        self(
+            "bud", "--quiet", "--no-cache", "--pull-never", f"--timestamp={made}",
+            f"--build-arg=SOURCE_DATE_EPOCH={made}", f"--tag={name}",
+            f"--file={clone}/docker/Dockerfile", str(clone),
+        )  # fmt: skip
+        shutil.rmtree(clone)
+        return self("inspect", "--type=image", "--format={{.FromImageDigest}}", name)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "annals-image"),
-        help="keeps the roots for the next time (default: %(default)s)")  # fmt: skip
+        help="keeps the base image for the next time (default: %(default)s)")  # fmt: skip
     folder = parser.parse_args().folder
-    if os.geteuid() != 0 or shutil.which("debootstrap", path="/usr/sbin:/usr/bin") is None:
-        print("Needs root and debootstrap (Debian: debootstrap).")
+    if os.geteuid() != 0 or not all(
+        shutil.which(each, path=PROGRAMS) for each in ("buildah", "debootstrap")
+    ):
+        print("Needs root, buildah and debootstrap (Debian: buildah debootstrap).")
         return 2
     folder.mkdir(parents=True, exist_ok=True)
-    place, env, user, here = build(folder)
-    size = subprocess.run(["du", "-sm", place / "opt"], check=True, capture_output=True, text=True)
-    print(f"/opt of the image: {size.stdout.split()[0]} MB")
-    needed = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", "ANNALS_SECRET_KEY": "k" * 50}
-    inside(place, TRY, env | needed, user, here)
+    buildah = Buildah(folder)
+    [base] = set(
+        re.findall(r"^FROM (\S+)", (PROJECT / "docker/Dockerfile").read_text(), re.MULTILINE)
+    )
+    if not buildah.has(base):
+        print(f"No registry gives {base}: a clean Debian takes its place.", flush=True)
+        buildah.stand_in(base)
+    digests = []
+    for name in ("annals-one", "annals-two"):
+        digests.append(buildah.build(name))
+        print(f"{name}: {digests[-1]}", flush=True)
+    container = buildah("from", "--pull-never", "annals-two")
+    print(buildah("run", container, "--", "du", "-sh", "/opt/annals"))
+    for each in (
+        "DATABASE_URL=postgresql://nobody@127.0.0.1:1/none",
+        f"ANNALS_SECRET_KEY={'k' * 50}",
+    ):
+        buildah("config", f"--env={each}", container)
+    print(buildah("run", container, "--", "/bin/sh", "-c", TRY))
+    buildah("rm", container)
+    if len(set(digests)) != 1:
+        print("The two images differ.")
+        return 1
+    print("Both images are the same, byte by byte.")
     return 0
 
 
