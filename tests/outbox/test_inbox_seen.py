@@ -114,6 +114,31 @@ def test_nul_in_the_address_of_the_list_is_refused(service: str, given: str) -> 
     assert admin().get(f"{PAGE}{given}").status_code == 400
 
 
+@pytest.mark.parametrize(
+    "given",
+    ["state__regex=(", "handler__in=x", "id__range=1", "received_at__year=99999", "value=x",
+     "sent_at=9999-12-31T23:59:59-23:59", "due_at__gt=99999-01-01"],
+)  # fmt: skip
+def test_a_lookup_that_no_filter_of_the_list_makes_is_refused_by_name(
+    letters: None, given: str
+) -> None:
+    answer = admin().get(f"{PAGE}?{given}")
+    assert answer.status_code == 400
+    assert given.partition("=")[0] in answer.content.decode()
+
+
+def test_the_filters_of_the_list_work(letters: None) -> None:
+    for given, count in {"state__exact=dead": 1, "handler=shop": 3, "handler__isnull=0": 3}.items():
+        answer: Any = admin().get(f"{PAGE}?{given}")
+        assert answer.context["cl"].result_count == count, given
+
+
+@pytest.mark.parametrize("key", ["x", "", "1e9", "9" * 5000])
+def test_a_chosen_row_that_no_row_is_is_refused(letters: None, key: str) -> None:
+    given = {"action": "discard", "_selected_action": [key]}
+    assert admin().post(PAGE, given).status_code == 400
+
+
 def test_who_may_only_look_can_do_nothing(letters: None) -> None:
     client = viewer("view_waiting")
     assert client.get(PAGE).status_code == 200

@@ -169,6 +169,16 @@ def test_nul_in_the_address_of_a_list_is_refused(service: str, given: str) -> No
     assert admin().get(f"{PAGE}{given}").status_code == 400
 
 
+@pytest.mark.parametrize("given", ["key__regex=(", "version__range=1", "recorded_at__year=99999"])
+def test_a_lookup_that_no_filter_of_the_list_makes_is_refused_by_name(
+    documents: None, given: str
+) -> None:
+    for page in (PAGE, "/admin/outbox/relay/"):
+        answer = admin().get(f"{page}?{given}")
+        assert answer.status_code == 400
+        assert given.partition("=")[0] in answer.content.decode()
+
+
 def test_no_document_has_nul_in_its_key(documents: None) -> None:
     assert admin().get(f"{PAGE}x%00/change/").status_code == 302
     given = {"action": "retry", "_selected_action": [f"{KIND}/A2", "x\0"]}

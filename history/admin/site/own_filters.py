@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.contrib.admin import ModelAdmin
+from django.contrib.admin import ModelAdmin, helpers
+from django.core.exceptions import BadRequest, ValidationError
 from django.http import HttpRequest
 from django.utils.text import capfirst
 
@@ -20,6 +21,11 @@ class OwnFilters(Lists):
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
         """The title is the name of the list: Django's sentence has a wrong case in Russian."""
+        for key in request.POST.getlist(helpers.ACTION_CHECKBOX_NAME):
+            try:
+                self.opts.pk.to_python(key)
+            except ValidationError:  # no row has it, and Django fails on it
+                raise BadRequest from None
         named = {"title": capfirst(str(self.opts.verbose_name_plural))}
         return super().changelist_view(request, named | (extra_context or {}))
 
