@@ -21,7 +21,8 @@ from history.json_pointer import segments
 from history.models import IndexedPartition
 from history.partitions import catalog
 from history.record import Record
-from history.search_index.keys import UPSERT, NewKeys, upsert_values
+from history.search_index.keys import NewKeys
+from history.search_index.upsert import upsert
 
 # 4 MB: about 2,000 versions. One short transaction each.
 PAGES_AT_ONCE = 512
@@ -87,7 +88,8 @@ def _index(target: Target, select: sql.Composed, first: int, end: int) -> Step:
         rows = keys.rows()
         if rows:
             # Sorted, as a consumer does it, so that the two do not deadlock.
-            cursor.execute(UPSERT, upsert_values(rows))
+            with connection.wrap_database_errors:
+                upsert(connection.connection, rows)
     IndexedPartition.objects.update_or_create(
         name=target.name,
         defaults={"file": target.file, "keys": _fingerprint(target.entity), "pages": end},

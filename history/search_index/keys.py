@@ -5,8 +5,7 @@ Each kind of entity declares its keys (Entity.search). Pure; ingest calls it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple, Protocol
 
@@ -16,7 +15,7 @@ from history.entities import BY_NAME, ENTITIES, SEARCH_VALUE_LENGTH
 from history.json_pointer import PointerLookup
 from history.nul_text import QUOTE, from_store
 from history.record import Record
-from history.window import EPOCH, MICROSECONDS_PER_DAY
+from history.window import MICROSECONDS_PER_DAY
 
 # Includes text that is not Unicode: PostgreSQL will refuse such a snapshot.
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -124,26 +123,6 @@ def _keys(record: Record, values: Values) -> Iterator[FoundKey]:
         text = str(value)
         if 0 < len(text) <= SEARCH_VALUE_LENGTH and "\0" not in text:
             yield FoundKey(text, name, record.entity, record.id)
-
-
-def upsert_values(rows: Sequence[KeyRow]) -> tuple[str, ...]:
-    """The parameters of UPSERT, one JSON array per column: cheaper to build and to parse than SQL
-    arrays or one parameter per value."""
-    columns = [*zip(*(row.key for row in rows), strict=True)]
-    dates = {day: (EPOCH + timedelta(day)).isoformat() for day in {row.day for row in rows}}
-    columns.append(tuple(dates[row.day] for row in rows))
-    return tuple(msgspec.json.encode(column).decode() for column in columns)
-
-
-_COLUMN = "json_array_elements_text(%s::json)"
-# One row per key. It changes once a day, so that a busy entity costs little.
-UPSERT = f"""
-    INSERT INTO search_key (value, name, entity, id, day)
-    SELECT value, name, entity, id, day::date
-    FROM ROWS FROM ({", ".join([_COLUMN] * 5)}) AS u(value, name, entity, id, day)
-    ON CONFLICT (value, name, entity, id) DO UPDATE
-    SET day = excluded.day WHERE search_key.day < excluded.day
-"""  # noqa: S608 - constants
 
 
 @cache

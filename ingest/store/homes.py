@@ -3,39 +3,36 @@ transaction of these versions. See docs/decisions/0064-distribution-by-applicati
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable
 from datetime import timedelta
 from typing import Final, NamedTuple
 
-import msgspec
+import psycopg
 
+from history.distribution.inserting import insert
+from history.error_text import describe
 from history.window import EPOCH, MICROSECONDS_PER_DAY
 from ingest.store.batch import Row
 from ingest.store.ledger import Connection
 
+logger = logging.getLogger(__name__)
+
 # Pairs of a child and an application that a writer remembers: some 20 MB.
 REMEMBERED: Final = 100_000
 
-_COLUMN: Final = "json_array_elements_text(%s::json)"
-_HOMES: Final = f"""
-INSERT INTO child_home (entity, id, product_instance_id, newest_day)
-SELECT entity, id, application, day::date
-FROM ROWS FROM ({", ".join([_COLUMN] * 4)}) AS u(entity, id, application, day)
+_HOMES: Final = "INSERT INTO child_home (entity, id, product_instance_id, newest_day)"
+_NEWEST: Final = """
 ON CONFLICT (entity, id, product_instance_id) DO UPDATE
 SET newest_day = excluded.newest_day WHERE child_home.newest_day < excluded.newest_day
-"""  # noqa: S608 - constants
+"""
 _OTHERS: Final = """
 SELECT one.entity, one.id, one.product_instance_id, other.product_instance_id
 FROM child_home one JOIN child_home other ON other.id = one.id AND other.entity = one.entity
     AND other.product_instance_id <> one.product_instance_id
 WHERE one.id = ANY(%s)
 """
-_MOVED: Final = f"""
-INSERT INTO child_moved (entity, id, product_instance_id, other_application)
-SELECT entity, id, application, other
-FROM ROWS FROM ({", ".join([_COLUMN] * 4)}) AS u(entity, id, application, other)
-ON CONFLICT DO NOTHING
-"""  # noqa: S608 - constants
+_MOVED: Final = "INSERT INTO child_moved (entity, id, product_instance_id, other_application)"
 
 
 class Pair(NamedTuple):
@@ -52,10 +49,12 @@ class Homes:
     def __init__(self) -> None:
         self._noted: dict[Pair, int] = {}
         self._new: dict[Pair, int] = {}
+        # Children with an application that this writer noted first, perhaps not alone.
+        self._unsure: set[str] = set()
 
     def note(self, connection: Connection, rows: Iterable[Row]) -> None:
-        """Note the pairs of these rows, which are stored, in the caller's transaction. kept() says
-        afterwards that it was committed."""
+        """Note the pairs of these rows, which are stored, in the caller's transaction. committed()
+        follows."""
         self._new = {}
         for row in rows:
             record = row.record
@@ -69,25 +68,34 @@ class Homes:
             return
         # Sorted, so that two writers of the same pairs do not deadlock.
         pairs = sorted(self._new)
-        days = [(EPOCH + timedelta(self._new[pair])).isoformat() for pair in pairs]
-        connection.execute(_HOMES, [*_columns(pairs), _json(days)])
-        unknown = {pair.id for pair in pairs if pair not in self._noted}
-        if unknown:
-            moved = connection.execute(_OTHERS, [sorted(unknown)]).fetchall()
-            if moved:
-                connection.execute(_MOVED, _columns(sorted(moved)))
+        days = {day: (EPOCH + timedelta(day)).isoformat() for day in set(self._new.values())}
+        insert(connection, _HOMES, [(*pair, days[self._new[pair]]) for pair in pairs], _NEWEST)
+        _note_moved(connection, {pair.id for pair in pairs if pair not in self._noted})
 
-    def kept(self) -> None:
-        """Remember what was noted: its transaction is committed."""
+    def committed(self, connection: Connection) -> None:
+        """Remember what was noted: its transaction is committed.
+
+        Looks again for other applications: of two writers that note the same child at once neither
+        sees what the other one notes, but the one that commits last sees it now.
+        """
         if len(self._noted) > REMEMBERED:
             self._noted.clear()
+        self._unsure |= {pair.id for pair in self._new if pair not in self._noted}
         self._noted.update(self._new)
         self._new = {}
+        try:
+            _note_moved(connection, self._unsure)
+        except psycopg.Error as error:
+            # The batch is stored. The next one tries it again.
+            logger.warning("not written, the next attempt follows: %s", describe(error))
+        else:
+            self._unsure.clear()
 
 
-def _columns(rows: Collection[tuple[object, ...]]) -> list[str]:
-    return [_json(column) for column in zip(*rows, strict=True)]
-
-
-def _json(column: Collection[object]) -> str:
-    return msgspec.json.encode(column).decode()
+def _note_moved(connection: Connection, ids: Collection[str]) -> None:
+    """Note those of these children that have versions in more than one application."""
+    if not ids:
+        return
+    found = connection.execute(_OTHERS, [sorted(ids)]).fetchall()
+    moved = sorted(tuple(map(str, row)) for row in found)
+    insert(connection, _MOVED, moved, "ON CONFLICT DO NOTHING")

@@ -6,21 +6,22 @@ from collections.abc import Sequence
 
 import psycopg
 
-from history.search_index import keys as search_keys
+from history.search_index.keys import KeyRow
+from history.search_index.upsert import upsert
 from ingest.store.ledger import Connection
 from ingest.store.sqlstate import Cause, cause
 
 
-def index(connection: Connection, keys: Sequence[search_keys.KeyRow]) -> None:
+def index(connection: Connection, keys: Sequence[KeyRow]) -> None:
     """Store keys, each with its newest day, inside the caller's transaction.
 
     keys: sorted, so that concurrent writers of the same keys do not deadlock.
     """
     if keys:
-        connection.execute(search_keys.UPSERT, search_keys.upsert_values(keys))
+        upsert(connection, keys)
 
 
-def index_storable(connection: Connection, keys: Sequence[search_keys.KeyRow]) -> None:
+def index_storable(connection: Connection, keys: Sequence[KeyRow]) -> None:
     """Store keys as index() does, without those that PostgreSQL cannot store."""
     try:
         with connection.transaction():

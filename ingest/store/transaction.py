@@ -139,7 +139,8 @@ class Writer:
             if not missing_days.provide(connection, batch, self._window(connection)):
                 raise
             return self._transaction(batch, claims, high, path)
-        self._homes.kept()
+        if parted:
+            self._homes.committed(connection)
         return written
 
     def _store(

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+TRIES = 5
 Plain = psycopg.Connection[Any]
 
 _WORKERS = """
@@ -112,4 +113,12 @@ def _on(node: str, statement: str, name: str) -> None:
     with psycopg.connect(node, autocommit=True) as plain:
         # Databases of Citus are each node's own.
         plain.execute("SET citus.enable_create_database_propagation TO off")
-        plain.execute(sql.SQL(statement).format(sql.Identifier(name)))
+        for attempt in reversed(range(TRIES)):
+            try:
+                plain.execute(sql.SQL(statement).format(sql.Identifier(name)))
+            except psycopg.errors.ObjectInUse:
+                # Sessions are given five seconds to end, which a busy machine takes.
+                if not attempt:
+                    raise
+            else:
+                return

@@ -143,7 +143,10 @@ def faults() -> list[str]:
         return figures.faults(entries) + wrong
 
 
-OURS = ("ingest_ledger", "ingest_gap", "ingest_unstored", "ingest_quarantine", "search_key")
+OURS = (
+    *("ingest_ledger", "ingest_gap", "ingest_unstored", "ingest_quarantine", "search_key"),
+    *("child_home", "child_moved"),
+)
 
 
 def empty() -> None:

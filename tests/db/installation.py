@@ -29,10 +29,10 @@ WHERE entity = %s AND id = %s AND product_instance_id <> %s
 _MOVED = "INSERT INTO child_moved VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING"
 
 
-def in_both(metafunc: pytest.Metafunc, modules: Collection[str]) -> None:
-    """For pytest_generate_tests: the tests of these modules run twice."""
-    if metafunc.module.__name__.rpartition(".")[2] in modules:
-        metafunc.fixturenames.append("installation")
+def in_both(metafunc: pytest.Metafunc, modules: Collection[str], but: Collection[str] = ()) -> None:
+    """For pytest_generate_tests: the tests of these modules run twice, but for those named."""
+    module, test = metafunc.module.__name__.rpartition(".")[2], metafunc.function.__name__
+    if module in modules and test not in but:
         metafunc.parametrize("installation", BOTH, indirect=True)
 
 
@@ -50,19 +50,23 @@ def note_home(entity: Entity, id: str, application: str, moment: datetime) -> No
 
 @contextmanager
 def counted_as_distributed() -> Iterator[None]:
-    """The test's database counts as distributed inside."""
+    """The test's database counts as distributed inside. Its days stay where they are."""
     before = apart()
     distribution.remember(connection.connection, True)
     try:
-        yield
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(distribution, "free_coordinator", lambda *_: None)
+            yield
     finally:
         connection.ensure_connection()
         distribution.remember(connection.connection, before)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def installation(request: pytest.FixtureRequest) -> Iterator[str]:
-    """PLAIN or DISTRIBUTED, the parameter of the test; PLAIN where it has none."""
+    """PLAIN or DISTRIBUTED, the parameter of the test; PLAIN where it has none.
+
+    Every test has it, because pytest forgets a fixture that is only added with its parameters."""
     found = getattr(request, "param", PLAIN)
     if found == PLAIN:
         yield found

@@ -20,7 +20,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from history.entities import ENTITIES
-from history.search_index.keys import UPSERT, Fingerprint, NewKeys, upsert_values
+from history.search_index.keys import Fingerprint, NewKeys
+from history.search_index.upsert import upsert
 from tests.db.installation import BOTH, installation
 from tests.db.store import Store
 from tests.oracle import blame, checks, reference, values
@@ -94,7 +95,7 @@ def stored(store: Store, made: list[Made], batches: list[list[Made]]) -> World:
         for one in batch:
             keys.add(record(one))
         if found_keys := keys.rows():
-            connection.connection.execute(UPSERT, upsert_values(found_keys))
+            upsert(connection.connection, found_keys)
         known |= keys.fingerprints
     found = []
     with connection.cursor() as cursor:
