@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from threading import Thread
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 
@@ -14,6 +15,21 @@ from history.entities import ENTITIES
 from history.error_text import describe
 
 log = logging.getLogger(__name__)
+
+Right = tuple[str, str, str]  # table, right, and column, "" for the whole table
+
+# One right of a list of them, and its columns.
+_RIGHT: Final = re.compile(r"([A-Z]+)(?: \(([^)]*)\))?")
+# A table that does not exist yet is a matter of the migrations.
+_MISSING: Final = """
+SELECT wanted.right_name || ' on ' || wanted.name
+    || CASE WHEN wanted.col = '' THEN '' ELSE '.' || wanted.col END
+FROM unnest(%s::text[], %s::text[], %s::text[]) AS wanted (name, right_name, col)
+JOIN pg_class c ON c.relname = wanted.name AND c.relnamespace = 'public'::regnamespace
+WHERE NOT CASE WHEN wanted.col = '' THEN has_table_privilege(c.oid, wanted.right_name)
+    ELSE has_column_privilege(c.oid, wanted.col, wanted.right_name) END
+ORDER BY 1
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +40,31 @@ class Given:
     process: str
     role: str
     settings: Mapping[str, str]
+
+
+def each(table: str, given: str) -> Iterator[Right]:
+    """The rights of a list as in GRANT: "INSERT, UPDATE (name, kind)"."""
+    for right, columns in _RIGHT.findall(given):
+        yield from ((table, right, column) for column in (columns.split(", ")))
+
+
+def missing(wanted: Iterable[Right]) -> tuple[str, list[list[str]]]:
+    """A statement and its values: those of the rights that the login of the session lacks, in
+    words, for example "INSERT on access_opened.login"."""
+    return _MISSING, [list(column) for column in zip(*wanted, strict=True)]
+
+
+def lacking(connection: psycopg.Connection[Any], wanted: Iterable[Right]) -> str | None:
+    """Which of the rights the login of this connection lacks: a sentence, or None. Raises
+    psycopg.Error."""
+    rows = connection.execute(*missing(wanted)).fetchall()
+    if not rows:
+        return None
+    return (
+        f"The database login {connection.info.user!r} of this process lacks rights: "
+        f"{', '.join(text for (text,) in rows)}. Run `annals grants --apply` as the owner of the "
+        "tables."
+    )
 
 
 def complaint(connection: psycopg.Connection[Any]) -> str | None:
@@ -81,15 +122,19 @@ def changed_settings(connection: psycopg.Connection[Any], given: Mapping[str, st
 
 
 def warn_in_background(
-    connect: Callable[[], psycopg.Connection[Any]], given: Given | None = None
+    connect: Callable[[], psycopg.Connection[Any]],
+    given: Given | None = None,
+    wanted: Iterable[Right] = (),
 ) -> None:
     """Log a warning if there is a complaint about the login, and an error if it is the login of
-    another process or has other settings than given; None: these are not looked at. Nothing waits
-    for the database."""
-    Thread(target=_warn, args=[connect, given], daemon=True).start()
+    another process, has other settings than given, or lacks a wanted right; None, and none: these
+    are not looked at. Nothing waits for the database."""
+    Thread(target=_warn, args=[connect, given, tuple(wanted)], daemon=True).start()
 
 
-def _warn(connect: Callable[[], psycopg.Connection[Any]], given: Given | None) -> None:
+def _warn(
+    connect: Callable[[], psycopg.Connection[Any]], given: Given | None, wanted: tuple[Right, ...]
+) -> None:
     try:
         with connect() as connection:
             text = complaint(connection)
@@ -97,6 +142,8 @@ def _warn(connect: Callable[[], psycopg.Connection[Any]], given: Given | None) -
             if given is not None and text is None:
                 wrong = wrong_login(connection, given)
                 wrong = wrong or changed_settings(connection, given.settings)
+            if wanted and text is None and wrong is None:
+                wrong = lacking(connection, wanted)
     except psycopg.Error as error:
         log.warning("The database login of this process was not checked: %s", describe(error))
         return

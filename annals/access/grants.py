@@ -7,7 +7,6 @@ and needs no grants.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, LiteralString
 
@@ -17,8 +16,10 @@ from django.db.models import Model
 from psycopg import sql
 
 from annals.access.models import JournalEntry, LogoutToken, Opened
+from history import privileges
 from history.models import VERSION_MODELS
-from ingest.models import Ledger, Quarantined
+from ingest import rights
+from ingest.models import Quarantined
 
 WEB: Final = "annals_web"
 CONSUMER: Final = "annals_consumer"
@@ -48,43 +49,6 @@ WEB_INSERTS: Final = (JournalEntry, Opened, LogoutToken)
 HIDDEN_FROM_WEB: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
     (Quarantined, frozenset({"key", "value", "headers"})),
 )
-CONSUMER_READS: Final = ("sealed_day", "ingest_retired_topic", "django_migrations", "gap_run")
-CONSUMER_INSERTS: Final = ("ingest_gap", "ingest_unstored", "late_row", "recovered_version")
-# `gaps heal` remembers answers, and closes the gaps of what came: as they were found, from what is
-# stored. Who can add versions can close any gap.
-CONSUMER_HEALS: Final[Mapping[str, str]] = {
-    "gap_answer": "SELECT, INSERT, UPDATE",
-    "gap_source": "SELECT, INSERT, UPDATE",
-    "gap_document": "SELECT, UPDATE (versions, lowest, judged, begun, since)",
-    "gap_pending": "SELECT, INSERT, DELETE",
-    "version_gap": "SELECT, INSERT, DELETE",
-}
-# The consumer notes which applications have a child, and with which day a key or child came last.
-CONSUMER_HOMES: Final[Mapping[str, str]] = {
-    "search_key": "SELECT, INSERT, UPDATE (day)",
-    "child_home": "SELECT, INSERT, UPDATE (newest_day)",
-    "child_moved": "SELECT, INSERT",
-}
-# What the consumer changes, but for the named columns.
-CONSUMER_UPDATES: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
-    (
-        Ledger,
-        frozenset(
-            {"topic", "topic_id", "partition", "first_offset"}
-            | {"lost_acknowledged", "quarantine_removed", "noted_from"}
-        ),
-    ),
-    (
-        Quarantined,
-        frozenset(
-            {"id", "topic", "topic_id", "partition", "offset"} | {"timestamp", "day", "first_seen"}
-        ),
-    ),
-)
-
-# A right of WEB_WRITES, and its columns.
-_RIGHT: Final = re.compile(r"([A-Z]+)(?: \(([^)]*)\))?")
-
 # It runs with the rights of who updates the row.
 _REFUSE: Final[LiteralString] = """
 CREATE OR REPLACE FUNCTION annals_refuse_but_to_owner() RETURNS trigger LANGUAGE plpgsql
@@ -119,8 +83,8 @@ def _web() -> Iterator[sql.Composed]:
     yield _grant("SELECT", sorted(_tables() - in_part), WEB)
     for model, hidden in HIDDEN_FROM_WEB:
         yield _grant(f"SELECT {_columns(model, hidden)}", [model._meta.db_table], WEB)
-    for table, rights in WEB_WRITES.items():
-        yield _grant(rights, [table], WEB)
+    for table, given in WEB_WRITES.items():
+        yield _grant(given, [table], WEB)
     for model in WEB_INSERTS:
         yield _grant(f"INSERT {_columns(model, _filled(model))}", [model._meta.db_table], WEB)
     yield from _logins()
@@ -132,19 +96,12 @@ def of_web() -> Iterator[tuple[str, str, str]]:
     yield from ((table, "SELECT", "") for table in _tables() - in_part)
     for model, hidden in HIDDEN_FROM_WEB:
         yield from ((model._meta.db_table, "SELECT", each) for each in _names(model, hidden))
-    for table, rights in WEB_WRITES.items():
-        for right, columns in _RIGHT.findall(rights):
-            yield from ((table, right, each) for each in (columns.split(", ") if columns else [""]))
+    for table, given in WEB_WRITES.items():
+        yield from privileges.each(table, given)
     for model in WEB_INSERTS:
         yield from (
             (model._meta.db_table, "INSERT", each) for each in _names(model, _filled(model))
         )
-
-
-def of_consumer() -> set[str]:
-    """The tables on which the consumer has a right, but for those of the versions."""
-    changed = (model._meta.db_table for model, _ in CONSUMER_UPDATES)
-    return {*CONSUMER_READS, *CONSUMER_INSERTS, *CONSUMER_HEALS, *CONSUMER_HOMES, *changed}
 
 
 def _logins() -> Iterator[sql.Composed]:
@@ -173,14 +130,14 @@ def _logins() -> Iterator[sql.Composed]:
 
 def _consumer() -> Iterator[sql.Composed]:
     versions = sorted(model._meta.db_table for model in VERSION_MODELS.values())
-    yield _grant("SELECT", CONSUMER_READS, CONSUMER)
+    yield _grant("SELECT", rights.READS, CONSUMER)
     # The consumer reads the versions to recognise repeated messages.
-    yield _grant("SELECT, INSERT", (*versions, *CONSUMER_INSERTS), CONSUMER)
-    for model, kept in CONSUMER_UPDATES:
-        rights = f"SELECT, INSERT, UPDATE {_columns(model, kept)}"
-        yield _grant(rights, [model._meta.db_table], CONSUMER)
-    for table, rights in {**CONSUMER_HEALS, **CONSUMER_HOMES}.items():
-        yield _grant(rights, [table], CONSUMER)
+    yield _grant("SELECT, INSERT", (*versions, *rights.INSERTS), CONSUMER)
+    for model, kept in rights.UPDATES:
+        given = f"SELECT, INSERT, UPDATE {_columns(model, kept)}"
+        yield _grant(given, [model._meta.db_table], CONSUMER)
+    for table, given in {**rights.HEALS, **rights.HOMES}.items():
+        yield _grant(given, [table], CONSUMER)
     # Repeats are compared in a temporary table. Nobody else needs one: a temporary table of the
     # web could take the place of a table that it reads.
     database = sql.Identifier(connection.settings_dict["NAME"])

@@ -62,7 +62,8 @@ def ready(_: HttpRequest) -> HttpResponse:
                 break
             checks[name] = "the database login may not read them"
     good = set(checks.values()) == {OK}
-    answer = {"status": OK if good else "unavailable", "checks": checks}
+    # The rights are those of this process: of the consumer's it knows nothing.
+    answer = {"status": OK if good else "unavailable", "process": "web", "checks": checks}
     return JsonResponse(answer, status=200 if good else 503)
 
 

@@ -105,7 +105,7 @@ def test_a_kind_that_stands_alone_from_message_to_archive(env: dict[str, str]) -
     (made, complete, granted, kept, ready, stored, bad, rows), shown = _first(env, timeline)
     assert made[0] == complete[0] == granted[0] == kept[0] == 0, (made, complete, granted, kept)
     assert "Made the table order_aud (order)" in made[1]
-    assert ready == [200, {"status": "ok", "checks": dict.fromkeys(
+    assert ready == [200, {"status": "ok", "process": "web", "checks": dict.fromkeys(
         ("database", "rights", "migrations", "partitions"), "ok")}]  # fmt: skip
     assert stored == {"read": 4, "stored": 3, "repeated": 0, "expired": 0, "quarantined": 1}
     assert bad["quarantined"] == 1

@@ -20,6 +20,7 @@ from annals.access import logins
 from annals.access.grants import CONSUMER, WEB
 from history import privileges
 from history.entities import ROOT
+from ingest import rights
 from ingest.store.connect import connect
 from tests.consuming import until
 from tests.db.as_role import PASSWORD, member, url_of
@@ -181,6 +182,22 @@ def test_a_login_of_another_process_is_named() -> None:
 def test_a_login_that_cannot_be_checked_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     privileges.warn_in_background(partial(psycopg.connect, "host=127.0.0.1 port=1"))
     until(lambda: "was not checked" in caplog.text, "nothing is logged")
+
+
+def test_a_consumer_says_which_rights_it_lacks(caplog: pytest.LogCaptureFixture) -> None:
+    wanted = tuple(rights.of_consumer())
+    with member(CONSUMER) as login:
+        with psycopg.connect(url_of(login)) as plain:
+            assert privileges.lacking(plain, wanted) is None
+        with connect("test-owner") as owner:
+            owner.execute(f"REVOKE INSERT ON {ROOT.table} FROM {CONSUMER}")
+            owner.execute(f"REVOKE UPDATE (stored) ON ingest_ledger FROM {CONSUMER}")
+        privileges.warn_in_background(partial(psycopg.connect, url_of(login)), wanted=wanted)
+        until(lambda: "lacks rights" in caplog.text, "nothing is logged")
+    assert f"{login!r} of this process lacks rights: INSERT on {ROOT.table}, UPDATE on " in (
+        caplog.text
+    )
+    assert "ingest_ledger.stored. Run `annals grants --apply`" in caplog.text
 
 
 def test_a_complaint_is_logged(caplog: pytest.LogCaptureFixture) -> None:

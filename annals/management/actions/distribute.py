@@ -10,7 +10,6 @@ import psycopg
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
-from annals.access.grants import of_consumer
 from history import schema
 from history.distributing import cluster, steps
 from history.distributing.plan import Plan, plan
@@ -21,6 +20,7 @@ from history.partitions import catalog
 from history.partitions.exclusive import AlreadyRunningError, run_lock
 from history.partitions.show import size
 from history.table import Table, print_table
+from ingest import rights
 
 AFTERWARDS = (
     "Run `annals grants --apply`. Start the web and the consumers again: they look only once "
@@ -39,7 +39,7 @@ def run(command: BaseCommand, **options: Any) -> None:
             plain = connection.connection
             partitions = catalog.read(connection, [entity.table for entity in ENTITIES])
             cluster.check(plain, partitions)
-            left = plan(plain, partitions, of_consumer() - DISTRIBUTED_BY.keys())
+            left = plan(plain, partitions, rights.tables() - DISTRIBUTED_BY.keys())
             _refuse_shards(left, options["shards"])
             if not options["dry_run"]:
                 cluster.refuse_consumers(plain)

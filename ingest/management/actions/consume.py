@@ -24,6 +24,7 @@ from history import heaps, privileges, schema
 from history.error_text import describe
 from history.failure.database import is_refused, no_connection
 from history.failure.files import FileError
+from ingest import rights
 from ingest.consumer.background import Probe
 from ingest.consumer.beats import Beats
 from ingest.consumer.breaker import Tolerance
@@ -60,7 +61,8 @@ def run(command: BaseCommand, **options: Any) -> None:
         _serve_metrics(options["metrics_address"], options["metrics_port"])
     refuse_other_tables()
     if not settings.ANNALS.demo:
-        privileges.warn_in_background(partial(connect, "annals-check"))
+        wanted = rights.of_consumer()
+        privileges.warn_in_background(partial(connect, "annals-check"), wanted=wanted)
     group = settings.ANNALS.consumer_group if options["group"] is None else options["group"]
     consumer = build(options["topics"], group, options["until_idle"])
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)

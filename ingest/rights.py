@@ -1,0 +1,67 @@
+"""The rights that the consumer needs in the database; `annals grants` gives them to its login."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from django.db.models import Model
+
+from history import privileges
+from history.entities import ENTITIES
+from ingest.models import Ledger, Quarantined
+
+READS: Final = ("sealed_day", "ingest_retired_topic", "django_migrations", "gap_run")
+INSERTS: Final = ("ingest_gap", "ingest_unstored", "late_row", "recovered_version")
+# `gaps heal` remembers answers, and closes the gaps of what came: as they were found, from what is
+# stored. Who can add versions can close any gap.
+HEALS: Final[Mapping[str, str]] = {
+    "gap_answer": "SELECT, INSERT, UPDATE",
+    "gap_source": "SELECT, INSERT, UPDATE",
+    "gap_document": "SELECT, UPDATE (versions, lowest, judged, begun, since)",
+    "gap_pending": "SELECT, INSERT, DELETE",
+    "version_gap": "SELECT, INSERT, DELETE",
+}
+# The consumer notes which applications have a child, and with which day a key or child came last.
+HOMES: Final[Mapping[str, str]] = {
+    "search_key": "SELECT, INSERT, UPDATE (day)",
+    "child_home": "SELECT, INSERT, UPDATE (newest_day)",
+    "child_moved": "SELECT, INSERT",
+}
+# What the consumer changes, but for the named columns.
+UPDATES: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
+    (
+        Ledger,
+        frozenset(
+            {"topic", "topic_id", "partition", "first_offset"}
+            | {"lost_acknowledged", "quarantine_removed", "noted_from"}
+        ),
+    ),
+    (
+        Quarantined,
+        frozenset(
+            {"id", "topic", "topic_id", "partition", "offset"} | {"timestamp", "day", "first_seen"}
+        ),
+    ),
+)
+
+
+def tables() -> set[str]:
+    """The tables on which the consumer has a right, but for those of the versions."""
+    changed = (model._meta.db_table for model, _ in UPDATES)
+    return {*READS, *INSERTS, *HEALS, *HOMES, *changed}
+
+
+def of_consumer() -> Iterator[tuple[str, str, str]]:
+    """Each right of the consumer: table, right, and column, "" for the whole table."""
+    for table in READS:
+        yield table, "SELECT", ""
+    for table in (*(entity.table for entity in ENTITIES), *INSERTS):
+        yield from privileges.each(table, "SELECT, INSERT")
+    for model, kept in UPDATES:
+        table = model._meta.db_table
+        yield from privileges.each(table, "SELECT, INSERT")
+        columns = (str(each.column) for each in model._meta.local_concrete_fields if each.column)
+        yield from ((table, "UPDATE", name) for name in columns if name not in kept)
+    for table, given in {**HEALS, **HOMES}.items():
+        yield from privileges.each(table, given)
