@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
@@ -44,6 +45,8 @@ class Commands(ManagementUtility):
                 self._refuse_address(parser)
             if self.only_check:
                 sys.exit(0)
+            if subcommand == "runserver":
+                _end_at_hangup()
             _refuse_in_words(command)
         return command
 
@@ -52,6 +55,13 @@ class Commands(ManagementUtility):
         given = parser.parse_args(self.argv[2:])
         if text := listening.fault(given.addrport, given.use_ipv6):
             refusal.end(f"{self.prog_name} runserver", text)
+
+
+def _end_at_hangup() -> None:
+    """End at SIGHUP as at SIGTERM, unless it is ignored, as under nohup: the process of Django that
+    starts the server again for changes takes the server with it then. Without this it left it."""
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: sys.exit(0))
 
 
 def _refuse_in_words(command: BaseCommand) -> None:
