@@ -270,8 +270,9 @@ def test_a_kind_that_belongs_to_the_shipped_application(env: dict[str, str]) -> 
           for name in ("insurance_policy", "participant_role")),
     )  # fmt: skip
     complete, first, twin, _main, whole, found, page, bad, *catalogue = rest
-    assert before == [503, {"status": "unavailable", "checks": before[1]["checks"]}]
-    assert before[1]["checks"]["migrations"] == "a declared kind has no table, or another one"
+    checks = before[1]["checks"]
+    assert before == [503, {"status": "unavailable", "process": "web", "checks": checks}]
+    assert checks["migrations"] == "a declared kind has no table, or another one"
     assert (refused[0], refused[1]["error"]["code"]) == (503, "unavailable")
     for table in ("order_aud", "product_aud"):
         said = f"(history.W001) The table {table} is of a kind that is not declared"
