@@ -1,5 +1,5 @@
 """Tables of commands: as wide as the screen allows, and a block for each row where a table would be
-wider. Pure but for width()."""
+wider. Sentences on a terminal. Pure but for width()."""
 
 from __future__ import annotations
 
@@ -69,6 +69,13 @@ def width() -> int:
 def print_table(out: Output, table: Table) -> None:
     """Write the table to a command's output."""
     out.write("\n".join(table.lines(width())))
+
+
+def print_sentence(out: Output, text: str) -> None:
+    """Write a sentence to a command's output; on a terminal in lines of its width. Elsewhere it is
+    one line, for programs that look for it."""
+    is_terminal = getattr(out, "isatty", bool)
+    out.write("\n".join(_broken(text, width())) if is_terminal() else text)
 
 
 def cells(text: str) -> int:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date, datetime
+from functools import partial
 from typing import Any, Protocol
 
 from django.db import Error, connection
@@ -24,6 +25,7 @@ from history.models import ArchivedDay, DaySeal
 from history.seals import closed, verified
 from history.seals.seal import NotSealable
 from history.seals.verify import chain_fault, newest_seal, verify
+from history.table import print_sentence
 
 
 class Out(Protocol):
@@ -36,7 +38,7 @@ def verify_tables(tables: Sequence[DayRows], options: dict[str, Any], out: Out, 
     connection.ensure_connection()
     _refuse_unsealed(tables, options["day"])
     code, objects = 0, []
-    say = err.write if options["json"] else out.write
+    say = partial(print_sentence, err if options["json"] else out)
     for rows in tables:
         began = clock.now()
         broken = chain_fault(rows)
@@ -54,9 +56,10 @@ def verify_tables(tables: Sequence[DayRows], options: dict[str, Any], out: Out, 
         if options["day"] is None:
             _note(rows, began, count, bad + bool(broken), err)
         if not options["json"]:
-            out.write(
+            print_sentence(
+                out,
                 f"{rows.table}: {counted(count, 'day')} read, {counted(bad, 'differs', 'differ')}, "
-                f"{counted(late, 'late row')}; {_chain(broken, newest_seal(rows))}"
+                f"{counted(late, 'late row')}; {_chain(broken, newest_seal(rows))}",
             )
     if options["json"]:
         out.write(json.dumps({"ok": code == 0, "days": objects}))
@@ -103,7 +106,7 @@ def verify_archive(
             + (f" of {entity.table}" if entity else "")
             + ". `partitions list` and the archive say which days there are"
         )
-    say = err.write if options["json"] else out.write
+    say = partial(print_sentence, err if options["json"] else out)
     total = found.aggregate(total=Sum("file_bytes"))["total"] or 0
     objects = []
     with Progress("verify archive, bytes", 2 * total, sys.stderr) as progress:
@@ -116,9 +119,10 @@ def verify_archive(
     if options["json"]:
         out.write(json.dumps({"ok": not faulty, "days": objects}))
     else:
-        out.write(
+        print_sentence(
+            out,
             f"{counted(len(objects), 'archived day')} read ({counted(pace.bytes, 'byte')}). "
-            f"{_state(found)}"
+            f"{_state(found)}",
         )
     return 1 if faulty else 0
 

@@ -385,3 +385,21 @@ def test_a_batch_keeps_what_is_older_than_the_newest_day(ingested: Ingested) -> 
     batch.add(message(late, 0), SOURCE, 0, WINDOW)
     ingested.store(batch)
     assert ids() == ["a"]
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_its_sentences_fit_a_terminal(ingested: Ingested, monkeypatch: pytest.MonkeyPatch) -> None:
+    ingested.write(value(id="a"))
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = {}
+    for made in (Terminal(), StringIO()):
+        call_command("ledger", "--offline", stdout=made)
+        shown[type(made)] = made.getvalue()
+    assert "NEVER READ" in shown[StringIO]
+    assert max(map(len, shown[StringIO].splitlines())) > 80
+    assert max(map(len, shown[Terminal].splitlines())) <= 80
+    assert shown[Terminal].split() == shown[StringIO].split()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.table import Table, cells, print_table
+from history.table import Table, cells, print_sentence, print_table
 
 
 def table(*rows: tuple[str, ...]) -> Table:
@@ -71,3 +71,24 @@ def test_lines_are_not_too_wide_and_have_every_word(
     assert all(cells(line) <= max(width, longest + names) or line in heads for line in lines)
     words = " ".join(lines).split()
     assert [w for row in rows for text in row for w in text.split() if w not in words] == []
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_sentence_fits_a_terminal_and_is_one_line_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    sentence = "UNREAD first[0]: 2 messages; data will be lost"
+    terminal, file = Terminal(), io.StringIO()
+    print_sentence(terminal, sentence)
+    print_sentence(file, sentence)
+    assert terminal.getvalue().splitlines() == [
+        "UNREAD first[0]: 2",
+        "  messages; data",
+        "  will be lost",
+    ]
+    assert file.getvalue() == sentence

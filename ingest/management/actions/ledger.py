@@ -13,7 +13,7 @@ from django.utils import translation
 
 from history.counted import counted
 from history.entities import BY_TOPIC
-from history.table import Table, print_table
+from history.table import Table, print_sentence, print_table
 from ingest.completeness import figures, losses
 from ingest.completeness.acknowledge import acknowledge
 from ingest.completeness.retire import retire, unretire
@@ -90,7 +90,7 @@ class Run:
         else:
             self._print(entries, faults)
             for each in deleted:
-                self.stdout.write(f"LOST {each}")
+                print_sentence(self.stdout, f"LOST {each}")
             self._print_losses(found, outlooks, never_read)
         if faults or deleted:
             sys.exit(1)
@@ -127,9 +127,10 @@ class Run:
         """One line for each partition with unread messages, the most endangered first."""
         silent = {topic for (topic, _), each in outlooks.items() if each.forecast is None}
         for topic in sorted(silent):
-            self.stdout.write(
+            print_sentence(
+                self.stdout,
                 f"NO FORECAST {topic}: the brokers do not say how long they keep it; allow "
-                "DESCRIBE_CONFIGS on the topic (the embedded broker never says it)"
+                "DESCRIBE_CONFIGS on the topic (the embedded broker never says it)",
             )
         behind = {place: each for place, each in found.items() if each.unread}
         for place, each in behind.items():
@@ -145,21 +146,23 @@ class Run:
                 takes = f"catching up takes {losses.in_words(each.catch_up)}"
             new = " (never read)" if place in never_read else ""
             topic, partition = place
-            self.stdout.write(
+            print_sentence(
+                self.stdout,
                 f"UNREAD {topic}[{partition}]{new}: {counted(each.unread, 'message')}; "
-                f"data {when}; {takes}"
+                f"data {when}; {takes}",
             )
         if found and not behind:
             first = min(each.seconds for each in found.values())
             if isfinite(first):
-                self.stdout.write(
+                print_sentence(
+                    self.stdout,
                     "Nothing is unread. If nothing more is read from now on, data will be lost in "
-                    f"{losses.in_words(first)} at the earliest."
+                    f"{losses.in_words(first)} at the earliest.",
                 )
 
     def _print(self, entries: list[figures.Entry], faults: list[str]) -> None:
         if not entries:
-            self.stdout.write("The ledger is empty: nothing has been consumed yet.")
+            print_sentence(self.stdout, "The ledger is empty: nothing has been consumed yet.")
             return
         names = "topic", "partition", *COLUMNS, "skipped", "lost", "next offset", "lag", "state"
         table = Table(*names, right=names[1:-1], head=2)
@@ -175,29 +178,34 @@ class Run:
         table.add("all", "", *total, *[""] * 5)
         print_table(self.stdout, table)
         for topic, each in figures.retired().items():
-            self.stdout.write(f"RETIRED {topic} since {each.retired_at:%Y-%m-%d}: {each.why}")
+            print_sentence(
+                self.stdout, f"RETIRED {topic} since {each.retired_at:%Y-%m-%d}: {each.why}"
+            )
         for topic in figures.never_read(entries):
-            self.stdout.write(
+            print_sentence(
+                self.stdout,
                 f"NEVER READ {topic}: nothing is known of its messages. Read it with `annals "
-                "consume`, or declare it finished with `annals ledger retire`."
+                "consume`, or declare it finished with `annals ledger retire`.",
             )
         for topic in figures.undeclared(entries):
-            self.stdout.write(
+            print_sentence(
+                self.stdout,
                 f"NOT READ {topic}: no declared kind has this topic any more, so nobody reads what "
                 "comes to it. Declare its kind again, or declare the topic finished with `annals "
-                "ledger retire`."
+                "ledger retire`.",
             )
         for entry in entries:
             if entry.log_cut:
-                self.stdout.write(
+                print_sentence(
+                    self.stdout,
                     f"CUT {entry.topic}[{entry.partition}]: the log at the broker was cut after it "
                     f"was read to offset {entry.next_offset}; it was read again from its start. "
-                    "What was read before is stored; what was never read may be missing."
+                    "What was read before is stored; what was never read may be missing.",
                 )
         for fault in faults:
-            self.stdout.write(f"FAULT {fault}")
+            print_sentence(self.stdout, f"FAULT {fault}")
         if not faults:
-            self.stdout.write("Every message read is accounted for.")
+            print_sentence(self.stdout, "Every message read is accounted for.")
 
 
 def _reason(options: dict[str, Any]) -> str:
