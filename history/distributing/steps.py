@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import date
-from typing import Final
+from typing import Final, LiteralString
 
 from psycopg import sql
 
@@ -25,6 +25,10 @@ SELECT conname, array_agg(attname::text ORDER BY place) FROM pg_constraint
 CROSS JOIN LATERAL unnest(conkey) WITH ORDINALITY AS of_key(number, place)
 JOIN pg_attribute ON attrelid = conrelid AND attnum = number
 WHERE conrelid = to_regclass(%s) AND contype = 'p' GROUP BY conname
+"""
+_LAST_NUMBER: Final[LiteralString] = """
+SELECT pg_sequence_last_value(pg_get_serial_sequence(attrelid::regclass::text, attname)::regclass)
+FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'id' AND attidentity <> ''
 """
 
 
@@ -59,10 +63,26 @@ def share(connection: Connection, table: str) -> None:
         if table in COPIED:
             connection.execute("SELECT create_reference_table(%s)", [table])
             return
+        number = _last_number(connection, table)
         connection.execute(
             "SELECT citus_add_local_table_to_metadata(%s, cascade_via_foreign_keys => true)"
             " WHERE NOT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = %s::regclass)",
             [table, table],
+        )
+        _go_on_from(connection, table, number)
+
+
+def _last_number(connection: Connection, table: str) -> int | None:
+    """The last one that the database gave a row of a table as its id; None: it gave none."""
+    row = connection.execute(_LAST_NUMBER, [table]).fetchone()
+    return None if row is None else row[0]
+
+
+def _go_on_from(connection: Connection, table: str, number: int | None) -> None:
+    """Citus has made the table anew, whose numbers begin with 1: let them go on."""
+    if number is not None:
+        connection.execute(
+            "SELECT setval(pg_get_serial_sequence(%s, 'id')::regclass, %s)", [table, number]
         )
 
 

@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, models
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.operations import AddField, AddIndex
+from django.db.migrations.recorder import MigrationRecorder
 
 from history import clock, days, distribution
 from history.distributing import cluster as needed
 from history.distribution import DISTRIBUTED_BY
 from history.entities import CHILDREN, ENTITIES, root
+from history.models import VERSION_MODELS, LateRow
 from tests.citus.cluster import Citus
 from tests.killed import Killed, killed_before
 from tests.shape import shaped
@@ -24,6 +28,10 @@ CHILD = CHILDREN[0]
 TODAY = clock.now().date()
 DAYS = (TODAY, TODAY - timedelta(1))
 APPLICATIONS = 7
+NOTED = """
+INSERT INTO late_row ("table", day, row_id, version, row_hash, topic, partition, "offset", noted_at,
+    sealed) VALUES ('nowhere', '2020-01-01', %s, 1, '', 't', 0, 1, now(), false) RETURNING id
+"""
 
 
 def distribute(*words: str) -> str:
@@ -55,6 +63,7 @@ def filled(citus: Citus) -> Citus:
         "INSERT INTO search_key SELECT 'v' || n, 'number', %s, 'c1', current_date"
         " FROM generate_series(1, 50) n", [root().name]
     )  # fmt: skip
+    assert plain.execute(NOTED, ["before"]).fetchall() == [(1,)]
     return citus
 
 
@@ -126,6 +135,41 @@ def test_interrupted_anywhere_and_repeated_it_is_whole(filled: Citus) -> None:
     assert "Nothing was left to do" in distribute()
     with pytest.raises(CommandError, match="have 4 shards already"):
         distribute("--shards", "8")
+
+
+def test_numbers_of_rows_on_the_coordinator_go_on(filled: Citus) -> None:
+    """The first numbers are those of rows that were there before."""
+    for node in range(len(filled.urls)):
+        [(id,)] = filled.rows(NOTED, [f"of node {node}"], node=node)
+        assert id == 2 if node == 0 else id > 1
+
+
+def test_a_later_migration_changes_the_tables_of_all_nodes(filled: Citus) -> None:
+    """A column with a default and an index: of a table of versions, of one on the coordinator."""
+    old = MigrationLoader(connection).project_state()
+    for model in (VERSION_MODELS[CHILD.name], VERSION_MODELS[root().name], LateRow):
+        table, name = model._meta.db_table, model.__name__
+        field = models.CharField(max_length=9, default="", db_default="new")
+        index = models.Index(fields=["later"], name=f"{name[:20]}_later")
+        steps = [AddField(name, "later", field), AddIndex(name, index)]
+        states = [old]
+        for step in steps:
+            states.append(states[-1].clone())
+            step.state_forwards("history", states[-1])
+            with connection.schema_editor() as editor:
+                step.database_forwards("history", editor, *states[-2:])
+        for node in range(len(filled.urls)):
+            found = filled.rows(f"SELECT DISTINCT later FROM {table}", node=node)
+            assert found == [("new",)]
+        day = TODAY + timedelta(3)
+        if model is not LateRow:  # a day that is made afterwards has both
+            days.create(filled.raw(), table, day)
+            connection.cursor().execute(f"DROP TABLE {days.partition_name(table, day)}")
+        for step in reversed(steps):
+            after = states.pop()
+            with connection.schema_editor() as editor:
+                step.database_backwards("history", editor, after, states[-1])
+    MigrationRecorder(connection).record_applied("history", "9999_later")
 
 
 def _is_distributed(citus: Citus) -> None:
