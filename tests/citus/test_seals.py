@@ -162,7 +162,7 @@ def test_a_child_of_two_applications_is_sealed_twice_in_one_order(citus: Citus) 
         plain.execute(f"DELETE FROM {CHILD.table} WHERE product_instance_id = 'b'")
         [found] = verify(plain, CHILD)
         assert found.fault is not None
-        assert "1 rows fewer" in found.fault
+        assert "1 row fewer" in found.fault
 
 
 def test_a_day_of_which_a_part_was_not_read_yet_is_sealed_by_maintain(citus: Citus) -> None:
