@@ -1,0 +1,44 @@
+"""A plugin of pytest, `-p tests.citus.whole`: the database of the tests is a distributed one on the
+cluster of ANNALS_TEST_CITUS, so that tests of a plain installation run there as they are."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+
+import pytest
+import pytest_django
+from django.core.management import call_command
+
+from tests.citus.cluster import database, disconnect, served_by
+
+SHARDS = 2  # a day of a table costs as much as its shards
+
+
+class Fixtures:
+    @pytest.fixture(scope="session")
+    @classmethod
+    def django_db_setup(
+        cls, django_db_blocker: pytest_django.DjangoDbBlocker
+    ) -> Iterator[None]:
+        """Instead of pytest-django's."""
+        with (
+            database(os.environ["ANNALS_TEST_CITUS"]) as made,
+            django_db_blocker.unblock(),
+            served_by(made.url),
+        ):
+            call_command("migrate", verbosity=0)
+            call_command("distribute", shards=SHARDS, stdout=io.StringIO())
+            # A test in a transaction makes days after it has read.
+            name = made.rows("SELECT current_database()")[0][0]
+            made.raw().execute(
+                f'ALTER DATABASE "{name}" SET citus.multi_shard_modify_mode TO sequential'
+            )
+            disconnect()
+            yield
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # After pytest-django, whose fixture this one replaces.
+    config.pluginmanager.register(Fixtures(), "annals-citus-whole")
