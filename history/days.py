@@ -262,7 +262,11 @@ def mark_as(connection: Connection, place: DayTable, mark: str) -> None:
 
 def attach(connection: Connection, place: DayTable, day: date) -> None:
     """Attach a detached table of a day. Its indexes become parts of the parent's indexes. In a
-    distributed installation its rows are copied to the workers, unless they are there."""
+    distributed installation its rows are copied to the workers, unless they are there. In a
+    transaction."""
+    distributed = distribution.active(connection)
+    if distributed:
+        distribution.one_by_one(connection)
     connection.execute(
         sql.SQL(
             "ALTER TABLE {parent} ATTACH PARTITION {child} FOR VALUES FROM ({start}) TO ({end})"
@@ -271,7 +275,7 @@ def attach(connection: Connection, place: DayTable, day: date) -> None:
     connection.execute(
         sql.SQL("ALTER TABLE {} DROP CONSTRAINT IF EXISTS in_day").format(place.child)
     )
-    if distribution.active(connection):
+    if distributed:
         distribution.free_coordinator(connection, place.child)
 
 

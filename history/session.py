@@ -26,6 +26,9 @@ SESSION: Final[Mapping[str, str]] = {
     "temp_buffers": "8MB",
     "local_preload_libraries": "",
     "default_table_access_method": "heap",
+    # In a cluster (docs/citus.md) a session opens one connection to each node, not sixteen: the
+    # limits of the logins count there too. To any other server it is a name like any other.
+    "citus.max_adaptive_executor_pool_size": "1",
 }
 
 # Parameters that not every supported server knows, and since which one: it refuses a session that

@@ -22,6 +22,16 @@ WHERE datname = current_database() AND application_name LIKE 'annals-consume%' L
 """
 
 
+# Each shard of a node has a connection of its own while rows are added to it. The owner needs some
+# more for other commands.
+_CONNECTIONS: Final[LiteralString] = """
+SELECT rolname, rolconnlimit, (SELECT ceil(%s::numeric / count(*))::int FROM pg_dist_node
+    WHERE noderole = 'primary' AND shouldhaveshards)
+FROM pg_roles WHERE rolname = current_user AND NOT rolsuper AND rolconnlimit >= 0
+"""
+OTHER_COMMANDS: Final = 7
+
+
 class NotDistributableError(Complaint, RuntimeError):
     """Why this database cannot be distributed, and what to do."""
 
@@ -62,6 +72,21 @@ def refuse_consumers(connection: Connection) -> None:
         raise NotDistributableError(
             f"a consumer is connected (session {row[0]} of the login {row[1]!r}): stop all "
             "consumers, and start them again afterwards"
+        )
+
+
+def check_connections(connection: Connection, shards: int) -> None:
+    """Raise NotDistributableError if the login may not have as many connections on each node as
+    shards of a table may be there. shards: of a table, on all nodes."""
+    row = connection.execute(_CONNECTIONS, [shards]).fetchone()
+    if row is None:
+        return
+    login, limit, of_node = row
+    if limit < of_node + OTHER_COMMANDS:
+        raise NotDistributableError(
+            f"the login {login!r} may have {limit} connections to each node, and the {shards} "
+            f"shards of a table need {of_node} on each: run "
+            f"ALTER ROLE {login} CONNECTION LIMIT {of_node + OTHER_COMMANDS}"
         )
 
 

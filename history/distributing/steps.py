@@ -163,6 +163,7 @@ def _create_distributed(connection: Connection, table: str) -> None:
     ).fetchone()
     # Not the default: tables of somebody else may be of the same type.
     beside = "none" if row is None else row[0]
+    distribution.one_by_one(connection)
     connection.execute(
         "SELECT create_distributed_table(%s, %s, colocate_with => %s)",
         [table, DISTRIBUTED_BY[table], beside],

@@ -67,6 +67,12 @@ def remember(connection: Connection, found: bool | None) -> None:
         _known[_name(connection)] = found
 
 
+def one_by_one(connection: Connection) -> None:
+    """Until the transaction ends, one connection to each node makes all shards of a table.
+    Otherwise each shard has one of its own, and the login not as many."""
+    connection.execute("SET LOCAL citus.multi_shard_modify_mode TO sequential")
+
+
 def free_coordinator(connection: Connection, table: sql.Identifier) -> None:
     """Free the disk of the rows that a table had before it was distributed: Citus has copied them
     to the workers, and nothing reads them. Does nothing to another table."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from typing import Any, Final, LiteralString
 
@@ -44,18 +45,24 @@ DELETE FROM child_moved WHERE entity = %(entity)s AND id = %(id)s
 
 def note_homes(connection: Connection, entity: str, day: date, source: sql.Composable) -> None:
     """Note the applications of the children in a table of a day."""
-    connection.execute(sql.SQL(_HOMES).format(day=source), [entity, day])
+    _note(connection, sql.SQL(_HOMES).format(day=source), [entity, day])
 
 
 def note_moved(connection: Connection) -> None:
     """Note the children that have versions in more than one application."""
-    connection.execute(sql.SQL(_MOVED).format(which=sql.SQL("true")))
+    _note(connection, sql.SQL(_MOVED).format(which=sql.SQL("true")))
 
 
 def note_moved_of(connection: Connection, entity: str, source: sql.Composable) -> None:
     """The same of those children that a table has."""
     which = sql.SQL(_OF_DAY).format(day=source)
-    connection.execute(sql.SQL(_MOVED).format(which=which), [entity])
+    _note(connection, sql.SQL(_MOVED).format(which=which), [entity])
+
+
+def _note(connection: Connection, statement: sql.Composed, values: Sequence[object] = ()) -> None:
+    with connection.transaction():
+        distribution.one_by_one(connection)
+        connection.execute(statement, values)
 
 
 def keep(connection: Connection, before: date) -> int:

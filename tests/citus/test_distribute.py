@@ -100,6 +100,21 @@ def test_what_is_in_the_way_is_said(filled: Citus) -> None:
         needed.check(filled.raw(1), [])
 
 
+def test_a_login_with_too_few_connections_is_said(citus: Citus) -> None:
+    """A login of PostgreSQL belongs to all databases of a node."""
+    plain = citus.raw()
+    plain.execute("CREATE ROLE few_connections CONNECTION LIMIT 9")
+    try:
+        with plain.transaction():
+            plain.execute("SET LOCAL ROLE few_connections")
+            workers = len(citus.urls) - 1
+            needed.check_connections(plain, 2 * workers)
+            with pytest.raises(needed.NotDistributableError, match=r"CONNECTION LIMIT 10$"):
+                needed.check_connections(plain, 3 * workers)
+    finally:
+        plain.execute("DROP ROLE few_connections")
+
+
 def test_a_dry_run_changes_nothing(filled: Citus) -> None:
     before = rows(filled)
     found = shaped("distribute", distribute("--dry-run", "--json"))

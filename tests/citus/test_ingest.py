@@ -10,8 +10,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from history import days
+from history.entities import root
+from history.search_index.keys import FoundKey, KeyRow
+from history.search_index.upsert import upsert
 from ingest.store import ledger
 from ingest.store.connect import connect
+from ingest.store.homes import Homes
 from ingest.store.transaction import Writer
 from tests.citus.cluster import Citus
 from tests.citus.ingesting import ingested, on_worker
@@ -52,6 +57,24 @@ def test_a_version_of_two_applications_is_stored_twice(ingested: Ingested) -> No
     assert counts(CHILD_SOURCE) == {"next_offset": 3, "read": 3, "stored": 2, "repeated": 1}
     assert quarantined() == []
     assert faults() == []
+
+
+def test_homes_keys_and_days_need_one_connection_to_each_node(
+    distributed: Citus, ingested: Ingested
+) -> None:
+    """A login may not have one for each shard."""
+    body = [value(id=f"n{n}", productInstanceId=f"a{n}") for n in range(100)]
+    batch = ingested.batch(*body, source=CHILD_SOURCE)
+    keys = [KeyRow(FoundKey(f"n{n:03}", "number", "task", "a1"), 20_000) for n in range(100)]
+    with connect() as mine, mine.transaction(force_rollback=True):
+        Homes().note(mine, [row for rows in batch.rows.values() for row in rows])
+        upsert(mine, keys)
+        days.create(mine, root().table, NOW.date() + timedelta(5))
+        row = mine.execute("SELECT citus_backend_gpid()").fetchone()
+        assert row is not None
+        opened = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
+        for node in range(1, len(distributed.urls)):
+            assert distributed.rows(opened, [f"citus_internal gpid={row[0]}"], node) == [(1,)]
 
 
 def test_ended_before_any_statement_a_batch_is_stored_once(

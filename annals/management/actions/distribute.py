@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
 from history import schema
+from history.days import Connection
 from history.distributing import cluster, steps
 from history.distributing.plan import Plan, plan
 from history.distribution import DISTRIBUTED_BY
@@ -41,6 +42,7 @@ def run(command: BaseCommand, **options: Any) -> None:
             cluster.check(plain, partitions)
             left = plan(plain, partitions, rights.tables() - DISTRIBUTED_BY.keys())
             _refuse_shards(left, options["shards"])
+            cluster.check_connections(plain, left.shards or options["shards"] or _default(plain))
             if not options["dry_run"]:
                 cluster.refuse_consumers(plain)
                 quiet = options["json"]
@@ -68,6 +70,11 @@ def _refuse_shards(left: Plan, asked: int | None) -> None:
         raise cluster.NotDistributableError(
             f"the tables have {left.shards} shards already, which --shards cannot change"
         )
+
+
+def _default(connection: Connection) -> int:
+    row = connection.execute("SELECT current_setting('citus.shard_count')::int").fetchone()
+    return row[0] if row else 0
 
 
 def _print(command: BaseCommand, left: Plan) -> None:
