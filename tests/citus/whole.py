@@ -19,9 +19,7 @@ SHARDS = 2  # a day of a table costs as much as its shards
 class Fixtures:
     @pytest.fixture(scope="session")
     @classmethod
-    def django_db_setup(
-        cls, django_db_blocker: pytest_django.DjangoDbBlocker
-    ) -> Iterator[None]:
+    def django_db_setup(cls, django_db_blocker: pytest_django.DjangoDbBlocker) -> Iterator[None]:
         """Instead of pytest-django's."""
         with (
             database(os.environ["ANNALS_TEST_CITUS"]) as made,
