@@ -1,3 +1,3 @@
 """Connects history and ingest: settings, URLs, the web server, generated documentation."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"

@@ -4,6 +4,6 @@ from outbox.author import acting_as
 from outbox.errors import OutboxError
 from outbox.writer import Change, record, record_many
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = ["Change", "OutboxError", "acting_as", "record", "record_many"]

@@ -20,6 +20,7 @@ _EMBEDDED: Final = "tests/system/test_embedded_command.py"
 _DEMO: Final = "tests/system/test_demo.py"
 _WHEEL: Final = "tests/system/test_wheel.py"
 _CLUSTER: Final = "it needs a Citus cluster, as all of tests/citus"
+_FILE: Final = f"annals-{__version__}-py3-none-any.whl"
 _INSTALLED: Final = "no index has the wheel: `python -m tests.installed` runs it with packages"
 _CLUSTER: Final = "needs a cluster of Kubernetes; the command in the pod is tried"
 _OUTPUT: Final = "what is printed, no input"
@@ -94,13 +95,13 @@ NOT_RUN: Final = {
     ("docs/citus.md", "python -m tests.citus.faults --stop 'COMMAND {host} {port}' --start"
      " 'COMMAND {host} {port}' --third HOST:PORT postgresql://postgres@COORDINATOR/postgres"):
         _CLUSTER,
-    ("docs/install.md", "python3 -m venv /opt/annals-0.1.0"): _INSTALLED,
-    ("docs/install.md", "ln --symbolic /opt/annals-0.1.0 /opt/annals"): _INSTALLED,
+    ("docs/install.md", f"python3 -m venv /opt/annals-{__version__}"): _INSTALLED,
+    ("docs/install.md", f"ln --symbolic /opt/annals-{__version__} /opt/annals"): _INSTALLED,
     ("docs/install.md", "/opt/annals/bin/pip install --require-hashes --requirement"
      " requirements-production.txt"): _INSTALLED,
-    ("docs/install.md", "/opt/annals/bin/pip install --no-index annals-0.1.0-py3-none-any.whl"):
+    ("docs/install.md", f"/opt/annals/bin/pip install --no-index {_FILE}"):
         _INSTALLED,
-    ("docs/install.md", "pip install 'annals-0.1.0-py3-none-any.whl[embedded]'"): _INSTALLED,
+    ("docs/install.md", f"pip install '{_FILE}[embedded]'"): _INSTALLED,
     ("docs/kubernetes.md", "helm upgrade --install annals docker/helm/annals --namespace annals"
      " --values values.yaml"): "needs a cluster; its values are compared with the chart",
     ("docs/kubernetes.md", "kubectl exec deployment/annals-consume -- annals ledger"): _CLUSTER,

@@ -9,12 +9,14 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).parents[2]
 FOLDER = Path(__file__).parent / "releases"
 ASK = Path(__file__).with_name("ask.py")
 # What the ledger counts; its other figures depend on the day on which it is asked.
@@ -73,6 +75,13 @@ def write(name: str, suffix: str, text: str) -> None:
 def read(name: str, suffix: str) -> str:
     """The text of a kept file."""
     return gzip.decompress((FOLDER / f"{name}.{suffix}.gz").read_bytes()).decode()
+
+
+def last() -> str:
+    """The number of the last release, the first that CHANGELOG.md has."""
+    found = re.search(r"^## (\d\S*) - ", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1]
 
 
 def names() -> list[str]:
