@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import csv
+import logging
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import StringIO
 from typing import Final, Literal
 
-from django.db import transaction
+from django.db import OperationalError, transaction
 
 from history import prepared
 from history.failure.files import of_text
 from history.models import Person
 from history.record import AUTHOR_LENGTH
+
+log = logging.getLogger(__name__)
 
 COLUMNS = ("login", "full_name", "kind")
 NAME_LENGTH = 200
@@ -32,10 +35,15 @@ class Author:
     kind: Literal["person", "service", "unknown"]
 
 
+def unnamed(login: str) -> Author:
+    """A login that nobody is known to have."""
+    return Author(login, login, "unknown")
+
+
 def authors(logins: Iterable[str | None]) -> dict[str, Author]:
     """Who each of these logins and client ids is. At most one query. None is ignored."""
     wanted = {login for login in logins if login is not None}
-    found = {login: Author(login, login, "unknown") for login in wanted}
+    found = {login: unnamed(login) for login in wanted}
     if wanted:
         known = prepared.fetch(_KNOWN, [list(wanted)])
         found.update((login, Author(login, name, kind)) for login, name, kind in known)
@@ -165,7 +173,15 @@ def remember(login: str, full_name: str, identity: str) -> None:
     """
     if len(login) > AUTHOR_LENGTH or len(full_name) > NAME_LENGTH:
         return
+    known = Person.objects.filter(login=login).first()
+    if known is not None and (known.full_name == full_name or known.written_by != identity):
+        return
     names = {"full_name": full_name, "written_by": identity}
-    _, created = Person.objects.get_or_create(login=login, defaults=names)
-    if not created:
-        Person.objects.filter(login=login, written_by=identity).update(full_name=full_name)
+    try:
+        with transaction.atomic():
+            _, created = Person.objects.get_or_create(login=login, defaults=names)
+            if not created:
+                Person.objects.filter(login=login, written_by=identity).update(full_name=full_name)
+    except OperationalError:
+        # In a cluster each node has a copy, and one that is away must not keep people out.
+        log.warning("the name of %r is not noted: a node of the database does not answer", login)

@@ -37,3 +37,22 @@ def run(
             raise
         cursor.execute("DEALLOCATE ALL")  # psycopg forgets what it has prepared, too
         return cursor.execute(statement, values, prepare=True).fetchall()
+
+
+def run_together(
+    cursors: Sequence[psycopg.Cursor[tuple[Any, ...]]],
+    asked: Sequence[tuple[str, Sequence[object]]],
+) -> list[list[tuple[Any, ...]]]:
+    """All rows of each of these statements, each with its own cursor of one connection, in one
+    round trip. Raises psycopg.Error."""
+    each = list(zip(cursors, asked, strict=True))
+    connection = cursors[0].connection
+    try:
+        with connection.pipeline():
+            for cursor, (statement, values) in each:
+                cursor.execute(statement, values, prepare=True)
+        return [cursor.fetchall() for cursor in cursors]
+    except psycopg.errors.FeatureNotSupported:  # as above
+        if connection.info.transaction_status != TransactionStatus.IDLE:
+            raise
+        return [run(cursor, statement, values) for cursor, (statement, values) in each]

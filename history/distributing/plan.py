@@ -8,12 +8,12 @@ from datetime import UTC, date, datetime
 from typing import Final, LiteralString
 
 from history.days import Connection, State
-from history.distribution import DISTRIBUTED_BY
+from history.distribution import COPIED, DISTRIBUTED_BY
 from history.entities import ENTITIES
 from history.partitions.catalog import Partition
 
 _KNOWN: Final[LiteralString] = """
-SELECT relname FROM pg_dist_partition JOIN pg_class ON pg_class.oid = logicalrelid
+SELECT relname, repmodel = 't' FROM pg_dist_partition JOIN pg_class ON pg_class.oid = logicalrelid
 WHERE relnamespace = 'public'::regnamespace
 """
 _SHARDS: Final[LiteralString] = """
@@ -35,7 +35,7 @@ class DayLeft:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """parents: tables of versions to be distributed. lookups: other tables to be distributed.
-    locals: tables that stay on the coordinator, and become reachable from each node. days: newest
+    locals: tables that become reachable from each node, or are copied to it. days: newest
     first, as they are worked on. shards: of a table; 0: none is distributed yet."""
 
     parents: Sequence[str]
@@ -51,7 +51,8 @@ class Plan:
 
 def plan(connection: Connection, partitions: Sequence[Partition], local: Collection[str]) -> Plan:
     """local: the tables that each node must reach. Only reads."""
-    there = {name for (name,) in connection.execute(_KNOWN)}
+    known: dict[str, bool] = dict(connection.execute(_KNOWN).fetchall())
+    there = known.keys() - {name for name in COPIED if not known.get(name)}
     tables = [entity.table for entity in ENTITIES]
     parents = [table for table in tables if table not in there]
     lookups = [table for table in DISTRIBUTED_BY if table not in {*there, *tables}]
@@ -63,7 +64,7 @@ def plan(connection: Connection, partitions: Sequence[Partition], local: Collect
         if part.state is State.DETACHED or part.table in parents
     ]
     left.sort(key=lambda each: (-each.day.toordinal(), each.table))
-    return Plan(parents, lookups, sorted(set(local) - there), left, row[0] if row else 0)
+    return Plan(parents, lookups, sorted({*local, *COPIED} - there), left, row[0] if row else 0)
 
 
 def day_of(part: Partition) -> date | None:

@@ -26,7 +26,7 @@ DISTRIBUTED_BY: Final[Mapping[str, str]] = {
     "search_key": "value",
 }
 # Each node has a copy of these: statements about versions join them.
-COPIED: Final = frozenset({"recovered_version"})
+COPIED: Final = frozenset({"history_person", "recovered_version"})
 
 _HAS_CITUS: Final[LiteralString] = (
     "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"

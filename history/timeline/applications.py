@@ -13,8 +13,10 @@ from history.entities import ENTITIES, PARTS, Entity, root
 from history.record import ChangeType
 from history.timeline import (
     absence,
+    ahead,
     compose,
-    homes,
+    members,
+    memory,
     neighbours,
     old,
     pages,
@@ -30,12 +32,12 @@ from history.timeline.statements import FIRST, Key, VersionRow
 from history.timeline.versions import Page, Version, parse
 
 
-@homes.remembered()
+@memory.remembered()
 def timeline(query: ApplicationQuery) -> Page:
     """A page of the versions of the application and all its children, by time; versions of one
     moment in the order of ENTITIES, id, version.
 
-    One query for the places of the versions and two for each kind on the page. Raises as
+    One query for the places and keys of the versions, then one for their documents. Raises as
     pages.page does.
     """
 
@@ -53,11 +55,22 @@ def timeline(query: ApplicationQuery) -> Page:
 def _read(query: ApplicationQuery, after: Place | None, size: int) -> Slice:
     found = union.merged(query.id, query.filters, query.order, after, size + 1)
     shown, more = found[:size], len(found) > size
+    wanted: dict[Entity, list[statements.Place]] = {}
+    for entity, id, key in shown:
+        wanted.setdefault(entity, []).append((id, key))
+    keys = {
+        entity: neighbours.all_keys(entity, {id for id, _ in its}) for entity, its in wanted.items()
+    }
+    present = {
+        entity: [each for each in its if each[0] in keys[entity]] for entity, its in wanted.items()
+    }
+    ahead.documents(
+        {entity: neighbours.needed(its, keys[entity]) for entity, its in present.items()}
+    )
     pairs: dict[tuple[Entity, str, Key], Pair] = {}
     unread: set[tuple[Entity, str, Key]] = set()
-    for entity in PARTS:
-        wanted = [(id, key) for kind, id, key in shown if kind is entity]
-        read, left = _pairs(entity, wanted)
+    for entity, its in present.items():
+        read, left = neighbours.first_fetched(entity, its, keys[entity])
         pairs |= {(entity, pair.row.id, pair.row.key): pair for pair in read}
         unread |= {(entity, *place) for place in left}
     ready = list(takewhile(lambda place: place not in unread, shown))
@@ -65,15 +78,6 @@ def _read(query: ApplicationQuery, after: Place | None, size: int) -> Slice:
     kind, id, key = ready[-1] if ready else (root(), "", FIRST)
     end = Place(key.updated_at, ENTITIES.index(kind), id, key.version)
     return Slice(kept, end if more or len(ready) < len(shown) else None)
-
-
-def _pairs(
-    entity: Entity, wanted: Sequence[statements.Place]
-) -> tuple[list[Pair], Sequence[statements.Place]]:
-    if not wanted:
-        return [], ()
-    keys = neighbours.all_keys(entity, {id for id, _ in wanted})
-    return neighbours.first_fetched(entity, [each for each in wanted if each[0] in keys], keys)
 
 
 # Children of a moment that are read at once, if they are not large.
@@ -103,7 +107,7 @@ class Application:
     missing: tuple[MissingPart, ...]
 
 
-@homes.remembered()
+@memory.remembered()
 def at(id: str, moment: datetime) -> Application:
     """The whole application as of a moment: of each part the highest version that was there.
 
@@ -118,9 +122,13 @@ def at(id: str, moment: datetime) -> Application:
     known = False
     if paging.storable(id):
         old.want_application(id)
+        members.read_ahead(id)
+    there: dict[Entity, dict[str, Keys]] = {}
     for entity in PARTS if paging.storable(id) else ():
         ids = [id] if entity.root else union.children(entity, id)
-        keys = neighbours.all_keys(entity, ids) if ids else {}
+        there[entity] = neighbours.all_keys(entity, ids) if ids else {}
+    ahead.documents({entity: _needed(keys, moment) for entity, keys in there.items()})
+    for entity, keys in there.items():
         known = known or bool(keys)
         current = {part: key for part in keys if (key := keys[part].current(moment))}
         gone = dict(current)
@@ -144,6 +152,17 @@ def at(id: str, moment: datetime) -> Application:
         deleted=tuple(part for part in children if part.type is ChangeType.DELETE),
         missing=tuple(missing),
     )
+
+
+def _needed(keys: Mapping[str, Keys], moment: datetime) -> list[statements.Place]:
+    """The versions that at() reads first."""
+    current = [(part, key) for part in sorted(keys) if (key := keys[part].current(moment))]
+    lowest = [
+        (part, key)
+        for part in sorted(keys)
+        if keys[part].current(moment) is None and (key := keys[part].lowest)
+    ]
+    return [*neighbours.needed(current[:AT_ONCE], keys), *lowest]
 
 
 def _within(budget: Budget, part: Version) -> Version:

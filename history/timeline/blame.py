@@ -10,7 +10,7 @@ from history.diff.leaves import leaves
 from history.entities import Entity
 from history.exactjson import Json
 from history.labels import Label
-from history.timeline import compose, homes
+from history.timeline import compose, memory
 from history.timeline.chain import chain
 from history.timeline.neighbours import Pair
 from history.timeline.origin import Origin, origins
@@ -40,7 +40,7 @@ class Blamed:
     leaves: tuple[Leaf, ...]
 
 
-@homes.remembered()
+@memory.remembered()
 def blame(entity: Entity, id: str) -> Blamed:
     """The newest version of an entity and who last changed each leaf of it.
 

@@ -7,9 +7,9 @@ from itertools import takewhile
 from typing import TypeAlias
 
 from history.entities import Entity
-from history.timeline import neighbours, old, paging, union
+from history.timeline import ahead, neighbours, old, paging, union
 from history.timeline.neighbours import Keys, Pair
-from history.timeline.statements import Key, VersionRow
+from history.timeline.statements import LAST, Key, VersionRow
 
 # Given all keys and the last one that was read: the key at which to go on; None for the next one.
 Skip: TypeAlias = Callable[[Keys, Key], Key | None]
@@ -29,6 +29,7 @@ def chain(
     keys = None
     if paging.storable(id):
         old.want(entity, id)
+        ahead.entity(entity, id, [start or LAST], paging.BATCH)
         keys = neighbours.all_keys(entity, [id]).get(id)
     if keys is None:
         return

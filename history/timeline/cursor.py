@@ -28,7 +28,14 @@ class _Document(Loader):
 
 @contextmanager
 def cursor() -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
-    """A cursor of Django's own connection with the binary protocol; what is of type text, a
+    """As cursors: one."""
+    with cursors(1) as (opened,):
+        yield opened
+
+
+@contextmanager
+def cursors(count: int) -> Iterator[list[psycopg.Cursor[tuple[Any, ...]]]]:
+    """Cursors of Django's own connection with the binary protocol; what is of type text, a
     document, comes as bytes.
 
     Errors come out as Django's, so that Django drops a broken connection.
@@ -37,8 +44,13 @@ def cursor() -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
     connection.ensure_connection()
     # Not connection.cursor(): Django's cursor puts the parameters into the text, so that nothing
     # is ever prepared.
-    own = psycopg.Cursor(connection.connection, row_factory=tuple_row)
-    with connection.wrap_database_errors, own as opened:
-        opened.format = Format.BINARY
-        opened.adapters.register_loader("text", _Document)
-        yield opened
+    made = [psycopg.Cursor(connection.connection, row_factory=tuple_row) for _ in range(count)]
+    for each in made:
+        each.format = Format.BINARY
+        each.adapters.register_loader("text", _Document)
+    with connection.wrap_database_errors:
+        try:
+            yield made
+        finally:
+            for each in made:
+                each.close()

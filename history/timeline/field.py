@@ -14,7 +14,7 @@ from history.diff import MISSING, Maybe, differs, find
 from history.entities import Entity
 from history.exactjson import dumps
 from history.labels import Label
-from history.timeline import compose, homes, paging, token
+from history.timeline import compose, memory, paging, token
 from history.timeline.budget import Budget
 from history.timeline.chain import chain
 from history.timeline.course import follow
@@ -45,7 +45,7 @@ class FieldHistory:
     next_token: str | None
 
 
-@homes.remembered()
+@memory.remembered()
 def field(
     entity: Entity, id: str, path: str, size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
 ) -> FieldHistory:

@@ -6,44 +6,14 @@ application: then it is the work of one shard. A plain installation asks nothing
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from history.database.apart import apart
 from history.distribution import APPLICATION
 from history.entities import CHILDREN, Entity
-from history.timeline import statements
-
-# Kind and id.
-Child: TypeAlias = tuple[str, str]
-
-
-@dataclass(slots=True)
-class _Memory:
-    """What is known already. moved: by application, those of its children that are in others, too,
-    each with these."""
-
-    homes: dict[Child, set[str]] = field(default_factory=dict)
-    moved: dict[str, dict[Child, set[str]]] = field(default_factory=dict)
-
-
-_memory: ContextVar[_Memory | None] = ContextVar("history.timeline.homes", default=None)
-
-
-@contextmanager
-def remembered() -> Iterator[None]:
-    """What is found inside is asked for once. An inner block uses the memory of the outer one."""
-    if _memory.get() is not None:
-        yield
-        return
-    token = _memory.set(_Memory())
-    try:
-        yield
-    finally:
-        _memory.reset(token)
+from history.timeline import memory, statements
+from history.timeline.memory import Memory, Named
 
 
 class Within(NamedTuple):
@@ -123,18 +93,24 @@ _MOVED = "SELECT entity, id, other_application FROM child_moved WHERE product_in
 def seen(application: str, children: Iterable[tuple[Entity, str]]) -> None:
     """These children were found in an application: they are there, and where else they are takes
     one small question for all of them."""
-    new = {(entity.name, id) for entity, id in children if entity.parent is not None}
-    memory = _memory.get()
-    if not new or memory is None or not apart() or new <= memory.homes.keys():
+    new: set[Named] = {(entity.name, id) for entity, id in children if entity.parent is not None}
+    known = memory.present()
+    if not new or known is None or not apart() or new <= known.homes.keys():
         return
-    if application not in memory.moved:
-        moved: dict[Child, set[str]] = {}
-        for kind, id, other in statements.fetch(_MOVED, [application]):
-            moved.setdefault((kind, id), set()).add(other)
-        memory.moved[application] = moved
-    for child in new - memory.homes.keys():
-        memory.homes[child] = {application, *memory.moved[application].get(child, ())}
+    if application not in known.moved:
+        moved(application, statements.fetch(_MOVED, [application]))
+    for child in new - known.homes.keys():
+        known.homes[child] = {application, *known.moved[application].get(child, ())}
 
 
-def _present() -> _Memory:
-    return _memory.get() or _Memory()
+def moved(application: str, found: Iterable[tuple[str, str, str]]) -> None:
+    """The rows of child_moved of an application: kind, id, other application."""
+    known = memory.present()
+    if known is not None:
+        known.moved[application] = {}
+        for kind, id, other in found:
+            known.moved[application].setdefault((kind, id), set()).add(other)
+
+
+def _present() -> Memory:
+    return memory.present() or Memory()

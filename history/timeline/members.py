@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import Any
 
 from psycopg.types.numeric import Int4
 
 from history import need_to_know
+from history.database.apart import apart
 from history.entities import ENTITIES, PARTS, Entity
-from history.timeline import homes, rows, statements
+from history.timeline import homes, memory, rows, statements
+from history.timeline.memory import Ahead
 from history.timeline.query import Filters, Order
 from history.timeline.statements import FIRST, LAST, Key, sql
 
@@ -19,9 +23,44 @@ _SHARE = """
        AND (updated_at, {kind}, id, version) {sign} (%s, %s, %s, %s) {filters}
      ORDER BY updated_at {order}, id {order}, version {order} LIMIT %s)
 """
+# With the keys of all versions of what is on the page: which version comes before each of them.
 _MERGED = """
-    SELECT kind, id, version, updated_at FROM ({shares}) AS merged
-    ORDER BY updated_at {order}, kind {order}, id {order}, version {order} LIMIT %s
+    WITH page AS MATERIALIZED (
+        SELECT row_number() OVER () AS place, ordered.* FROM (
+            SELECT kind, id, version, updated_at FROM ({shares}) AS merged
+            ORDER BY updated_at {order}, kind {order}, id {order}, version {order} LIMIT %s
+        ) AS ordered
+    )
+    SELECT place, kind, id, version, updated_at FROM page {keys}
+"""
+_KEYS = """
+    UNION ALL SELECT NULL, {kind}, id, version, updated_at FROM {table}
+    WHERE id = ANY(ARRAY(SELECT DISTINCT id FROM page WHERE kind = {kind}))
+"""
+# Where every statement is planned anew, which costs more than to read all keys of an application:
+# each table is there once, with no order. Then its children that are in other applications, too:
+# the keys of these are not all here.
+_MERGED_APART = """
+    WITH part AS MATERIALIZED ({parts}), page AS MATERIALIZED (
+        SELECT row_number() OVER () AS place, ordered.* FROM (
+            SELECT kind, id, version, updated_at FROM part
+            WHERE updated_at >= %s AND updated_at < %s
+                AND (updated_at, kind, id, version) {sign} (%s, %s, %s, %s) {filters}
+            ORDER BY updated_at {order}, kind {order}, id {order}, version {order} LIMIT %s
+        ) AS ordered
+    )
+    SELECT place, kind, id, version, updated_at, NULL::varchar, NULL::varchar FROM page
+    UNION ALL
+    SELECT NULL, kind, id, version, updated_at, NULL, NULL FROM part
+    WHERE (kind, id) IN (SELECT kind, id FROM page)
+"""
+_ALL_OF_PART = """
+    SELECT {kind} AS kind, id, version, updated_at, author, client_id, type FROM {table}
+    WHERE {owner} = %s
+"""
+_MOVED = """
+    UNION ALL SELECT NULL, -1, id, NULL, NULL, entity, other_application FROM child_moved
+    WHERE product_instance_id = %s
 """
 
 
@@ -39,21 +78,57 @@ def merged(
     if after is None:
         after = (LAST.updated_at, 99, "", 0) if backwards else (FIRST.updated_at, -1, "", 0)
     moment, kind, id, version = after
-    values = statements.conditions(filters)
-    words = {"sign": "<" if backwards else ">", "order": order.value, "filters": statements.FILTERS}
+    sign = "<" if backwards else ">"
     place = [moment, moment, Int4(kind), id, Int4(version)]
-    share = [application, since, until, *place, *values, Int4(limit)]
-    shares = " UNION ALL ".join(
-        sql(_SHARE, entity, kind=str(number), owner=homes.column(entity), **words)
+    conditions = statements.conditions(filters)
+    if apart():
+        words = {"sign": sign, "order": order.value, "filters": statements.FILTERS}
+        parts = " UNION ALL ".join(_each(_ALL_OF_PART))
+        text = _MERGED_APART.format(parts=parts, **words) + _MOVED
+        bounds = [since, until, *place[1:], *conditions, Int4(limit)]
+        found = statements.fetch(text, [*[application] * len(PARTS), *bounds, application])
+    else:
+        words = {"sign": sign, "order": order.value, "filters": statements.FILTERS}
+        shares = " UNION ALL ".join(_each(_SHARE, **words))
+        text = _MERGED.format(shares=shares, order=order.value, keys="".join(_each(_KEYS)))
+        share = [application, since, until, *place, *conditions, Int4(limit)]
+        found = statements.fetch(text, [*share * len(PARTS), Int4(limit)])
+    page = sorted(row[:5] for row in found if row[0] is not None)
+    _confine(application if page else None)
+    versions = [(ENTITIES[kind], id, Key(version, at)) for _, kind, id, version, at in page]
+    _keep(
+        application,
+        [row for row in found if row[0] is None],
+        {(entity, id) for entity, id, _ in versions},
+    )
+    return versions
+
+
+def _each(text: str, **words: str) -> list[str]:
+    """The statement for each kind of an application."""
+    return [
+        sql(text, entity, kind=str(number), owner=homes.column(entity), **words)
         for number, entity in enumerate(ENTITIES)
         if not entity.alone
-    )
-    text = _MERGED.format(shares=shares, order=order.value)
-    found = statements.fetch(text, [*share * len(PARTS), Int4(limit)])
-    _confine(application if found else None)
-    versions = [(ENTITIES[kind], id, Key(version, at)) for kind, id, version, at in found]
-    homes.seen(application, ((entity, id) for entity, id, _ in versions))
-    return versions
+    ]
+
+
+def _keep(
+    application: str, found: Sequence[tuple[Any, ...]], ids: Collection[tuple[Entity, str]]
+) -> None:
+    """Note the keys of these entities, and which children moved."""
+    known = memory.present()
+    if known is None:
+        return
+    if apart():
+        homes.moved(application, [(row[5], row[2], row[6]) for row in found if row[1] == -1])
+        homes.seen(application, ids)
+    keys: dict[memory.Named, list[Key]] = {}
+    for _, kind, id, version, at, *_ in found:
+        if kind != -1:
+            keys.setdefault((ENTITIES[kind].name, id), []).append(Key(version, at))
+    elsewhere = known.moved.get(application, {})
+    known.ahead = Ahead(keys={name: its for name, its in keys.items() if name not in elsewhere})
 
 
 _CHILDREN = "SELECT DISTINCT id FROM {table} WHERE product_instance_id = %s"
@@ -61,10 +136,46 @@ _CHILDREN = "SELECT DISTINCT id FROM {table} WHERE product_instance_id = %s"
 
 def children(entity: Entity, application: str) -> list[str]:
     """The ids of the children of one kind that name the application in any stored version."""
-    found = [id for (id,) in statements.fetch(sql(_CHILDREN, entity), [application])]
+    known = memory.present()
+    found = None if known is None else known.ahead.children.get((entity.name, application))
+    if found is None:
+        rows = statements.fetch(sql(_CHILDREN, entity), [application])
+        found = [id for (id,) in rows]
     _confine(application if found else None)
     homes.seen(application, ((entity, id) for id in found))
     return found
+
+
+# All keys of an application, and of the children that name it in any stored version.
+_OF_ROOT = "SELECT NULL::int8, {kind}, id, version, updated_at FROM {table} WHERE id = %s"
+_OF_CHILD = """
+    SELECT NULL::int8, {kind}, id, version, updated_at FROM {table}
+    WHERE id = ANY(ARRAY(SELECT DISTINCT id FROM {table} WHERE product_instance_id = %s))
+"""
+_APART = """
+    SELECT NULL::int8, {kind}, id, version, updated_at, NULL::varchar, NULL::varchar FROM {table}
+    WHERE {owner} = %s
+"""
+
+
+def read_ahead(application: str) -> None:
+    """Read at once what children() and rows.keys() will be asked for an application."""
+    known = memory.present()
+    if known is None:
+        return
+    if apart():
+        text = " UNION ALL ".join(_each(_APART)) + _MOVED
+        found = statements.fetch(text, [application] * (len(PARTS) + 1))
+    else:
+        children = zip(PARTS, _each(_OF_ROOT), _each(_OF_CHILD), strict=True)
+        text = " UNION ALL ".join(one if entity.root else two for entity, one, two in children)
+        found = statements.fetch(text, [application] * len(PARTS))
+    ids = {(ENTITIES[kind], id) for _, kind, id, *_ in found if kind != -1}
+    _keep(application, found, ids)
+    for entity in PARTS:
+        if not entity.root:
+            its = [id for kind, id in ids if kind is entity]
+            known.ahead.children[entity.name, application] = its
 
 
 _ANY = "SELECT 1 FROM {table} WHERE {owner} = %s LIMIT 1"

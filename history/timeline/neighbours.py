@@ -12,7 +12,7 @@ from typing import NamedTuple
 from history import people
 from history.entities import ENTITIES, Entity
 from history.people import Author
-from history.timeline import statements, union
+from history.timeline import memory, statements, union
 from history.timeline.statements import FIRST, Key, VersionRow
 
 
@@ -45,9 +45,12 @@ class Pair(NamedTuple):
 
 
 def authors(pairs: Iterable[Pair]) -> dict[str, Author]:
-    """The people and services that made these versions, by login and client id. One query."""
+    """The people and services that made these versions, by login and client id. No query, where
+    all were read by this call; otherwise one."""
     made = [pair.row for pair in pairs]
-    return people.authors([*(row.author for row in made), *(row.client_id for row in made)])
+    logins = {login for row in made for login in (row.author, row.client_id) if login is not None}
+    known = memory.people(logins)
+    return {**known, **people.authors(logins - known.keys())}
 
 
 class Keys:
@@ -195,12 +198,8 @@ def first_fetched(
     entity: Entity, wanted: Sequence[statements.Place], known: Mapping[str, Keys]
 ) -> tuple[list[Pair], Sequence[statements.Place]]:
     """The first of them as in fetch, as many as may be read at once, and those not read yet."""
-    lower = {place: known[place[0]].previous(place[1]) for place in wanted}
-    needed: dict[statements.Place, None] = {}
-    for id, key in wanted:
-        low = lower[id, key]
-        needed |= dict.fromkeys([(id, key)] if low is None else [(id, key), (id, low)])
-    read, unread = union.first_bodies(entity, list(needed))
+    lower = _lower(wanted, known)
+    read, unread = union.first_bodies(entity, needed(wanted, known))
     late = set(unread)
     pairs: list[Pair] = []
     for number, place in enumerate(wanted):
@@ -215,6 +214,22 @@ def first_fetched(
             before = None if below is None else read.get(below)
             pairs.append(Pair(entity, read[place], before, known[id].trusted))
     return pairs, ()
+
+
+def needed(wanted: Sequence[statements.Place], known: Mapping[str, Keys]) -> list[statements.Place]:
+    """The versions that first_fetched reads for these."""
+    lower = _lower(wanted, known)
+    found: dict[statements.Place, None] = {}
+    for id, key in wanted:
+        low = lower[id, key]
+        found |= dict.fromkeys([(id, key)] if low is None else [(id, key), (id, low)])
+    return list(found)
+
+
+def _lower(
+    wanted: Sequence[statements.Place], known: Mapping[str, Keys]
+) -> dict[statements.Place, Key | None]:
+    return {place: known[place[0]].previous(place[1]) for place in wanted}
 
 
 def lowest(entity: Entity, known: Mapping[str, Keys]) -> Iterator[VersionRow]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from django.utils.translation import gettext as _
 
 from history.entities import Entity
-from history.timeline import archived, homes, kept_days, neighbours, paging, union
+from history.timeline import archived, kept_days, memory, neighbours, paging, union
 from history.timeline.neighbours import Place
 from history.timeline.paging import Slice
 from history.timeline.query import (
@@ -23,7 +23,7 @@ from history.timeline.statements import FIRST, LAST, Key, VersionRow
 from history.timeline.versions import Page, Version
 
 
-@homes.remembered()
+@memory.remembered()
 def page(query: Query) -> Page:
     """The page of a timeline that the query asks for.
 

@@ -12,7 +12,8 @@ from history import looks, masking, need_to_know
 from history.entities import Entity, root
 from history.exactjson import Json
 from history.need_to_know import Unknown
-from history.timeline import homes, old, several, statements
+from history.timeline import homes, memory, old, several, statements
+from history.timeline.homes import Within
 from history.timeline.query import Filters, Order, Sort
 from history.timeline.statements import (
     FIRST,
@@ -100,24 +101,33 @@ def keys(
 ) -> dict[str, list[Key]]:
     """The keys of all versions of these entities (up to a moment, which is included), ascending.
     An entity that has none is not among the answers."""
+    ahead = memory.ahead().keys
+    if until is None and all((entity.name, id) in ahead for id in ids):
+        found = {id: ahead[entity.name, id] for id in ids if ahead[entity.name, id]}
+    else:
+        found = _keys(entity, ids, until or LAST.updated_at)
+    if need_to_know.applies():
+        confine(entity, found)
+    return {id: sorted(its) for id, its in found.items()}
+
+
+def _keys(entity: Entity, ids: Collection[str], until: datetime) -> dict[str, list[Key]]:
     where = homes.within(entity, ids)
     text = sql(_KEYS, entity, within=where.text)
     found: dict[str, list[Key]] = {}
-    values = [list(ids), *where.values, until or LAST.updated_at]
-    for id, *key in homes.fetch(where, text, values):
+    for id, *key in homes.fetch(where, text, [list(ids), *where.values, until]):
         found.setdefault(id, []).append(Key(*key))
-    if need_to_know.applies():
-        confine(entity, found)
-    return {id: sorted(set(its) if where.several else its) for id, its in found.items()}
+    return {id: list(set(its)) for id, its in found.items()} if where.several else found
 
 
+# The bounds leave out the days of none of them, before anything is planned or prepared for them.
 _BODIES = """
     SELECT body.* FROM unnest(%s::varchar[], %s::timestamptz[], %s::int4[])
         AS wanted(id, updated_at, version)
     CROSS JOIN LATERAL (
         SELECT {columns} FROM {table}
         WHERE id = wanted.id AND updated_at = wanted.updated_at AND version = wanted.version
-            {within} LIMIT 1
+            AND updated_at BETWEEN %s AND %s {within} LIMIT 1
     ) AS body
 """
 
@@ -144,13 +154,26 @@ def _by_place(found: Iterable[VersionRow]) -> dict[Place, VersionRow]:
 
 
 def _first_bodies(entity: Entity, wanted: Sequence[Place]) -> Read:
-    if not wanted:
-        return Read([], [])
-    where = homes.pinned(entity, {id for id, _ in wanted})
+    ahead = memory.ahead().rows
+    known = [row for place in wanted if (row := ahead.get((entity.name, place))) is not None]
+    left = [place for place in wanted if (entity.name, place) not in ahead]
+    if not left:
+        return Read(known, [])
+    where = homes.pinned(entity, {id for id, _ in left})
     if where.several:
-        return several.first_bodies(entity, wanted, where)
-    values = [*statements.places(wanted), *where.values]
-    return statements.read(entity, sql(_BODIES, entity, within=where.text), values)
+        found = several.first_bodies(entity, left, where)
+    else:
+        found = statements.read(entity, *statement_of_bodies(entity, left, where))
+    return Read([*known, *found.rows], found.unread)
+
+
+def statement_of_bodies(
+    entity: Entity, wanted: Sequence[Place], where: Within
+) -> tuple[str, list[object]]:
+    """The statement that gives these versions, for statements.read, and its values."""
+    moments = [key.updated_at for _, key in wanted]
+    values = [*statements.places(wanted), min(moments), max(moments), *where.values]
+    return sql(_BODIES, entity, within=where.text), values
 
 
 def bodies(

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from history.entities import ENTITIES, SEARCH_VALUE_LENGTH, Entity
 from history.exactjson import Json
 from history.record import ChangeType
-from history.timeline import hits, homes, paging, rows, shown, token
+from history.timeline import hits, memory, paging, rows, shown, token
 from history.timeline.hits import Carrier, Hit
 from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError
 from history.timeline.statements import Key, VersionRow
@@ -51,7 +51,7 @@ class Results:
     limited: bool
 
 
-@homes.remembered()
+@memory.remembered()
 def search(text: str, size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None) -> Results:
     """A page of what has this id, or this value of a business key, letter for letter.
 
@@ -74,7 +74,7 @@ def search(text: str, size: int = DEFAULT_PAGE_SIZE, page_token: str | None = No
     return Results(_present(_load(here)), following, found.limited)
 
 
-@homes.remembered()
+@memory.remembered()
 def search_all(texts: Sequence[str], size: int = DEFAULT_PAGE_SIZE) -> dict[str, Results]:
     """The first results of each of these texts, without tokens. As many queries as for one."""
     found = hits.find([text for text in texts if searchable(text)])

@@ -73,14 +73,17 @@ def page(
 _ANY_SIZE = 2**31 - 1
 # The documents become texts on the shards, so that no sum over all of them can be made there.
 _BODIES = """
-    SELECT version, updated_at, type, client_id, author, {product} AS product,
-           CASE WHEN octet_length(data::text) <= %s THEN data::text END, id, source, recovered_at
+    SELECT version, updated_at, stored.type, client_id, author, {product} AS product,
+           CASE WHEN octet_length(data::text) <= %s THEN data::text END, id, source, recovered_at,
+           person.full_name, person.kind, service.full_name, service.kind
     FROM (SELECT * FROM {table} WHERE true {within}) AS stored
     JOIN unnest(%s::varchar[], %s::timestamptz[], %s::int4[]) AS wanted(id, updated_at, version)
         USING (id, updated_at, version)
     LEFT JOIN (SELECT row_id AS id, version, updated_at, source, recovered_at
                FROM recovered_version WHERE "table" = '{table}') AS recovered
         USING (id, updated_at, version)
+    LEFT JOIN history_person AS person ON person.login = author
+    LEFT JOIN history_person AS service ON service.login = client_id
 """
 
 

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from history import labels
 from history.diff import Operation
 from history.entities import Entity
-from history.timeline import absence, compose, homes, neighbours, old, rows, union
+from history.timeline import absence, ahead, compose, memory, neighbours, old, rows, union
 from history.timeline.neighbours import Keys, Pair
 from history.timeline.paging import check_path, storable
 from history.timeline.query import (
@@ -26,6 +26,7 @@ from history.timeline.statements import LAST, Key, VersionRow
 from history.timeline.versions import LabelledChange, Version, parse
 
 REMOVED = Absence.REMOVED
+PAIR = 2  # a version and the one before
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Comparison:
     changes: tuple[LabelledChange, ...]
 
 
-@homes.remembered()
+@memory.remembered()
 def version(
     entity: Entity,
     id: str,
@@ -53,7 +54,7 @@ def version(
     NoVersionError, OlderThanRetentionError."""
     if first is not None:
         check_path([entity], first)
-    keys = all_keys(entity, id)
+    keys = all_keys(entity, id, _of(number, made))
     return _show(entity, id, _key(entity, id, number, made, keys), keys, include, first)
 
 
@@ -74,19 +75,19 @@ def twins(entity: Entity, id: str, number: int) -> list[Twin]:
     return sorted([*found, *(Twin(key.updated_at, old=True) for key in theirs)])
 
 
-@homes.remembered()
+@memory.remembered()
 def at(entity: Entity, id: str, moment: datetime) -> Version:
     """The version that was current at a moment: the highest number that was there by then. Its
     patch and changes are left out. Three queries. Raises NoVersionError where the entity did not
     exist yet, OlderThanRetentionError where what it was then is not kept."""
-    keys = all_keys(entity, id)
+    keys = all_keys(entity, id, Key(LAST.version, moment))
     key = keys.current(moment)
     if key is None:
         raise _not_yet(entity, id, moment, keys)
     return _show(entity, id, key, keys, frozenset())
 
 
-@homes.remembered()
+@memory.remembered()
 def compare(
     entity: Entity,
     id: str,
@@ -96,8 +97,8 @@ def compare(
     after_made: datetime | None = None,
 ) -> Comparison:
     """Two versions of one entity, each named and refused as by version()."""
-    keys = all_keys(entity, id)
     wanted = ((before, before_made), (after, after_made))
+    keys = all_keys(entity, id, *(_of(number, made) for number, made in wanted))
     pair = [_key(entity, id, number, made, keys) for number, made in wanted]
     found = neighbours.fetch(entity, [(id, key) for key in pair], {id: keys})
     if len(found) < len(pair):
@@ -109,14 +110,22 @@ def compare(
     return Comparison(shown[0], shown[1], everything.patch, changed)
 
 
-def all_keys(entity: Entity, id: str) -> Keys:
-    """Raises NoVersionError where the store has nothing of this entity."""
+def all_keys(entity: Entity, id: str, *below: Key) -> Keys:
+    """The keys of an entity; below: with the versions up to these, and the ones before them, which
+    are read in the same statement. Raises NoVersionError where the store has nothing of this
+    entity."""
     if storable(id):
         old.want(entity, id)
+        if below:
+            ahead.entity(entity, id, below, PAIR)
     keys = neighbours.all_keys(entity, [id]).get(id) if storable(id) else None
     if keys is None:
         raise unknown(entity.name, id)
     return keys
+
+
+def _of(number: int, made: datetime | None) -> Key:
+    return Key(number, made or LAST.updated_at)
 
 
 def _key(entity: Entity, id: str, number: int, made: datetime | None, keys: Keys) -> Key:

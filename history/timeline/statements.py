@@ -16,8 +16,9 @@ from psycopg.types.numeric import Int4
 from history import prepared
 from history.entities import Entity
 from history.record import MAX_VERSION
+from history.timeline import memory
 from history.timeline.bounded import around
-from history.timeline.cursor import cursor
+from history.timeline.cursor import cursor, cursors
 from history.timeline.query import Filters
 from history.timeline.recovered import Recovered
 
@@ -84,17 +85,43 @@ def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
 
 def read(entity: Entity, statement: str, values: Sequence[object]) -> Read:
     """The rows of a statement, from the first one on, of which the documents may be read now."""
-    text = around(statement, entity.table)
-    found = fetch(text, [Int4(READ_BYTES), Int4(READ_BYTES), *values])
+    found = fetch(*bounded(entity, statement, values))
     rows = [version_row(row) for row in found]
     read = [row for row in rows if row.data is not None]
     unread = [(row.id, row.key) for row in rows if row.data is None]
     return Read(read, unread)
 
 
+def bounded(
+    entity: Entity, statement: str, values: Sequence[object]
+) -> tuple[str, Sequence[object]]:
+    """A statement that gives versions, and its values, with the limit of documents around it."""
+    return around(statement, entity.table), [Int4(READ_BYTES), Int4(READ_BYTES), *values]
+
+
+def together(
+    asked: Sequence[tuple[str, Sequence[object]]], *, one_shard: bool
+) -> list[list[tuple[Any, ...]]]:
+    """The rows of each of these prepared statements, in one round trip. one_shard: they have the
+    same columns, and go to the same shard, which is one statement for Citus."""
+    if not one_shard:
+        with cursors(len(asked)) as opened:
+            return prepared.run_together(opened, asked)
+    text = " UNION ALL ".join(
+        f"SELECT {number} AS part, its.* FROM ({each}) AS its"  # noqa: S608 - a number
+        for number, (each, _) in enumerate(asked)
+    )
+    found: list[list[tuple[Any, ...]]] = [[] for _ in asked]
+    for part, *row in fetch(text, [value for _, its in asked for value in its]):
+        found[part].append(tuple(row))
+    return found
+
+
 def version_row(found: tuple[Any, ...]) -> VersionRow:
     """A row of a statement with the columns of bounded.around."""
-    *row, source, at = found
+    *row, source, at, name, kind, service_name, service_kind = found
+    memory.note(row[3], service_name, service_kind)
+    memory.note(row[4], name, kind)
     return VersionRow._make([*row, False, None if source is None else Recovered(source, at)])
 
 

@@ -9,7 +9,7 @@ from django.db import connection
 from history import complete_to, looks, need_to_know, quarantined, timeline
 from history.entities import Entity
 from history.quarantined import Place, Quarantined
-from history.timeline import homes, old, recovered, rows, union
+from history.timeline import memory, old, recovered, rows, union
 from history.timeline.query import Absence
 from history.timeline.statements import Key
 from history.trace.fate import Fate, How, MayBe, Name, State
@@ -24,7 +24,7 @@ _SUMS = """
 """
 
 
-@homes.remembered()
+@memory.remembered()
 def of_version(entity: Entity, id: str, number: int) -> Fate:
     """What became of a version. A version that is stored is `stored`, whatever happened to other
     messages with its number. id: one that an entity can have. Up to nine queries. Raises what

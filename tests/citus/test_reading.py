@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import psycopg
@@ -23,13 +24,14 @@ from history.timeline import (
     Query,
     Sort,
     Twin,
-    homes,
     members,
+    memory,
     rows,
 )
 from history.timeline.statements import LAST
 from tests.citus.cluster import Citus, served_by
 from tests.db.store import T0, Store
+from tests.round_trips import ROUND_TRIPS, counted
 
 TASK, PERSON = BY_NAME["product-task"], BY_NAME["participant-role"]
 
@@ -119,6 +121,14 @@ def test_one_shard_answers(
         assert tasks(each) in ([0], [1]), each.statement
 
 
+@pytest.mark.parametrize("name", ROUND_TRIPS)
+def test_round_trips(loans: Citus, tmp_path: Path, name: str) -> None:
+    call, _, distributed = ROUND_TRIPS[name]
+    call()
+    call()
+    assert counted(call, tmp_path) == distributed
+
+
 def test_a_child_that_moved_is_read_from_the_shards_of_its_applications(
     loans: Citus, said: Callable[[Callable[[], object]], list[Said]]
 ) -> None:
@@ -169,7 +179,7 @@ def test_a_worker_reads_versions_as_the_coordinator_does(loans: Citus) -> None:
     page = (Filters(), Sort.UPDATED_AT, Order.DESC, LAST, 10)
 
     def answers() -> list[object]:
-        with masking.in_clear(), homes.remembered():
+        with masking.in_clear(), memory.remembered():
             return [
                 rows.page(ROOT, "A1", *page),
                 rows.page(TASK, "T1", *page),

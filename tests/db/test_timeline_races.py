@@ -11,7 +11,7 @@ from django.test import Client
 
 from history import timeline
 from history.days import partition_name
-from history.entities import ENTITIES, ROOT, Entity
+from history.entities import BY_NAME, ENTITIES, ROOT, Entity
 from history.timeline import (
     ApplicationQuery,
     Filters,
@@ -20,6 +20,7 @@ from history.timeline import (
     Query,
     statements,
 )
+from tests.db.installation import counted_as_distributed
 from tests.db.screens import A1, WHOLE, support
 from tests.db.store import T0, Store, minute
 
@@ -65,8 +66,9 @@ def loan(store: Store) -> Store:
     return store
 
 
+TASK = BY_NAME["product-task"]
 MERGED = ") AS merged"
-KEYS = "SELECT id, version, updated_at FROM product_instance_aud"
+KEYS = "SELECT version, updated_at FROM product_instance_aud"
 
 
 def test_the_day_leaves_after_the_places_of_a_merged_page_were_read(
@@ -85,18 +87,44 @@ def test_the_day_leaves_within_a_merged_page(loan: Store, after: Any) -> None:
     assert page.next_token is None
 
 
+def test_the_day_leaves_after_the_keys_were_read(loan: Store, after: Any) -> None:
+    """A version comes with them, and the one before it."""
+    after(KEYS, leave(ROOT))
+    found = timeline.version(ROOT, "A1", 5)
+    assert (found.version, found.previous_version) == (5, 4)
+    assert [operation["path"] for operation in found.patch or ()] == ["/rate"]
+
+
+def test_the_day_leaves_before_large_documents_were_read(
+    loan: Store, after: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only one of them comes with the keys."""
+    monkeypatch.setattr(statements, "READ_BYTES", 1)
+    after(KEYS, leave(ROOT))
+    with pytest.raises(OlderThanRetentionError):
+        timeline.compare(ROOT, "A1", 4, 5)
+
+
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda: timeline.version(ROOT, "A1", 5),
-        lambda: timeline.at(ROOT, "A1", minute(60)),
-        lambda: timeline.compare(ROOT, "A1", 2, 5),
+        lambda: timeline.version(TASK, "T1", 5),
+        lambda: timeline.at(TASK, "T1", minute(60)),
+        lambda: timeline.compare(TASK, "T1", 2, 5),
     ],
 )
-def test_the_day_leaves_after_the_keys_were_read(loan: Store, after: Any, ask: Any) -> None:
-    after(KEYS, leave(ROOT))
-    with pytest.raises(OlderThanRetentionError):
-        ask()
+def test_the_day_leaves_after_the_keys_of_a_child_that_moved_were_read(
+    store: Store, after: Any, ask: Any
+) -> None:
+    """Over several shards its documents come with the next statement."""
+    after("SELECT id, version, updated_at FROM product_task_aud", leave(TASK))
+    with counted_as_distributed():
+        for version in range(6):
+            home, day = "A1" if version < 2 else "A2", 0 if version > 2 else -24 * 60
+            place = day + version
+            store.add("T1", version, {"n": version}, place, entity=TASK, application=home)
+        with pytest.raises(OlderThanRetentionError):
+            ask()
 
 
 def test_the_first_version_comes_after_an_empty_page_was_read(store: Store, after: Any) -> None:
