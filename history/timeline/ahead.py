@@ -17,17 +17,15 @@ from history.timeline.bounded import around
 from history.timeline.memory import Ahead
 from history.timeline.statements import Key, Place, sql, version_row
 
-# The keys have no type.
+# The keys are one row: of 10,000 rows with all columns most would be empty.
 _ENTITY = """
     WITH keys AS MATERIALIZED (
         SELECT version, updated_at FROM {table} WHERE id = %s {within}
     )
-    SELECT version, updated_at, NULL::int2 AS type, NULL::varchar AS client_id,
-        NULL::varchar AS author, NULL::varchar AS product, NULL::text AS data, NULL::varchar AS id,
-        NULL::varchar, NULL::timestamptz, NULL::varchar, NULL::varchar, NULL::varchar, NULL::varchar
-    FROM keys
+    SELECT bodies.*, NULL::int4[], NULL::timestamptz[] FROM ({bodies}) AS bodies
     UNION ALL
-    SELECT * FROM ({bodies}) AS bodies
+    SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+        array_agg(version), array_agg(updated_at) FROM keys
 """
 _UP_TO = """
     SELECT body.* FROM (
@@ -61,11 +59,11 @@ def entity(entity: Entity, id: str, below: Sequence[Key], count: int) -> None:
     places = [[Int4(key.version) for key in below], [key.updated_at for key in below], Int4(count)]
     limits = [Int4(statements.READ_BYTES)] * 2
     ahead = Ahead(keys={(entity.name, id): []})
-    for row in statements.fetch(text, [*named, *limits, *places, *named]):
-        if row[2] is None:
-            ahead.keys[entity.name, id].append(Key(*row[:2]))
-        else:
-            _take(ahead, entity, row)
+    for *row, versions, moments in statements.fetch(text, [*named, *limits, *places, *named]):
+        if row[0] is not None:
+            _take(ahead, entity, tuple(row))
+        elif versions is not None:
+            ahead.keys[entity.name, id] = [*map(Key, versions, moments)]
     found.ahead = ahead
 
 

@@ -112,9 +112,9 @@ def at(id: str, moment: datetime) -> Application:
     """The whole application as of a moment: of each part the highest version that was there.
 
     A child counts where its version of that moment names the application; one without such a
-    version where its lowest version does. Four queries for each kind, more where documents are
-    large. Raises NoVersionError where the application did not exist, and OlderThanRetentionError
-    where nothing is left of then.
+    version where its lowest version does. One query for all keys, then one for the documents, more
+    where these are large. Raises NoVersionError where the application did not exist, and
+    OlderThanRetentionError where nothing is left of then.
     """
     parts: list[Version] = []
     budget = Budget()

@@ -22,9 +22,9 @@ def chain(
     before it was compared with. A twin that no version is compared with is not among them.
 
     `start` itself comes first; if the store no longer has it, the next lower key does. One query
-    for all keys and one for every BATCH versions, or READ_BYTES: linear in their number. skip: is
-    asked after each of these, from the first pair on; the pair after the versions that it leaves
-    out begins at its key.
+    for all keys and the first BATCH versions, one for every BATCH of the others, or READ_BYTES:
+    linear in their number. skip: is asked after each of these, from the first pair on; the pair
+    after the versions that it leaves out begins at its key.
     """
     keys = None
     if paging.storable(id):

@@ -7,13 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from psycopg.types.numeric import Int4
-
 from history import looks, masking, need_to_know
-from history.database.apart import apart
 from history.entities import BY_NAME, CHILDREN, ENTITIES, ROOT, Entity, root
-from history.timeline import paging, rows, statements, token
-from history.timeline.newest import Newest, applications_of, newest_child, newest_keys
+from history.timeline import paging, rows, token
+from history.timeline.newest import Newest, applications_of, first, newest_keys
 from history.timeline.statements import Key
 
 ID = "id"
@@ -80,14 +77,19 @@ def find(texts: Sequence[str]) -> dict[str, Hits]:
     """The hits of each text. The number of queries does not depend on the texts."""
     found: dict[str, dict[Carrier, Hit]] = {text: {} for text in texts}
     ids = [text for text in texts if paging.storable(text)]
+    if not texts:
+        return {}
+    # Keys that are masked for the reader find nothing: the number of hits would tell who has a
+    # value.
+    asked = first(texts, ids, masking.searchable_keys(), MAX_DOCUMENTS + 1)
     for entity in ENTITIES:
-        for id, its in newest_keys(entity, ids).items():
+        for id, its in asked.newest[entity].items():
             found[id][Carrier(entity, id)] = Hit(entity, id, ID, its, its.updated_at)
     if ROOT is not None:
-        absent = [id for id in ids if Carrier(ROOT, id) not in found[id]]
-        for id, moment in _newest_children(absent).items():
-            found[id][Carrier(ROOT, id)] = Hit(ROOT, id, ID, None, moment)
-    documents = _documents(texts)
+        for id, moment in asked.children.items():
+            if Carrier(ROOT, id) not in found[id]:
+                found[id][Carrier(ROOT, id)] = Hit(ROOT, id, ID, None, moment)
+    documents = _documents(asked.documents)
     children = _children(documents)
     grouped = _by_place(documents, children)
     own = _own_keys({place for _, place in grouped})
@@ -137,31 +139,8 @@ def _visible(found: dict[str, dict[Carrier, Hit]]) -> dict[str, dict[Carrier, Hi
     }
 
 
-_DOCUMENTS = """
-    SELECT key.* FROM unnest(%s::varchar[]) AS wanted(value)
-    CROSS JOIN LATERAL (
-        SELECT value, name, entity, id FROM search_key
-        WHERE value = wanted.value AND entity || ' ' || name = ANY(%s)
-        ORDER BY day DESC, name, entity, id LIMIT %s
-    ) AS key
-"""
-
-# The same over several shards.
-_DOCUMENTS_APART = """
-    SELECT value, name, entity, id FROM (
-        SELECT value, name, entity, id, row_number() OVER (
-            PARTITION BY value ORDER BY day DESC, name, entity, id) AS place
-        FROM search_key WHERE value = ANY(%s) AND entity || ' ' || name = ANY(%s)
-    ) AS key WHERE place <= %s
-"""
-
-
-def _documents(texts: Collection[str]) -> list[_Document]:
-    """The documents with these values, in the order of key names, ENTITIES and ids. Only keys that
-    are not masked for the reader: the number of hits would tell who has a value."""
-    values = [list(texts), masking.searchable_keys(), Int4(MAX_DOCUMENTS + 1)]
-    statement = _DOCUMENTS_APART if apart() else _DOCUMENTS
-    found = statements.fetch(statement, values) if texts else []
+def _documents(found: Iterable[tuple[str, str, str, str]]) -> list[_Document]:
+    """The documents in these rows, in the order of key names, ENTITIES and ids."""
     documents = [
         _Document(value, name, Carrier(BY_NAME[kind], id))
         for value, name, kind, id in found
@@ -207,13 +186,4 @@ def _children(documents: Iterable[_Document]) -> dict[Carrier, Newest]:
         ids = [carrier.id for carrier in wanted if carrier.entity is entity]
         for id, its in applications_of(entity, ids).items():
             found[Carrier(entity, id)] = its
-    return found
-
-
-def _newest_children(applications: Collection[str]) -> dict[str, datetime]:
-    """The time of the newest child of each of these, without those that the store does not have."""
-    found: dict[str, datetime] = {}
-    for entity in CHILDREN:
-        for id, moment in newest_child(entity, applications).items():
-            found[id] = max(moment, found.get(id, moment))
     return found

@@ -87,6 +87,15 @@ def of(entity: Entity, ids: Collection[str]) -> set[str]:
     return {home for id in ids for home in homes[entity.name, id]}
 
 
+def note(id: str, found: Iterable[Named]) -> None:
+    """All applications of the children with this id: kind, application."""
+    homes = _present().homes
+    homes.update(((kind.name, id), set()) for kind in CHILDREN)
+    for kind, home in found:
+        if (kind, id) in homes:
+            homes[kind, id].add(home)
+
+
 _MOVED = "SELECT entity, id, other_application FROM child_moved WHERE product_instance_id = %s"
 
 

@@ -28,7 +28,8 @@ class Origin:
 
 
 def origins(pairs: Collection[Pair]) -> Mapping[Place, Origin]:
-    """The version of each pair as an origin, by its place. One query for the names.
+    """The version of each pair as an origin, by its place. No query where all were read
+    before.
 
     The same pair may be given for many values; it is looked at once.
     """

@@ -27,7 +27,7 @@ from history.timeline.versions import Page, Version
 def page(query: Query) -> Page:
     """The page of a timeline that the query asks for.
 
-    At most four queries, and one for the labels every few seconds; with a path filter three more
+    At most three queries, and one for the labels every few seconds; with a path filter three more
     for every BATCH versions, with large documents for every READ_BYTES. A query with archive=True
     reads all versions of the entity for every page. Raises BadParameterError, NoVersionError where
     the store has nothing of the entity, and OlderThanRetentionError where only days before

@@ -50,7 +50,7 @@ def version(
 ) -> Version:
     """One version, compared with the one before. Where a producer gave the number twice: the one
     made at this moment, or without a moment the younger one. first: a path; the changes that fit it
-    come first, as in a timeline with this filter. Three queries. Raises BadParameterError,
+    come first, as in a timeline with this filter. One query. Raises BadParameterError,
     NoVersionError, OlderThanRetentionError."""
     if first is not None:
         check_path([entity], first)
@@ -78,7 +78,7 @@ def twins(entity: Entity, id: str, number: int) -> list[Twin]:
 @memory.remembered()
 def at(entity: Entity, id: str, moment: datetime) -> Version:
     """The version that was current at a moment: the highest number that was there by then. Its
-    patch and changes are left out. Three queries. Raises NoVersionError where the entity did not
+    patch and changes are left out. One query. Raises NoVersionError where the entity did not
     exist yet, OlderThanRetentionError where what it was then is not kept."""
     keys = all_keys(entity, id, Key(LAST.version, moment))
     key = keys.current(moment)

@@ -31,7 +31,7 @@ from history.timeline import (
 from history.timeline.statements import LAST
 from tests.citus.cluster import Citus, served_by
 from tests.db.store import T0, Store
-from tests.round_trips import ROUND_TRIPS, counted
+from tests.round_trips import ROUND_TRIPS, Asked, counted
 
 TASK, PERSON = BY_NAME["product-task"], BY_NAME["participant-role"]
 
@@ -47,6 +47,7 @@ def loans(distributed: Citus) -> Citus:
     for version in range(3):
         store.add("P1", version, {"income": version}, at(version), entity=PERSON)
         store.add("T1", version, {"status": version}, at(version), entity=TASK)
+        store.add("R1", version, {"n": version}, at(version), entity=TASK, application="C1")
         home = "B1" if version == 2 else "A1"
         store.add("M1", version, {"status": version}, at(version), entity=TASK, application=home)
     return distributed
@@ -122,11 +123,22 @@ def test_one_shard_answers(
 
 
 @pytest.mark.parametrize("name", ROUND_TRIPS)
-def test_round_trips(loans: Citus, tmp_path: Path, name: str) -> None:
+def test_round_trips(
+    loans: Citus,
+    said: Callable[[Callable[[], object]], list[Said]],
+    tmp_path: Path,
+    name: str,
+) -> None:
+    """As many as the table says, each to one shard."""
     call, _, distributed = ROUND_TRIPS[name]
-    call()
-    call()
-    assert counted(call, tmp_path) == distributed
+    asked = Asked("C1", "R1", at(60))
+    call(asked)
+    call(asked)
+    assert counted(lambda: call(asked), tmp_path) == distributed
+    statements = said(lambda: call(asked))
+    assert len(statements) == distributed
+    for each in statements:
+        assert tasks(each) == [1], each.statement
 
 
 def test_a_child_that_moved_is_read_from_the_shards_of_its_applications(

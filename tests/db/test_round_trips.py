@@ -11,8 +11,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from tests.db.installation import BOTH, DISTRIBUTED
-from tests.db.store import Store
-from tests.round_trips import ROUND_TRIPS, TASK, counted
+from tests.db.store import Store, minute
+from tests.round_trips import ROUND_TRIPS, TASK, Asked, counted
 
 SECRET = base64.b64encode(b"support:support").decode()
 
@@ -72,6 +72,9 @@ def test_a_call(installation: str, store: Store, tmp_path: Path, name: str) -> N
         store.add("A1", version, {"rate": version}, version)
         store.add("T1", version, {"status": version}, version, entity=TASK)
     call, plain, distributed = ROUND_TRIPS[name]
-    call()
-    call()
-    assert counted(call, tmp_path) == (distributed if installation == DISTRIBUTED else plain)
+    asked = Asked("A1", "T1", minute(60))
+    call(asked)
+    call(asked)
+    assert counted(lambda: call(asked), tmp_path) == (
+        distributed if installation == DISTRIBUTED else plain
+    )
