@@ -4,10 +4,11 @@ in one database of a Citus cluster."""
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from django.conf import settings
@@ -15,6 +16,7 @@ from django.core.management import CommandError
 from django.db import connection
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
+from psycopg.rows import tuple_row
 from rich.console import Console
 from rich.table import Table
 
@@ -27,7 +29,8 @@ from history.timeline import ApplicationQuery, Query
 
 DATABASE: Final = "annals_reading"
 CHILD: Final = BY_NAME["product-task"]
-WARM_UP, ROUNDS = 10, 60
+WARM_UP, ROUNDS, PLANNED = 10, 60, 5
+_PLANNING: Final = re.compile(r"Planning Time: ([\d.]+) ms")
 _WORKERS: Final = """
 SELECT nodename, nodeport FROM pg_dist_node
 WHERE noderole = 'primary' AND isactive AND groupid <> 0 ORDER BY groupid
@@ -91,21 +94,37 @@ def _measure(url: str) -> Figures:
 
 
 def _time(call: Call, ids: Sequence[str]) -> Figures:
-    """As timed; statements: how many one call takes."""
+    """As timed. statements: how many one call takes. planning: milliseconds for which all nodes
+    plan them, the least of some times; 0 where they are planned once for a session."""
     found = timed(call, ids, WARM_UP)
     with _counted() as said:
         call(ids[-1])
-    return {**found, "statements": len(said)}
+    planning = 0.0
+    if distribution.active(connection.connection):
+        planning = sum(min(_planning(each) for _ in range(PLANNED)) for each in said)
+    return {**found, "statements": len(said), "planning": round(planning, 2)}
+
+
+def _planning(said: _Said) -> float:
+    with psycopg.Cursor(connection.connection, row_factory=tuple_row) as cursor:
+        statement = f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {said.statement}"
+        cursor.execute(statement.encode(), said.values)
+        return sum(float(found[1]) for (line,) in cursor if (found := _PLANNING.search(line)))
+
+
+class _Said(NamedTuple):
+    statement: str
+    values: Sequence[Any] | None = None
 
 
 @contextmanager
-def _counted() -> Iterator[list[str]]:
+def _counted() -> Iterator[list[_Said]]:
     """The statements that go to the server inside."""
-    said: list[str] = []
+    said: list[_Said] = []
     plain = psycopg.Cursor.execute
 
     def execute(self: Any, query: Any, *args: Any, **more: Any) -> Any:
-        said.append(str(query))
+        said.append(_Said(str(query), *args[:1]))
         return plain(self, query, *args, **more)
 
     psycopg.Cursor.execute = execute  # type: ignore[method-assign]
@@ -153,9 +172,10 @@ def _on(node: str, statement: str) -> None:
 
 
 def _print(figures: Figures) -> None:
-    table = Table("p50 / p95, ms", "plain", "distributed", "statements")
+    table = Table("p50 / p95, ms", "plain", "distributed", "of it planning", "statements")
     for name, plain in figures["plain"].items():
         there = figures["distributed"][name]
         cells = [f"{each['p50']} / {each['p95']}" for each in (plain, there)]
+        cells.append(str(there["planning"]))
         table.add_row(name, *cells, f"{plain['statements']} / {there['statements']}")
     Console().print(table)

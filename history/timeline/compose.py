@@ -45,8 +45,8 @@ class Snapshots:
 
 class Composer:
     """Makes versions of these pairs, one after another. At most one query for all authors, and one
-    for the labels when they are no longer fresh, both before the first version. first: a path; the changes
-    that fit it come before the others, so that a list that ends early has them."""
+    for the labels when they are no longer fresh, both before the first version. first: a path; the
+    changes that fit it come before the others, so that a list that ends early has them."""
 
     def __init__(
         self, pairs: Sequence[Pair], include: frozenset[Include], first: str | None = None
