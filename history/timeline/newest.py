@@ -148,7 +148,8 @@ def _latest(found: Iterable[Iterable[tuple[Any, ...]]]) -> dict[str, datetime]:
 
 
 # All that one text may be is on the shard of its hash: an application and its children, a document
-# that stands alone, the applications of a child, the documents with a value.
+# that stands alone, the applications of a child, the documents with a value. OFFSET 0: to plan for
+# an order that indexes may have takes longer than to read these rows.
 _HOMES = """
     SELECT 0 AS part, entity AS one, id AS two, product_instance_id AS three, NULL::varchar AS four,
         NULL::int4 AS version, NULL::timestamptz AS moment
@@ -164,12 +165,13 @@ _DOCUMENTS_OF_ONE = """
 _NEWEST_OF_ONE = """
     UNION ALL SELECT * FROM (
         SELECT 2, '{name}'::varchar, id, NULL::varchar, NULL::varchar, version, updated_at
-        FROM {table} WHERE id = %s ORDER BY version DESC, updated_at DESC LIMIT 1
+        FROM (SELECT id, version, updated_at FROM {table} WHERE id = %s OFFSET 0) AS own
+        ORDER BY version DESC, updated_at DESC LIMIT 1
     ) AS newest
 """
 _NEWEST_CHILD_OF_ONE = """
     UNION ALL SELECT 3, NULL, NULL, NULL, NULL, NULL, max(updated_at)
-    FROM {table} WHERE product_instance_id = %s
+    FROM (SELECT updated_at FROM {table} WHERE product_instance_id = %s OFFSET 0) AS its
 """
 
 
