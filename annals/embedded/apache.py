@@ -34,6 +34,9 @@ JAVA_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
 )
+# Half of the processor time of a start is the second compiler's. Without it the node is slower under
+# a load that lasts.
+QUICK = "-XX:TieredStopAtLevel=1"
 
 SETTINGS: Mapping[str, str | int] = {
     "process.roles": "broker,controller",
@@ -62,7 +65,7 @@ class Apache(Daemon):
 
     secured: adds listeners for TLS and SASL/SCRAM-SHA-512, with a certificate authority (`ca.pem`)
     and a password (`password`) of its own. settings: values of server.properties that override
-    SETTINGS.
+    SETTINGS. quick: for short use, as in tests: see QUICK.
     """
 
     def __init__(
@@ -70,11 +73,13 @@ class Apache(Daemon):
         home: str | Path,
         secured: bool = False,
         settings: Mapping[str, str | int] | None = None,
+        quick: bool = False,
     ) -> None:
         super().__init__(home)
         self.secured = secured
         self.listeners = (*OPEN, *(SECURED if secured else ()))
         self.settings = {**SETTINGS, **(settings or {})}
+        self.java_options = (*JAVA_OPTIONS, *((QUICK,) if quick else ()))
         self.properties = self.home / "server.properties"
 
     @property
@@ -86,7 +91,7 @@ class Apache(Daemon):
         secret_file.write(self.properties, self._render(ports))
         if not (self.home / "data" / "meta.properties").exists():
             self._format(classpath)
-        return (java(), *JAVA_OPTIONS, "-cp", classpath, "kafka.Kafka", self.properties)
+        return (java(), *self.java_options, "-cp", classpath, "kafka.Kafka", self.properties)
 
     def client(self, protocol: str = "PLAINTEXT") -> Client:
         """librdkafka settings to connect to a listener of this node. Call it after `start`."""
@@ -150,7 +155,7 @@ class Apache(Daemon):
         # Also without secured listeners: a later start may add them.
         password = secret_file.write(self.home / "password", secret_file.new_password()).read_text()
         words = (
-            *(*JAVA_OPTIONS, "-cp", classpath, "kafka.tools.StorageTool", "format"),
+            *(*JAVA_OPTIONS, QUICK, "-cp", classpath, "kafka.tools.StorageTool", "format"),
             *("--cluster-id", secrets.token_urlsafe(16).replace("-", "A")),
             *("--config", str(self.properties)),
             *("--add-scram", f"{MECHANISM}=[name={USER},password={password}]"),

@@ -34,7 +34,9 @@ def apache_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
     need.maven()
     # A client left over from another test must not make the topics that a later one deleted.
     settings = {"auto.create.topics.enable": "false"}
-    node = Apache(tmp_path_factory.mktemp("apache") / "kafka", secured=True, settings=settings)
+    node = Apache(
+        tmp_path_factory.mktemp("apache") / "kafka", secured=True, settings=settings, quick=True
+    )
     node.start()
     yield node
     node.kill()

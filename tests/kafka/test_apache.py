@@ -52,7 +52,7 @@ def test_data_port_and_ids_survive_a_stop_and_a_sigkill(apache: Apache) -> None:
 
 
 def test_starting_a_running_one_finds_it(apache: Apache) -> None:
-    again = Apache(apache.home, secured=True)
+    again = Apache(apache.home, secured=True, quick=True)
     assert again.start() is False
     assert again.pid() == apache.pid()
 

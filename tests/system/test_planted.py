@@ -173,7 +173,7 @@ def test_no_command_line_has_the_password_of_kafka(
     )
     (folder / "bin" / "java").chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(folder))
-    node = Apache(folder / "kafka", secured=True)
+    node = Apache(folder / "kafka", secured=True, quick=True)
     node.start()
     try:
         assert len((folder / "said").read_text().splitlines()) == 2
