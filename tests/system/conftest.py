@@ -11,7 +11,12 @@ from tests.kafka.fixtures import apache, apache_node, broker, embedded, topics
 
 __all__ = ["apache", "apache_node", "broker", "embedded", "topics"]
 
-ON_ONE = ("test_faults_database", "test_faults_upstream")
+ON_ONE = (
+    "test_faults_database",
+    "test_faults_upstream",
+    "test_sixth_entity",
+    "test_stuck_consumer",
+)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -6,10 +6,11 @@ import random
 import secrets
 import time
 
-import psycopg
+import psutil
 import pytest
 
 from annals.embedded.daemon import Daemon
+from ingest.consumer.background import BEAT_SECONDS
 from tests.consuming import Consumers, Database, Feed, complete, until
 from tests.processes import consumers, database, feed, server
 
@@ -55,36 +56,6 @@ def test_stopped_at_moments_of_a_load(consumers: Consumers, database: Database, 
     complete(consumers, database, feed)
 
 
-def test_sigterm_while_the_database_does_not_answer(
-    consumers: Consumers, database: Database, feed: Feed
-) -> None:
-    """Somebody holds a lock that the write in hand waits for: the consumer still ends in time, and
-    what it had in hand is read again."""
-    running = consumers.start()
-    running.until_reading()
-    with psycopg.connect(database.url) as plain:
-        plain.execute("LOCK TABLE product_instance_aud IN ACCESS EXCLUSIVE MODE")
-        feed.send(500)
-        until(lambda: database.query("SELECT 1 FROM pg_locks WHERE NOT granted"), "no write waits")
-        running.terminate()
-    consumers.drain()
-    complete(consumers, database, feed)
-
-
-def test_sigterm_while_the_database_is_away(
-    consumers: Consumers, database: Database, feed: Feed
-) -> None:
-    running = consumers.start()
-    running.until_reading()
-    database.server.stop("immediate")
-    feed.send(500)
-    until(lambda: "trying again" in running.said(), running.said)
-    running.terminate()
-    database.server.start()
-    consumers.drain()
-    complete(consumers, database, feed)
-
-
 def test_sigterm_while_the_broker_is_away(
     consumers: Consumers, database: Database, feed: Feed, broker: Daemon
 ) -> None:
@@ -97,6 +68,28 @@ def test_sigterm_while_the_broker_is_away(
     summary = running.terminate()
     assert summary["read"] == 500
     assert database.stored() == feed.produced
+
+
+@pytest.mark.parametrize("count", [0, 500], ids=["idle", "busy"])
+def test_sigterm_while_the_broker_is_frozen(
+    consumers: Consumers, database: Database, feed: Feed, broker: Daemon, count: int
+) -> None:
+    running = consumers.start()
+    running.until_reading()
+    feed.send(10)
+    until(lambda: database.read() == 10, running.said)
+    pid = broker.pid()
+    assert pid is not None
+    feed.send(count)
+    serving = psutil.Process(pid)
+    serving.suspend()
+    try:
+        time.sleep(2 * BEAT_SECONDS + 1)
+        running.terminate()
+    finally:
+        serving.resume()
+    consumers.drain()
+    complete(consumers, database, feed)
 
 
 def test_sigterm_before_the_group_has_answered(consumers: Consumers, database: Database) -> None:

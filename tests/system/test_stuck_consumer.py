@@ -263,23 +263,3 @@ def test_sigterm_while_postgresql_is_frozen(
         running.terminate()
     consumers.drain()
     complete(consumers, database, feed)
-
-
-@pytest.mark.parametrize("count", [0, 500], ids=["idle", "busy"])
-def test_sigterm_while_the_broker_is_frozen(
-    consumers: Consumers, database: Database, feed: Feed, broker: Daemon, count: int
-) -> None:
-    running, _ = started(consumers, feed)
-    until(lambda: database.read() == 10, running.said)
-    pid = broker.pid()
-    assert pid is not None
-    feed.send(count)
-    serving = psutil.Process(pid)
-    serving.suspend()
-    try:
-        time.sleep(2 * BEAT_SECONDS + 1)
-        running.terminate()
-    finally:
-        serving.resume()
-    consumers.drain()
-    complete(consumers, database, feed)
