@@ -9,7 +9,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Queue
 from threading import Thread
@@ -106,8 +106,8 @@ def wait(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-@pytest.fixture
-def home() -> Iterator[Path]:
+@contextmanager
+def made_home() -> Iterator[Path]:
     """An ANNALS_HOME with a space and Cyrillic in its path; nothing of it may run afterwards.
 
     Not in tmp_path: each run of pytest by root closes the directory above it to other users, and
@@ -119,6 +119,30 @@ def home() -> Iterator[Path]:
         yield home
         for left in processes(home):
             left.kill()
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """Such a folder, which is not there yet."""
+    with made_home() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def kept() -> Iterator[Path]:
+    """Such a folder for several tests: to make the tables is most of the first start."""
+    with made_home() as made:
+        yield made
+
+
+@pytest.fixture
+def used(kept: Path) -> Iterator[Path]:
+    """A folder in which a demo may have run before; nothing of it runs."""
+    yield kept
+    for left in processes(kept):
+        left.kill()
+    with suppress(FileNotFoundError):
+        (kept / "logs" / "consume.log").unlink()
 
 
 def logged_in(home: Path) -> set[tuple[str, str]]:
@@ -176,32 +200,32 @@ def test_it_starts_serves_and_leaves_nothing_behind_twice(home: Path) -> None:
     assert processes(home) == []
 
 
-def test_the_end_of_one_process_is_the_end_of_all(home: Path) -> None:
-    demo = Demo(home, "--port", str(free_port()), "--no-simulate")
+def test_the_end_of_one_process_is_the_end_of_all(used: Path) -> None:
+    demo = Demo(used, "--port", str(free_port()), "--no-simulate")
     demo.until(READY)
     demo.child("consume").kill()
     code, text = demo.end()
     assert code == 1
     assert "consume ended with -9" in text
-    assert processes(home) == []
+    assert processes(used) == []
 
 
-def test_a_killed_supervisor_ends_its_processes_and_the_next_uses_its_servers(home: Path) -> None:
-    demo = Demo(home, "--port", str(free_port()), "--no-simulate")
+def test_a_killed_supervisor_ends_its_processes_and_the_next_uses_its_servers(used: Path) -> None:
+    demo = Demo(used, "--port", str(free_port()), "--no-simulate")
     demo.until(READY)
-    assert not all(is_server(each) for each in processes(home))
-    servers = {each.pid for each in processes(home) if "-D" in command_line(each)}
+    assert not all(is_server(each) for each in processes(used))
+    servers = {each.pid for each in processes(used) if "-D" in command_line(each)}
     demo.process.kill()
     demo.end()
-    wait(lambda: all(is_server(each) for each in processes(home)))
+    wait(lambda: all(is_server(each) for each in processes(used)))
 
-    again = Demo(home, "--port", str(free_port()), "--no-simulate")
+    again = Demo(used, "--port", str(free_port()), "--no-simulate")
     again.until(READY)
     assert servers
-    assert servers <= {each.pid for each in processes(home)}
+    assert servers <= {each.pid for each in processes(used)}
     again.process.send_signal(signal.SIGINT)
     assert again.end()[0] == 0
-    assert processes(home) == []
+    assert processes(used) == []
 
 
 def is_server(each: psutil.Process) -> bool:
@@ -221,27 +245,27 @@ def test_interrupted_while_it_starts_it_leaves_nothing_behind(home: Path) -> Non
     assert processes(home) == []
 
 
-def test_one_demo_in_a_home_and_one_owner_of_a_port(home: Path) -> None:
+def test_one_demo_in_a_home_and_one_owner_of_a_port(used: Path) -> None:
     port = free_port()
-    demo = Demo(home, "--port", str(port), "--no-simulate")
+    demo = Demo(used, "--port", str(port), "--no-simulate")
     text = demo.until(READY)
     assert "DATABASE_URL is set but ignored" in text
-    assert str(home) in text
+    assert str(used) in text
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
         assert answer.status == 200
-    second = Demo(home)
+    second = Demo(used)
     code, text = second.end()
     assert (code, "already running" in text) == (1, True)
-    other = Demo(home.with_name("other"), "--port", str(port))
+    other = Demo(used.with_name("other"), "--port", str(port))
     code, text = other.end()
     assert (code, f"Port {port} is in use" in text) == (1, True)
     demo.process.send_signal(signal.SIGINT)
     assert demo.end()[0] == 0
 
 
-def test_the_port_is_the_demos_own_before_its_web_starts(home: Path) -> None:
+def test_the_port_is_the_demos_own_before_its_web_starts(used: Path) -> None:
     port = free_port()
-    demo = Demo(home, "--port", str(port), "--no-simulate")
+    demo = Demo(used, "--port", str(port), "--no-simulate")
     demo.until("Annals  ")
     for family, host in LOOPBACK:
         with socket.socket(family) as other, pytest.raises(OSError, match="in use"):
@@ -268,10 +292,11 @@ def test_an_application_that_was_never_stored_is_not_shown(home: Path) -> None:
     assert demo.end()[0] == 0
 
 
-def test_the_reason_is_shown_although_the_log_file_could_not_be_written(home: Path) -> None:
-    (home / "logs").mkdir(parents=True)
-    (home / "logs" / "consume.log").symlink_to("/dev/full")
-    demo = Demo(home, "--port", str(free_port()), "--no-simulate")
+def test_the_reason_is_shown_although_the_log_file_could_not_be_written(used: Path) -> None:
+    (used / "logs").mkdir(parents=True, exist_ok=True)
+    (used / "logs" / "consume.log").unlink(missing_ok=True)
+    (used / "logs" / "consume.log").symlink_to("/dev/full")
+    demo = Demo(used, "--port", str(free_port()), "--no-simulate")
     demo.until(READY)
     consumer = demo.child("consume")
     wait(lambda: bool(consumer.net_connections("tcp")))
@@ -281,14 +306,14 @@ def test_the_reason_is_shown_although_the_log_file_could_not_be_written(home: Pa
     assert re.search(r"consume ended with 0:\n(.*\n)*stopped: \d+ read", text), text
 
 
-def test_the_end_of_a_server_is_the_end_of_all(home: Path) -> None:
-    demo = Demo(home, "--port", str(free_port()), "--no-simulate")
+def test_the_end_of_a_server_is_the_end_of_all(used: Path) -> None:
+    demo = Demo(used, "--port", str(free_port()), "--no-simulate")
     demo.until(READY)
     demo.child("broker").kill()
     code, text = demo.end()
     assert code == 1
     assert "The broker ended" in text
-    assert processes(home) == []
+    assert processes(used) == []
 
 
 def test_the_check_passes_and_leaves_nothing(home: Path) -> None:
