@@ -34,8 +34,8 @@ JAVA_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
 )
-# Half of the processor time of a start is the second compiler's. Without it the node is slower under
-# a load that lasts.
+# Half of the processor time of a start is the second compiler's. Without it the node is slower
+# under a load that lasts.
 QUICK = "-XX:TieredStopAtLevel=1"
 
 SETTINGS: Mapping[str, str | int] = {
