@@ -25,6 +25,17 @@ WAIT: Final = "1s"
 _NOTED: Final[LiteralString] = (
     'SELECT count(*), max(id) FROM late_row WHERE "table" = %s AND day = %s'
 )
+# A prepared transaction belongs to no session. What a node has left of one becomes visible later.
+_LEFT: Final[LiteralString] = """
+SELECT count(*) FROM pg_locks JOIN pg_class ON pg_class.oid = relation
+JOIN pg_dist_shard ON relname = {table} || '_' || shardid AND logicalrelid = {table}::regclass
+WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND pid IS NULL
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+_ON_NODES: Final[LiteralString] = """
+SELECT count(*) FILTER (WHERE result <> '0' OR NOT success)
+FROM run_command_on_all_nodes(%s, give_warning_for_connection_errors => false)
+"""
 
 
 class _MovedError(Exception):
@@ -103,3 +114,6 @@ def _stop_writers(connection: Connection, table: str) -> None:
         except errors.QueryCanceled:
             raise errors.LockNotAvailable("a transaction that writes to it stays open") from None
         connection.execute(set_timeout, [before])
+        left = sql.SQL(_LEFT).format(table=sql.Literal(table)).as_string(connection)
+        if connection.execute(_ON_NODES, [left]).fetchone() != (0,):
+            raise errors.LockNotAvailable("a node has left a prepared transaction that wrote to it")

@@ -116,6 +116,32 @@ def test_a_writer_that_stays_open_delays_the_seal(
         assert seal(plain, root(), OLD).rows == 1
 
 
+def test_what_a_node_has_left_of_a_commit_delays_the_seal(
+    citus: Citus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row becomes visible later, and would seem to be nobody's."""
+    monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
+    table, worker = root().table, citus.raw(1)
+    with raw() as plain:
+        days.create(plain, table, OLD)
+        insert(plain, table, "first")
+        [(shard,)] = citus.rows(
+            "SELECT shardid FROM pg_dist_shard_placement JOIN pg_dist_shard USING (shardid)"
+            " WHERE logicalrelid = %s::regclass AND nodeport = %s LIMIT 1",
+            [table, worker.info.port],
+        )
+        worker.execute("SET citus.enable_manual_changes_to_shards TO on")
+        worker.execute("BEGIN")
+        insert(worker, f"{table}_{shard}", "second")
+        worker.execute("PREPARE TRANSACTION 'left'")  # a name that Citus leaves alone
+        try:
+            with pytest.raises(psycopg.errors.LockNotAvailable, match="left a prepared"):
+                seal(plain, root(), OLD)
+        finally:
+            worker.execute("COMMIT PREPARED 'left'")
+        assert seal(plain, root(), OLD).rows == 2
+
+
 def test_a_late_row_that_comes_while_a_day_is_sealed_is_in_the_seal_or_late(
     citus: Citus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
