@@ -33,37 +33,32 @@ WHERE id = %s AND version = ANY(%s)
 """
 # The document is judged again: then its gap closes. `judged` tells whether the lowest is a new one.
 _ARRIVED = """
-WITH document AS (
-    UPDATE gap_document SET versions = versions + %(versions)s::int8multirange,
-        lowest = least(lowest, lower(%(versions)s::int8multirange))
-    WHERE entity = %(entity)s AND id = %(id)s RETURNING entity, id
-)
-INSERT INTO gap_pending (entity, id) SELECT entity, id FROM document ON CONFLICT DO NOTHING
+UPDATE gap_document SET versions = versions + %(versions)s::int8multirange,
+    lowest = least(lowest, lower(%(versions)s::int8multirange))
+WHERE entity = %(entity)s AND id = %(id)s
+"""
+_PENDING = "INSERT INTO gap_pending (entity, id) VALUES (%(entity)s, %(id)s) ON CONFLICT DO NOTHING"
+_KNOWN = """
+SELECT FROM gap_answer WHERE entity = %(entity)s AND document = %(id)s AND source = %(source)s
 """
 # What an answer covers is not as it was before: a source may have again what it did not have.
+# In a form that Citus runs: no volatile functions after DO UPDATE, no CASE of a value, no CTE.
 _ANSWER = """
-WITH given AS (
-    SELECT %(entity)s::varchar AS entity, %(id)s::varchar AS document,
-        %(source)s::varchar AS source, %(gone)s::int8multirange AS gone,
-        %(refused)s::int8multirange AS refused,
-        %(detail)s::text AS detail, now() + make_interval(secs => %(pause)s::float8) AS later
-)
 INSERT INTO gap_answer AS a (entity, document, source, gone, refused, detail, asked_at, attempts,
     next_attempt_at)
-SELECT entity, document, source, gone, refused, detail, now(), 0, later FROM given
-WHERE %(remember)s OR EXISTS (SELECT FROM gap_answer AS known
-    WHERE (known.entity, known.document, known.source)
-        = (given.entity, given.document, given.source))
+VALUES (%(entity)s, %(id)s, %(source)s, %(gone)s::int8multirange, %(refused)s::int8multirange,
+    %(detail)s, now(), 0, now() + make_interval(secs => %(pause)s::float8))
 ON CONFLICT (entity, document, source) DO UPDATE SET
     gone = a.gone - %(covered)s::int8multirange + excluded.gone,
     refused = a.refused - %(covered)s::int8multirange + excluded.refused,
-    detail = CASE excluded.detail WHEN '' THEN a.detail ELSE excluded.detail END,
-    asked_at = now(), attempts = 0, next_attempt_at = excluded.next_attempt_at
+    detail = coalesce(nullif(excluded.detail, ''), a.detail),
+    asked_at = excluded.asked_at, attempts = 0, next_attempt_at = excluded.next_attempt_at
 """
 _COUNT = """
 INSERT INTO gap_source AS s (name, answered_at, asked, recovered, refused, unanswerable)
 VALUES (%(source)s, now(), %(asked)s, %(recovered)s, %(refused)s, %(unanswerable)s)
-ON CONFLICT (name) DO UPDATE SET attempts = 0, next_attempt_at = NULL, answered_at = now(),
+ON CONFLICT (name) DO UPDATE SET attempts = 0, next_attempt_at = NULL,
+    answered_at = excluded.answered_at,
     asked = s.asked + excluded.asked,
     recovered = s.recovered + excluded.recovered, refused = s.refused + excluded.refused,
     unanswerable = s.unanswerable + excluded.unanswerable
@@ -198,7 +193,9 @@ def _note(
 ) -> None:
     place = {"entity": document.entity.name, "id": document.id}
     if arrived:
-        connection.execute(_ARRIVED, {**place, "versions": _multirange(_single(arrived))})
+        versions = _multirange(_single(arrived))
+        if connection.execute(_ARRIVED, {**place, "versions": versions}).rowcount:
+            connection.execute(_PENDING, place)
     values = {
         **place,
         "source": source,
@@ -207,9 +204,10 @@ def _note(
         "covered": _multirange(answer.covered),
         "detail": headers_json.storable_text(next(reversed(list(refused.values())), "")),
         "pause": pause(1) if answer.waiting else None,
-        "remember": bool(answer.gone or refused or answer.waiting),
     }
-    connection.execute(_ANSWER, values)
+    remember = bool(answer.gone or refused or answer.waiting)
+    if remember or connection.execute(_KNOWN, values).rowcount:
+        connection.execute(_ANSWER, values)
 
 
 def _single(numbers: Iterable[int]) -> list[Range]:

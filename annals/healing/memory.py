@@ -13,19 +13,22 @@ _FAILED = """
 INSERT INTO gap_source AS s (name, attempts, next_attempt_at, last_error, failed_at)
 VALUES (%(source)s, 1, now() + make_interval(secs => %(pause)s::float8), %(why)s, now())
 ON CONFLICT (name) DO UPDATE SET attempts = s.attempts + 1,
-    next_attempt_at = excluded.next_attempt_at, last_error = excluded.last_error, failed_at = now()
+    next_attempt_at = excluded.next_attempt_at, last_error = excluded.last_error,
+    failed_at = excluded.failed_at
 """
 _WRONG = """
 INSERT INTO gap_answer AS a (entity, document, source, gone, refused, detail, asked_at, attempts,
     next_attempt_at)
 VALUES (%(entity)s, %(id)s, %(source)s, '{}', '{}', %(why)s, now(), 1,
     now() + make_interval(secs => %(pause)s::float8))
-ON CONFLICT (entity, document, source) DO UPDATE SET detail = excluded.detail, asked_at = now(),
+ON CONFLICT (entity, document, source) DO UPDATE SET detail = excluded.detail,
+    asked_at = excluded.asked_at,
     attempts = a.attempts + 1, next_attempt_at = excluded.next_attempt_at
 """
 _REMEMBER = """
 INSERT INTO gap_source (name, last_error, failed_at) VALUES (%(source)s, %(why)s, now())
-ON CONFLICT (name) DO UPDATE SET last_error = excluded.last_error, failed_at = now()
+ON CONFLICT (name) DO UPDATE SET last_error = excluded.last_error,
+    failed_at = excluded.failed_at
 """
 _FORGET = """
 UPDATE gap_source SET attempts = 0, next_attempt_at = NULL WHERE name <> ALL(%s) AND attempts > 0
