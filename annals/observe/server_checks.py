@@ -3,7 +3,7 @@ PostgreSQL server with annals.observe.server_rules."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from django.conf import settings
@@ -12,7 +12,18 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from annals.access import logins
-from annals.observe.server_rules import LOG_NUMBERS, LOG_WORDS, RULES, Server, Setting, faults
+from annals.observe.server_rules import (
+    LOG_NUMBERS,
+    LOG_WORDS,
+    RULES,
+    Fault,
+    Server,
+    Setting,
+    faults,
+)
+from history import distribution
+from history.distributing.plan import left_out
+from ingest import rights
 
 NAMES: Final = (
     *(rule.setting for rule in RULES),
@@ -30,8 +41,20 @@ def server_settings(*, databases: Sequence[str] | None = None, **_: Any) -> list
     return [
         Warning(fault.text, hint=fault.hint, obj=f"PostgreSQL ({alias})", id=_id(fault.number))
         for alias in databases or []
-        for fault in faults(read(connections[alias]))
+        for fault in (*faults(read(connections[alias])), *_of_cluster(connections[alias]))
     ]
+
+
+def _of_cluster(connection: BaseDatabaseWrapper) -> Iterator[Fault]:
+    """What is missing where the tables are distributed."""
+    connection.ensure_connection()
+    plain = connection.connection
+    if distribution.active(plain) and (names := left_out(plain, rights.tables())):
+        hint = (
+            "Stop the consumers and run `annals distribute`, then `annals grants --apply`: "
+            "consumers that are connected to other nodes do not find them (docs/citus.md)."
+        )
+        yield Fault(15, f"Only the coordinator has {', '.join(names)}.", hint)
 
 
 def _id(number: int) -> str:

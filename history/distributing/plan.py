@@ -16,6 +16,9 @@ _KNOWN: Final[LiteralString] = """
 SELECT relname, repmodel = 't' FROM pg_dist_partition JOIN pg_class ON pg_class.oid = logicalrelid
 WHERE relnamespace = 'public'::regnamespace
 """
+_EXISTING: Final[LiteralString] = """
+SELECT name FROM unnest(%s::text[]) name WHERE to_regclass(name) IS NOT NULL ORDER BY name
+"""
 _SHARDS: Final[LiteralString] = """
 SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = to_regclass(%s)
 """
@@ -65,6 +68,15 @@ def plan(connection: Connection, partitions: Sequence[Partition], local: Collect
     ]
     left.sort(key=lambda each: (-each.day.toordinal(), each.table))
     return Plan(parents, lookups, sorted({*local, *COPIED} - there), left, row[0] if row else 0)
+
+
+def left_out(connection: Connection, local: Collection[str]) -> list[str]:
+    """The tables that are not distributed, or that the nodes do not reach: of kinds and migrations
+    that came after `annals distribute`. Of those that exist. local: as of plan."""
+    wanted = {*local, *DISTRIBUTED_BY}
+    there = {name for (name,) in connection.execute(_KNOWN)}
+    found = connection.execute(_EXISTING, [sorted(wanted - there)])
+    return [name for (name,) in found]
 
 
 def day_of(part: Partition) -> date | None:

@@ -9,17 +9,22 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import connection, models
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations import AddField, AddIndex
 from django.db.migrations.recorder import MigrationRecorder
+from msgspec.structs import replace
 
+from annals.observe.server_checks import server_settings
 from history import clock, days, distribution
 from history.distributing import cluster as needed
+from history.distributing.plan import left_out
 from history.distribution import DISTRIBUTED_BY
 from history.entities import CHILDREN, ENTITIES, root
 from history.models import VERSION_MODELS, LateRow
+from ingest import rights
 from tests.citus.cluster import Citus
 from tests.killed import Killed, killed_before
 from tests.shape import shaped
@@ -185,6 +190,21 @@ def test_a_later_migration_changes_the_tables_of_all_nodes(filled: Citus) -> Non
             with connection.schema_editor() as editor:
                 step.database_backwards("history", editor, after, states[-1])
     MigrationRecorder(connection).record_applied("history", "9999_later")
+
+
+def test_a_kind_that_was_declared_later_is_named_by_check(
+    filled: Citus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = filled.raw()
+    assert left_out(plain, rights.tables()) == []
+    plain.execute("CREATE TABLE order_aud (id text)")
+    monkeypatch.setattr(rights, "tables", lambda: {"order_aud", "no_aud"})
+    monkeypatch.setattr(settings, "ANNALS", replace(settings.ANNALS, demo=False))
+    try:
+        texts = [found.msg for found in server_settings(databases=["default"])]
+        assert "Only the coordinator has order_aud." in texts
+    finally:
+        plain.execute("DROP TABLE order_aud")
 
 
 def _is_distributed(citus: Citus) -> None:
