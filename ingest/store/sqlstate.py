@@ -85,12 +85,16 @@ def missing_partition(error: psycopg.Error) -> bool:
 
 
 _KEY_OF_A_SHARD = re.compile(r"_pkey_\d+\b")
+# What libpq says of a worker that dies while it gets rows.
+_GONE = "server closed the connection unexpectedly"
 
 
 def of_shard(error: errors.InternalError_, table: str) -> psycopg.Error:
     """The error of a COPY that a shard refused: Citus passes its message on without its SQLSTATE.
     Only names count, so the messages can be in any language. table: the distributed one."""
     text = str(error)
+    if _GONE in text:
+        return errors.ConnectionFailure(text)
     if _KEY_OF_A_SHARD.search(text):
         return errors.UniqueViolation(text)
     if re.search(rf"\b{table}_\d+\b", text):

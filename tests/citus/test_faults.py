@@ -33,7 +33,9 @@ def _given(name: str) -> str:
     return found
 
 
-@pytest.mark.parametrize("scene", ["worker", "coordinator", "consumer", "prepared"])
+@pytest.mark.parametrize(
+    "scene", ["worker", "coordinator", "consumer", "prepared", "commit", "on-worker", "standby"]
+)
 def test_a_node_or_a_consumer_dies(scene: str, folder: Path) -> None:
     _run(scene, folder)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from annals.observe import server_metrics
@@ -19,16 +22,15 @@ def left() -> float:
     return float(sample.value)
 
 
-def test_a_prepared_transaction_is_counted_and_recovered(
-    distributed: Citus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert left() == 0
-    [(shard,)] = distributed.rows(
+@contextmanager
+def prepared_on_a_worker(citus: Citus) -> Iterator[None]:
+    """A prepared transaction on the first worker that its coordinator has not committed."""
+    worker = citus.raw(1)
+    [(shard,)] = citus.rows(
         "SELECT shardid FROM pg_dist_shard_placement JOIN pg_dist_shard USING (shardid)"
         " WHERE logicalrelid = 'search_key'::regclass AND nodeport = %s LIMIT 1",
-        [distributed.raw(1).info.port],
+        [worker.info.port],
     )
-    worker = distributed.raw(1)
     worker.execute("SET citus.enable_manual_changes_to_shards TO on")
     worker.execute("BEGIN")
     worker.execute(
@@ -36,6 +38,17 @@ def test_a_prepared_transaction_is_counted_and_recovered(
     )
     worker.execute(f"PREPARE TRANSACTION '{LEFT}'")
     try:
+        yield
+    finally:
+        if worker.execute("SELECT FROM pg_prepared_xacts WHERE gid = %s", [LEFT]).rowcount:
+            worker.execute(f"ROLLBACK PREPARED '{LEFT}'")
+
+
+def test_a_prepared_transaction_is_counted_and_recovered(
+    distributed: Citus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert left() == 0
+    with prepared_on_a_worker(distributed):
         assert left() == 0, "a young one is at work"
         text = server_metrics._PREPARED_LEFT.replace("5 minutes", "0 minutes")
         monkeypatch.setattr(server_metrics, "_PREPARED_LEFT", text)
@@ -44,6 +57,3 @@ def test_a_prepared_transaction_is_counted_and_recovered(
         assert left() == 0
         # The coordinator did not commit it.
         assert distributed.rows("SELECT count(*) FROM search_key") == [(0,)]
-    finally:
-        if worker.execute("SELECT FROM pg_prepared_xacts WHERE gid = %s", [LEFT]).fetchone():
-            worker.execute(f"ROLLBACK PREPARED '{LEFT}'")

@@ -159,6 +159,7 @@ def test_a_missing_partition_is_waited_for() -> None:
         ('duplicate key violates "product_task_aud_20261123_pkey_102589"', errors.UniqueViolation),
         ("«product_task_aud_20261123_pkey_102589»", errors.UniqueViolation),
         ('no partition of relation "product_task_aud_102008" found', errors.CheckViolation),
+        ("server closed the connection unexpectedly\n\tThis", errors.ConnectionFailure),
         ("something else in product_task_aud_20261123_102008", errors.InternalError_),
     ],
 )

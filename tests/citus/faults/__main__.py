@@ -70,7 +70,10 @@ def _options() -> argparse.Namespace:
         "--scene",
         action="append",
         default=[],
-        choices=["worker", "coordinator", "consumer", "prepared", "often", "rebalance"],
+        choices=[
+            *("worker", "coordinator", "consumer", "prepared", "often", "rebalance"),
+            *("commit", "on-worker", "standby"),
+        ],
         help="this scene only; can be given several times",
     )
     parser.add_argument("--shards", type=int, default=8, help="of each table")

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -18,7 +19,10 @@ from tests.citus.cluster import Citus
 START_S = 60
 Place = tuple[str, int]
 
-_PREPARED = "SELECT count(*)::int FROM pg_prepared_xacts WHERE gid LIKE 'citus%'"
+_PREPARED = """
+SELECT count(*)::int FROM pg_prepared_xacts
+WHERE gid LIKE 'citus%' AND database = current_database()
+"""
 _PLACES = """
 SELECT nodename, nodeport::int FROM pg_dist_node
 WHERE noderole = 'primary' AND groupid <> 0 ORDER BY nodeport
@@ -27,13 +31,14 @@ WHERE noderole = 'primary' AND groupid <> 0 ORDER BY nodeport
 
 @dataclass
 class Nodes:
-    """stop, start: command lines for a node, with {host} and {port}; stop ends it as a crash
-    does."""
+    """stop, start: command lines for a node, with {host} and {port}; stop ends it as a crash does.
+    moved: nodes whose standby has taken over, and where that is."""
 
     citus: Citus
     stop: str
     start: str
-    _dead: set[Place] = field(default_factory=set)
+    moved: dict[Place, Place] = field(default_factory=dict)
+    dead: set[Place] = field(default_factory=set)
 
     @property
     def coordinator(self) -> Place:
@@ -48,7 +53,7 @@ class Nodes:
         return make_conninfo(self.citus.url, host=of[0], port=of[1])
 
     def kill(self, which: Place) -> None:
-        self._dead.add(which)
+        self.dead.add(which)
         self._run(self.stop, which)
 
     def revive(self, which: Place) -> None:
@@ -57,7 +62,7 @@ class Nodes:
         deadline = time.monotonic() + START_S
         while True:
             with suppress(psycopg.OperationalError), psycopg.connect(self.url(which)):
-                self._dead.discard(which)
+                self.dead.discard(which)
                 return
             if time.monotonic() > deadline:
                 raise AssertionError(f"{which} does not answer after its start")
@@ -69,25 +74,42 @@ class Nodes:
         try:
             yield
         finally:
-            for each in list(self._dead):
+            for each in list(self.dead):
                 self.revive(each)
 
     def prepared(self) -> dict[Place, int]:
-        """Prepared transactions on each worker that runs."""
+        """Prepared transactions on each node that runs."""
         found = {}
-        for each in self._candidates():
-            with suppress(psycopg.OperationalError), psycopg.connect(self.url(each)) as plain:
-                [(found[each],)] = plain.execute(_PREPARED).fetchall()
+        for each in self.places():
+            with suppress(psycopg.OperationalError):
+                [(found[each],)] = self.asked(each, _PREPARED)
         return found
 
     def recover(self) -> int:
-        """End the prepared transactions as the coordinator knows; how many they were."""
-        [(count,)] = self.citus.rows("SELECT recover_prepared_transactions()")
-        return int(count)
+        """End the prepared transactions as the nodes that began them know; how many they were."""
+        count = 0
+        for each in self.places():
+            with suppress(psycopg.OperationalError):
+                [(ended,)] = self.asked(each, "SELECT recover_prepared_transactions()")
+                count += int(ended)
+        return count
 
-    def _candidates(self) -> list[Place]:
-        """Without the coordinator, which may be dead."""
-        return [place(url) for url in self.citus.urls[1:]]
+    def places(self) -> list[Place]:
+        """Of the nodes that the test began with; some may be dead."""
+        given = [place(url) for url in self.citus.urls]
+        return [self.moved.get(each, each) for each in given]
+
+    def asked(self, which: Place, statement: str, values: Any = None) -> list[tuple[Any, ...]]:
+        """The rows of a statement on a node."""
+        with psycopg.connect(self.url(which), autocommit=True) as plain:
+            return plain.execute(statement, values).fetchall()
+
+    def set(self, which: Place, statement: str) -> None:
+        """ALTER SYSTEM on a node, which may wait for a standby with each commit."""
+        with psycopg.connect(self.url(which), autocommit=True) as plain:
+            plain.execute("SET synchronous_commit TO local")
+            plain.execute(statement)
+            plain.execute("SELECT pg_reload_conf()")
 
     def _run(self, command: str, which: Place) -> None:
         words = shlex.split(command.format(host=which[0], port=which[1]))

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.citus.faults.nodes import Place
-from tests.citus.faults.scenes import Scenes, all_of
+from tests.citus.faults.scenes import all_of
 from tests.citus.faults.stand import DOCUMENTS, standing
 from tests.citus.faults.watch import Watch
+from tests.citus.faults.workers import WorkerScenes, of_workers
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,15 @@ def run(plan: Plan, folder: Path) -> Result:
         stand.feed.send(DOCUMENTS * 3)
         stand.written()
         watch = Watch(stand.nodes, stand.web)
-        scenes = Scenes(stand, watch, plan.seconds, plan.times)
-        found = all_of(scenes, plan.third)
-        with watch.looking():
-            for name in plan.scenes or found:
-                found[name]()
-        stand.consumer.terminate(30)
-        stand.whole()
-        gaps = stand.gaps()
+        scenes = WorkerScenes(stand, watch, plan.seconds, plan.times)
+        found = {**all_of(scenes, plan.third), **of_workers(scenes)}
+        with scenes.last:
+            with watch.looking():
+                for name in plan.scenes or found:
+                    found[name]()
+            stand.consumer.terminate(30)
+            stand.whole()
+            gaps = stand.gaps()
         retries = sum(each.said().count("trying again") for each in stand.consumers.all)
     lines = [
         *scenes.said,

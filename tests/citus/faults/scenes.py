@@ -77,14 +77,14 @@ class Scenes:
         ):  # fmt: skip
             with self._scene(f"killed between prepare and commit, {outcome}"):
                 self.stand.progress()
-                self._hang(hanging, _HANG)
+                nodes.set(hanging, _HANG)
                 until(lambda: any(nodes.prepared().values()), "nothing is prepared")
                 time.sleep(1)
                 self._kill(nodes.coordinator)
                 left = nodes.prepared()
                 nodes.revive(nodes.coordinator)
                 self.watch.dead = None
-                self._hang(hanging, _NO_HANG)
+                nodes.set(hanging, _NO_HANG)
                 still, found = nodes.prepared(), nodes.recover()
                 took = self.stand.progress()
                 self._say(
@@ -146,6 +146,7 @@ class Scenes:
         time.sleep(self.seconds)
         if which != stand.nodes.coordinator:
             last = stand.database.read()
+            self._told(which)
         assert stand.consumer.process.poll() is None, stand.consumer.said()
         before = None if last is None or first is None else last - first
         left = stand.nodes.prepared()
@@ -160,15 +161,20 @@ class Scenes:
             f"written again {took:.1f} s after its start"
         )
 
+    def _told(self, which: Place) -> None:
+        """What an operator sees while a worker is away: the web is ready, and serves what it can;
+        the consumer's log names the node."""
+        ready = self.stand.web.get("/readyz")
+        assert ready.status == 200, ready.body
+        [*_, line] = [
+            each for each in self.stand.consumer.said().splitlines() if "trying again" in each
+        ]
+        self._say(f"/readyz answers {ready.status}; the consumer says: {line}")
+        assert str(which[1]) in line
+
     def _kill(self, which: Place) -> None:
         self.watch.dead = which
         self.stand.nodes.kill(which)
-
-    def _hang(self, which: Place, statement: str) -> None:
-        with psycopg.connect(self.stand.nodes.url(which), autocommit=True) as plain:
-            plain.execute("SET synchronous_commit TO local")
-            plain.execute(statement)
-            plain.execute("SELECT pg_reload_conf()")
 
     def _rebalanced(self) -> float:
         began, citus = time.monotonic(), self.stand.nodes.citus

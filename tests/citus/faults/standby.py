@@ -1,0 +1,80 @@
+"""A streaming replica of a node that runs on this machine."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from annals.embedded import process
+from tests.citus.faults.nodes import Nodes, Place
+from tests.consuming import until
+
+NAME = "annals_standby"
+
+_SYNCHRONOUS = "SELECT FROM pg_stat_replication WHERE application_name = %s AND sync_state = 'sync'"
+
+
+@dataclass(frozen=True)
+class Standby:
+    """place: where it listens."""
+
+    place: Place
+    folder: Path
+    programs: Path
+    user: str
+
+    def promote(self) -> None:
+        """Make it a primary; returns when it is one."""
+        self.run("pg_ctl", "-D", self.folder, "-w", "promote")
+
+    def run(self, program: str, *words: str | Path) -> None:
+        """One of PostgreSQL's programs, as the user whose files these are."""
+        # What it starts may keep its output open.
+        subprocess.run(
+            [self.programs / program, *words], check=True, timeout=300, cwd="/", user=self.user,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+
+@contextmanager
+def following(nodes: Nodes, which: Place) -> Iterator[Standby]:
+    """A synchronous standby of this node. Afterwards the node runs again, without it."""
+    with psycopg.connect(nodes.url(which)) as plain:
+        server = psutil.Process(plain.info.backend_pid).parent()
+        user = plain.info.user
+    assert server is not None
+    folder = Path(tempfile.mkdtemp(prefix="annals-standby-"))
+    (port,) = process.free_ports([None])
+    made = Standby((which[0], port), folder / "data", Path(server.exe()).parent, server.username())
+    os.chown(folder, pwd.getpwnam(made.user).pw_uid, -1)
+    try:
+        primary = make_conninfo(host=which[0], port=which[1], user=user, application_name=NAME)
+        made.run("pg_basebackup", "-d", primary, "-D", made.folder, "-R", "-c", "fast")
+        with (made.folder / "postgresql.conf").open("a") as conf:
+            conf.write(f"\nport = {port}\n")
+        made.run("pg_ctl", "-D", made.folder, "-l", folder / "log", "-w", "start")
+        nodes.set(which, f"ALTER SYSTEM SET synchronous_standby_names TO '{NAME}'")
+        try:
+            until(
+                lambda: nodes.asked(which, _SYNCHRONOUS, [NAME]) == [()], (folder / "log").read_text
+            )
+            yield made
+        finally:
+            if which in nodes.dead:
+                nodes.revive(which)
+            nodes.set(which, "ALTER SYSTEM RESET synchronous_standby_names")
+    finally:
+        if (made.folder / "postmaster.pid").exists():
+            made.run("pg_ctl", "-D", made.folder, "-m", "immediate", "-w", "stop")
+        shutil.rmtree(folder)

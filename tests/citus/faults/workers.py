@@ -1,0 +1,181 @@
+"""More that goes wrong with workers: one dies in the middle of a commit, the one that the consumer
+is connected to dies, and one is replaced by its standby."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+
+from tests.citus.faults.nodes import Nodes, Place
+from tests.citus.faults.scenes import Scenes
+from tests.citus.faults.standby import following
+from tests.consuming import until
+
+# Citus decides prepared transactions once a minute (citus.recover_2pc_interval).
+DECIDED_S = 150
+CAUGHT_S = 120
+# A consumer that starts reads after this time at the latest.
+JOINS_S = 12
+
+_GIDS = """
+SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, %s)
+"""
+_GROUP = "SELECT groupid FROM pg_dist_node WHERE nodename = %s AND nodeport = %s"
+_COMMITTED = "SELECT count(*)::int FROM pg_dist_transaction WHERE gid = ANY(%s)"
+_MOVE = """
+SELECT citus_update_node(nodeid, %s, %s) FROM pg_dist_node WHERE nodename = %s AND nodeport = %s
+"""
+
+
+@dataclass
+class WorkerScenes(Scenes):
+    """last: what is done when all scenes are over."""
+
+    last: ExitStack = field(default_factory=ExitStack)
+
+    def dies_in_a_commit(self) -> None:
+        """The session of the coordinator is stopped when a worker has prepared its part; then the
+        worker is killed, and the session goes on."""
+        nodes = self.stand.nodes
+        which = nodes.workers()[0]
+        with self._scene("a worker dies in a commit"):
+            self.stand.progress()
+            with _stopped_in_a_commit(nodes, nodes.coordinator, at=which) as gids:
+                self._kill(which)
+            time.sleep(self.seconds)
+            [(known,)] = nodes.citus.rows(_COMMITTED, [gids])
+            nodes.revive(which)
+            self.watch.dead, began = None, time.monotonic()
+            until(lambda: not _left(nodes, which, gids), f"{gids} are still prepared", DECIDED_S)
+            decided = time.monotonic() - began
+            took = self.stand.progress()
+            self._say(
+                f"{len(gids)} prepared transactions were left on it, {known} of them committed by "
+                f"the coordinator; Citus decided them {decided:.0f} s after its start; "
+                f"written again after {took:.1f} s more"
+            )
+
+    def consumer_is_on_a_worker(self) -> None:
+        """The consumer is connected to a worker: this one dies in a commit, and again; then
+        another, then the coordinator."""
+        stand, nodes = self.stand, self.stand.nodes
+        own, other = nodes.workers()[:2]
+        with self._scene("the consumer is connected to a worker"):
+            stand.consumer.terminate(30)
+            stand.consumer = stand.consumers.start(DATABASE_URL=nodes.url(own))
+            self._begins_a_commit_and_dies(own)
+            for which, name in (
+                (own, "its worker"), (other, "another one"), (nodes.coordinator, "the coordinator")
+            ):  # fmt: skip
+                self.watch.scene = f"the consumer is connected to a worker, {name} dies"
+                self._away(which)
+            stand.consumer.terminate(30)
+            stand.consumer = stand.consumers.start()
+            stand.progress()
+
+    def _begins_a_commit_and_dies(self, own: Place) -> None:
+        """What it had prepared on the coordinator locks the ledger, for other consumers too."""
+        stand, nodes = self.stand, self.stand.nodes
+        stand.progress()
+        with _stopped_in_a_commit(nodes, own, at=nodes.coordinator) as gids:
+            self._kill(own)
+        stand.consumer.terminate(60)
+        stand.consumer = stand.consumers.start()
+        before = stand.database.read()
+        time.sleep(JOINS_S + self.seconds)
+        counted = stand.database.read() - before
+        nodes.revive(own)
+        self.watch.dead, began = None, time.monotonic()
+        until(
+            lambda: not _left(nodes, nodes.coordinator, gids),
+            f"{gids} are still prepared",
+            DECIDED_S,
+        )
+        decided = time.monotonic() - began
+        took = stand.progress()
+        self._say(
+            f"its worker died in a commit and left {len(gids)} prepared transactions on the "
+            f"coordinator; {counted} messages counted meanwhile by a consumer on the coordinator; "
+            f"Citus decided them {decided:.0f} s after its start; written again after "
+            f"{took:.1f} s more"
+        )
+        stand.consumer.terminate(30)
+        stand.consumer = stand.consumers.start(DATABASE_URL=nodes.url(own))
+
+    def standby_takes_over(self) -> None:
+        """A worker is killed, and its synchronous standby promoted."""
+        nodes = self.stand.nodes
+        which = nodes.workers()[0]
+        with self._scene("a standby takes over from a worker"):
+            standby = self.last.enter_context(following(nodes, which))
+            self.stand.progress()
+            self._kill(which)
+            time.sleep(min(2.0, self.seconds))
+            began = time.monotonic()
+            standby.promote()
+            promoted = time.monotonic() - began
+            nodes.citus.rows(_MOVE, [*standby.place, *which])
+            nodes.moved[which] = standby.place
+            recovered = nodes.recover()
+            self.watch.dead = None
+            self.watch.locate()
+            self.stand.progress()
+            self._say(
+                f"promoted in {promoted:.1f} s; {recovered} prepared transactions recovered; "
+                f"written again {time.monotonic() - began:.1f} s after the promotion began"
+            )
+
+
+@contextmanager
+def _stopped_in_a_commit(nodes: Nodes, begun: Place, at: Place) -> Iterator[list[str]]:
+    """A session of one node stands still while another one has prepared what it began. Gives the
+    names of the prepared transactions."""
+    deadline = time.monotonic() + CAUGHT_S
+    prefix = _prefix(nodes, begun)
+    with psycopg.connect(nodes.url(at), autocommit=True) as plain:
+        while time.monotonic() < deadline:
+            for pid in set(map(_process, _gids(plain, prefix))):
+                os.kill(pid, signal.SIGSTOP)
+                try:
+                    if found := [gid for gid in _gids(plain, prefix) if _process(gid) == pid]:
+                        yield found
+                        return
+                finally:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGCONT)
+    raise AssertionError("no transaction was seen between prepare and commit")
+
+
+def _left(nodes: Nodes, at: Place, gids: list[str]) -> bool:
+    with psycopg.connect(nodes.url(at), autocommit=True) as plain:
+        return bool({*_gids(plain, "citus_")} & {*gids})
+
+
+def _prefix(nodes: Nodes, begun: Place) -> str:
+    """citus_GROUP_PROCESS_TRANSACTION_CONNECTION is the name of a prepared transaction."""
+    [(group,)] = nodes.citus.rows(_GROUP, begun)
+    return f"citus_{group}_"
+
+
+def _process(gid: str) -> int:
+    return int(gid.split("_")[2])
+
+
+def _gids(plain: psycopg.Connection[Any], prefix: str) -> list[str]:
+    return [gid for (gid,) in plain.execute(_GIDS, [prefix])]
+
+
+def of_workers(scenes: WorkerScenes) -> dict[str, Callable[[], None]]:
+    """These scenes by the name that the command line has for them."""
+    return {
+        "commit": scenes.dies_in_a_commit,
+        "on-worker": scenes.consumer_is_on_a_worker,
+        "standby": scenes.standby_takes_over,
+    }

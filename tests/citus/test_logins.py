@@ -1,0 +1,67 @@
+"""The logins of the web and of the consumer, as `annals grants` makes them, on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from psycopg.conninfo import make_conninfo
+
+from annals.observe import server_metrics
+from annals.observe.store_metrics import StoreCollector
+from ingest.store.connect import connect
+from ingest.store.transaction import Writer
+from tests.citus.cluster import Citus, served_by
+from tests.citus.ingesting import empty
+from tests.citus.test_prepared import prepared_on_a_worker
+from tests.db.ingested import CHILD_SOURCE, Ingested, claim_all, counts, faults
+from tests.messages import value
+
+WEB, CONSUMER = "annals_citus_web", "annals_citus_consumer"
+
+
+@pytest.fixture(scope="module")
+def granted(distributed: Citus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Citus]:
+    """A cluster with both logins, which are no superusers."""
+    password: Path = tmp_path_factory.mktemp("logins") / "password"
+    password.write_text("secret\n")
+    words = [("web", WEB, str(password)), ("consumer", CONSUMER, str(password))]
+    call_command("grants", apply=True, login=words, stdout=StringIO())
+    yield distributed
+    plain = distributed.raw()
+    for login in (WEB, CONSUMER):
+        plain.execute(f"DROP ROLE {login}")
+
+
+def test_the_web_counts_what_was_left_on_all_nodes(
+    granted: Citus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = server_metrics._PREPARED_LEFT.replace("5 minutes", "0 minutes")
+    monkeypatch.setattr(server_metrics, "_PREPARED_LEFT", text)
+    with prepared_on_a_worker(granted), served_by(make_conninfo(granted.url, user=WEB)):
+        samples = [sample for each in StoreCollector().collect() for sample in each.samples]
+    found = {sample.name: sample.value for sample in samples}
+    assert found["annals_store_up"] == 1
+    assert found["annals_store_prepared_transactions_left"] == 1
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_the_consumer_writes_new_rows_and_repeats(granted: Citus, node: int) -> None:
+    empty(granted)
+    bodies = [
+        value(id=f"t{n}", data={"number": f"N{n}"}, productInstanceId=f"a{n}") for n in range(8)
+    ]
+    with served_by(make_conninfo(granted.urls[node], user=CONSUMER)):
+        ingested = Ingested(Writer(connect), claim_all())
+        ingested.write(*bodies, source=CHILD_SOURCE)
+        ingested.write(*bodies, b"no json", source=CHILD_SOURCE)
+        ingested.writer.close()
+    assert counts(CHILD_SOURCE) == {
+        "next_offset": 17, "read": 17, "stored": 8, "repeated": 8, "quarantined": 1
+    }  # fmt: skip
+    assert faults() == []
+    assert granted.rows("SELECT count(*) FROM child_home") == [(8,)]
+    empty(granted)
