@@ -53,7 +53,7 @@ ROUND_TRIPS: Final[dict[str, tuple[Callable[[Asked], object], int, int]]] = {
     "compare": (lambda its: timeline.compare(root(), its.application, 0, 2), 1, 1),
     "compare a child": (lambda its: timeline.compare(TASK, its.child, 0, 2), 1, 2),
     "search by id": (lambda its: timeline.search(its.application), 2, 2),
-    "search by the id of a child": (lambda its: timeline.search(its.child), 2, 2),
+    "search by the id of a child": (lambda its: timeline.search(its.child), 3, 2),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from psycopg.types.numeric import Int4
 
 from history.database.apart import apart
-from history.entities import BY_NAME, CHILDREN, ENTITIES, Entity
+from history.entities import BY_NAME, CHILDREN, ENTITIES, ROOT, Entity
 from history.timeline import ahead, homes, memory, several, statements
 from history.timeline.statements import LAST, Key, sql
 
@@ -86,7 +86,8 @@ _NEWEST_CHILD = """
 
 class First(NamedTuple):
     """What a search asks first. newest: the newest version of each entity with one of the ids.
-    children: of each application with one of them, the time of the newest version of a child.
+    children: of each application with one of them, the time of the newest version of a child; maybe
+    only of those that are not among these themselves.
     documents: rows of search_key: value, name, kind, id."""
 
     newest: dict[Entity, dict[str, Key]]
@@ -128,7 +129,6 @@ def first(texts: Sequence[str], ids: Sequence[str], keys: Sequence[str], limit: 
     found = statements.together(
         [
             *((sql(_NEWEST, entity), [list(ids)]) for entity in ENTITIES),
-            *((sql(_NEWEST_CHILD, entity), [list(ids)]) for entity in CHILDREN),
             (_DOCUMENTS, [list(texts), list(keys), Int4(limit)]),
         ],
         one_shard=False,
@@ -137,7 +137,11 @@ def first(texts: Sequence[str], ids: Sequence[str], keys: Sequence[str], limit: 
         entity: {id: Key(version, moment) for id, version, moment in rows}
         for entity, rows in zip(ENTITIES, found, strict=False)
     }
-    return First(newest, _latest(found[len(ENTITIES) : -1]), found[-1])
+    absent = [id for id in ids if ROOT is not None and id not in newest[ROOT]]
+    if not absent or not CHILDREN:
+        return First(newest, {}, found[-1])
+    asked = [(sql(_NEWEST_CHILD, entity), [absent]) for entity in CHILDREN]
+    return First(newest, _latest(statements.together(asked, one_shard=False)), found[-1])
 
 
 def _latest(found: Iterable[Iterable[tuple[Any, ...]]]) -> dict[str, datetime]:
