@@ -255,7 +255,7 @@ def test_a_run_that_was_frozen_changes_nothing_of_the_run_after_it(store: Store)
             if not woken:
                 woken.append(name)
                 with raw() as other:
-                    other.execute("SELECT pg_terminate_backend(%s)", [first.info.backend_pid])
+                    other.execute("SELECT pg_terminate_backend(%s::int)", [first.info.backend_pid])
                     insert(other, NOON, "late")
                     done.append(archive(other, store, PRODUCT, OLD, SOURCE))
                     days.drop(other, TABLE, OLD)
