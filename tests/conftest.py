@@ -4,6 +4,11 @@ import hypothesis
 import pytest
 from django.conf import settings
 
+from tests.kafka.fixtures import run_apache
+from tests.processes import run_server
+
+__all__ = ["run_apache", "run_server"]
+
 # A failed comparison says what was compared. Before the tests that import it.
 pytest.register_assert_rewrite("tests.oracle.checks")
 

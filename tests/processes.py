@@ -28,8 +28,14 @@ TEMPLATE = "template_annals"
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Postgres]:
-    """A PostgreSQL with a migrated template, one for the run. Its tables belong to the owner's
+def server(run_server: Postgres) -> Postgres:
+    """The PostgreSQL of the run. Each module that imports this name has a fixture of its own."""
+    return run_server
+
+
+@pytest.fixture(scope="session")
+def run_server() -> Iterator[Postgres]:
+    """A PostgreSQL with a migrated template, one for the run: only tests/conftest.py imports it. Its tables belong to the owner's
     login, and those of the web and the consumer have only the rights of `annals grants`. It has
     the days around today.
 

@@ -28,8 +28,15 @@ def embedded(tmp_path: Path) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="session")
-def apache_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
-    """The run's Apache Kafka, with all listeners; tests may stop it and leave it stopped."""
+def apache_node(run_apache: Apache) -> Apache:
+    """The run's Apache Kafka. Each conftest.py that imports this name has a fixture of its own."""
+    return run_apache
+
+
+@pytest.fixture(scope="session")
+def run_apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
+    """Apache Kafka with all listeners, one for the run: only tests/conftest.py imports it. Tests
+    may stop it and leave it stopped."""
     need.java()
     need.maven()
     # A client left over from another test must not make the topics that a later one deleted.
