@@ -35,9 +35,9 @@ def server(run_server: Postgres) -> Postgres:
 
 @pytest.fixture(scope="session")
 def run_server() -> Iterator[Postgres]:
-    """A PostgreSQL with a migrated template, one for the run: only tests/conftest.py imports it. Its tables belong to the owner's
-    login, and those of the web and the consumer have only the rights of `annals grants`. It has
-    the days around today.
+    """A PostgreSQL with a migrated template, one for the run: only tests/conftest.py imports it.
+    Its tables belong to the owner's login, and those of the web and the consumer have only the
+    rights of `annals grants`. It has the days around today.
 
     Not under pytest's own directory: every other run of pytest closes that to the server's user.
     """
