@@ -51,15 +51,13 @@ def note_home(entity: Entity, id: str, application: str, moment: datetime) -> No
 @contextmanager
 def counted_as_distributed() -> Iterator[None]:
     """The test's database counts as distributed inside. Its days stay where they are."""
-    before = apart()
-    distribution.remember(connection.connection, True)
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(distribution, "free_coordinator", lambda *_: None)
-            yield
-    finally:
-        connection.ensure_connection()
-        distribution.remember(connection.connection, before)
+    apart()  # opens the connection
+    with pytest.MonkeyPatch.context() as patch:
+        # What is known is another one inside: at the end the connection may be closed.
+        patch.setattr(distribution, "_known", {})
+        patch.setattr(distribution, "free_coordinator", lambda *_: None)
+        distribution.remember(connection.connection, True)
+        yield
 
 
 @pytest.fixture(autouse=True)
