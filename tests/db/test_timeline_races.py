@@ -67,7 +67,7 @@ def loan(store: Store) -> Store:
 
 
 TASK = BY_NAME["product-task"]
-MERGED = ") AS merged"
+MERGED = "page AS MATERIALIZED ("
 KEYS = "SELECT version, updated_at FROM product_instance_aud"
 
 
