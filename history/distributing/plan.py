@@ -74,7 +74,7 @@ def left_out(connection: Connection, local: Collection[str]) -> list[str]:
     """The tables that are not distributed, or that the nodes do not reach: of kinds and migrations
     that came after `annals distribute`. Of those that exist. local: as of plan."""
     wanted = {*local, *DISTRIBUTED_BY}
-    there = {name for (name,) in connection.execute(_KNOWN)}
+    there = {name for name, _ in connection.execute(_KNOWN)}
     found = connection.execute(_EXISTING, [sorted(wanted - there)])
     return [name for (name,) in found]
 

@@ -154,17 +154,16 @@ def _latest(found: Iterable[Iterable[tuple[Any, ...]]]) -> dict[str, datetime]:
 # All that one text may be is on the shard of its hash: an application and its children, a document
 # that stands alone, the applications of a child, the documents with a value. OFFSET 0: to plan for
 # an order that indexes may have takes longer than to read these rows.
-_HOMES = """
-    SELECT 0 AS part, entity AS one, id AS two, product_instance_id AS three, NULL::varchar AS four,
-        NULL::int4 AS version, NULL::timestamptz AS moment
-    FROM child_home WHERE entity = ANY(%s) AND id = %s
-"""
 _DOCUMENTS_OF_ONE = """
-    UNION ALL SELECT * FROM (
-        SELECT 1, value, name, entity, id, NULL::int4, NULL::timestamptz FROM search_key
-        WHERE value = %s AND entity || ' ' || name = ANY(%s)
+    SELECT * FROM (
+        SELECT 1, value, name, entity, id, NULL::int4 AS version, NULL::timestamptz AS moment
+        FROM search_key WHERE value = %s AND entity || ' ' || name = ANY(%s)
         ORDER BY day DESC, name, entity, id LIMIT %s
     ) AS document
+"""
+_HOMES = """
+    SELECT 0, entity, id, product_instance_id, NULL::varchar, NULL::int4, NULL::timestamptz
+    FROM child_home WHERE entity = ANY(%s) AND id = %s
 """
 _NEWEST_OF_ONE = """
     UNION ALL SELECT * FROM (
@@ -181,12 +180,15 @@ _NEWEST_CHILD_OF_ONE = """
 
 def _first_of_one(text: str, ids: Sequence[str], keys: Sequence[str], limit: int) -> First:
     """The same for one text where the tables are distributed."""
-    statement = _HOMES + _DOCUMENTS_OF_ONE
-    values: list[object] = [[kind.name for kind in CHILDREN], text, text, list(keys), Int4(limit)]
-    for entity in ENTITIES:
-        own = entity.parent is None
-        statement += sql(_NEWEST_OF_ONE if own else _NEWEST_CHILD_OF_ONE, entity, name=entity.name)
-        values.append(text)
+    statement = _DOCUMENTS_OF_ONE
+    values: list[object] = [text, list(keys), Int4(limit)]
+    if ids:  # otherwise it is too long for the columns that the rest compares it with
+        statement += " UNION ALL " + _HOMES
+        values += [[kind.name for kind in CHILDREN], text]
+        for entity in ENTITIES:
+            part = _NEWEST_OF_ONE if entity.parent is None else _NEWEST_CHILD_OF_ONE
+            statement += sql(part, entity, name=entity.name)
+            values.append(text)
     found = statements.fetch(statement, values)
     homes.note(text, [(kind, home) for part, kind, _, home, *_ in found if part == 0])
     newest: dict[Entity, dict[str, Key]] = {entity: {} for entity in ENTITIES}

@@ -15,7 +15,7 @@ from psycopg.rows import tuple_row
 
 from history import distribution, masking, timeline
 from history.database.apart import apart
-from history.entities import BY_NAME, ROOT
+from history.entities import BY_NAME, ROOT, SEARCH_VALUE_LENGTH
 from history.models import SearchKey
 from history.timeline import (
     ApplicationQuery,
@@ -184,6 +184,14 @@ def test_a_search_asks_the_shards_of_what_it_finds(
         statements = said(lambda: found.append(timeline.search("77")))
     assert {hit.id for hit in found[0].found} == {"A1", "B1"}
     assert all(number <= 4 for each in statements for number in tasks(each))
+
+
+def test_a_search_finds_a_key_that_is_longer_than_an_id(loans: Citus) -> None:
+    value = "5f0c1c5e-8b9e-4d0b-9a43-0d3f2b7a6c11"
+    key = {"name": "submissionId", "entity": ROOT.name, "day": at(0).date()}
+    SearchKey.objects.create(value=value, id="A1", **key)
+    assert [hit.id for hit in timeline.search(value).found] == ["A1"]
+    assert timeline.search("x" * SEARCH_VALUE_LENGTH).found == ()
 
 
 def test_a_worker_reads_versions_as_the_coordinator_does(loans: Citus) -> None:
