@@ -145,8 +145,9 @@ WAL_ARCHIVE_FAILING: Final = REGISTER.collected_gauge(
 PREPARED_LEFT: Final = REGISTER.collected_gauge(
     "annals_store_prepared_transactions_left",
     "transactions",
-    "Prepared transactions of Citus on all nodes that are older than five minutes: a node that "
-    "ended left them, and their rows stay locked. No value in a plain installation.",
+    "Prepared transactions on all nodes of a cluster that are older than five minutes: a node that "
+    "ended left them, or a login that is no node; what they lock stays locked. No value in a plain "
+    "installation.",
 )
 
 # Who brings how much.

@@ -29,6 +29,11 @@ SESSION: Final[Mapping[str, str]] = {
     # In a cluster (docs/citus.md) a session opens one connection to each node, not sixteen: the
     # limits of the logins count there too. To any other server it is a name like any other.
     "citus.max_adaptive_executor_pool_size": "1",
+    "citus.enable_router_execution": "on",
+    "citus.multi_task_query_log_level": "off",
+    "citus.local_table_join_policy": "auto",
+    "citus.subquery_pushdown": "off",
+    "citus.node_connection_timeout": "30000",
 }
 
 # Parameters that not every supported server knows, and since which one: it refuses a session that

@@ -3,15 +3,18 @@ PostgreSQL server with annals.observe.server_rules."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, LiteralString
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Warning
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg import sql
 
-from annals.access import logins
+from annals.access import cluster_functions, logins
 from annals.observe.server_rules import (
     LOG_NUMBERS,
     LOG_WORDS,
@@ -55,6 +58,38 @@ def _of_cluster(connection: BaseDatabaseWrapper) -> Iterator[Fault]:
             "consumers that are connected to other nodes do not find them (docs/citus.md)."
         )
         yield Fault(15, f"Only the coordinator has {', '.join(names)}.", hint)
+    if cluster_functions.open_to_all():
+        hint = (
+            "Run `annals grants --apply`, and as a superuser what it prints (docs/citus.md): one "
+            "injected statement could take shards from their nodes, and stop reading and writing."
+        )
+        yield Fault(16, "Every login may change what the nodes know of each other.", hint)
+    for node, server in _workers(connection):
+        for fault in faults(server):
+            yield replace(fault, text=f"On the worker {node}: {fault.text}")
+
+
+# Of new sessions, in one row. A worker that does not answer is left out.
+_SETTINGS: Final[LiteralString] = """
+SELECT json_object_agg(name, json_build_array(coalesce(reset_val, setting), unit))
+FROM pg_settings WHERE name = ANY({names}) AND (name <> 'jit' OR pg_jit_available())
+"""
+_OF_WORKERS: Final[LiteralString] = """
+SELECT nodename || ':' || nodeport, result FROM run_command_on_workers(%s) WHERE success ORDER BY 1
+"""
+
+
+def _workers(connection: BaseDatabaseWrapper) -> Iterator[tuple[str, Server]]:
+    """The settings of each worker of a cluster: host and port, and what read() gives."""
+    if not distribution.active(connection.connection):
+        return
+    command = sql.SQL(_SETTINGS).format(names=sql.Literal(list(NAMES)))
+    with connection.cursor() as cursor:
+        cursor.execute(_OF_WORKERS, [command.as_string(connection.connection)])
+        answers = cursor.fetchall()
+    for node, result in answers:
+        found = {name: Setting(*given) for name, given in json.loads(result).items()}
+        yield node, Server(found, connections=logins.connections())
 
 
 def _id(number: int) -> str:
