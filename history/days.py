@@ -24,6 +24,7 @@ from history.day_locks import LOCK_WAIT_S as LOCK_WAIT_S
 from history.day_locks import day_locked, lock_day, lock_timeout, short_waits
 from history.day_locks import retry_lock as retry_lock
 from history.day_storage import WHOLE_ROWS
+from history.distribution import fit
 from history.failure.complaint import Complaint
 
 # psqlextra's comment on a partition that a program created: one without it is never dropped.
@@ -129,6 +130,8 @@ def create(connection: Connection, table: str, day: date, wait_s: float = LOCK_W
                 create_detached(connection, place, day)
             elif not place.ours:
                 raise ForeignTableError(f"{name} is a table that Annals did not create")
+            elif distribution.active(connection):
+                fit.prepare(connection, table, day, place.child)
             attach(connection, place, day)
             return True
 

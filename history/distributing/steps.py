@@ -12,20 +12,13 @@ from history import days, distribution
 from history.day_locks import LOCK_TIMEOUT_MS, lock_day, retry_lock
 from history.days import Connection, State
 from history.distributing.plan import Plan
-from history.distribution import APPLICATION, COPIED, DISTRIBUTED_BY, homes
-from history.entities import ENTITIES, Entity
+from history.distribution import COPIED, DISTRIBUTED_BY, fit, homes
+from history.distribution.fit import BY_TABLE
 from history.partitions.catalog import Partition
 
 # For how long a step waits until readers give it a table.
 WAIT_S: Final = 60.0
-_TABLES: Final = {entity.table: entity for entity in ENTITIES}
 
-_KEY: Final = """
-SELECT conname, array_agg(attname::text ORDER BY place) FROM pg_constraint
-CROSS JOIN LATERAL unnest(conkey) WITH ORDINALITY AS of_key(number, place)
-JOIN pg_attribute ON attrelid = conrelid AND attnum = number
-WHERE conrelid = to_regclass(%s) AND contype = 'p' GROUP BY conname
-"""
 _LAST_NUMBER: Final[LiteralString] = """
 SELECT pg_sequence_last_value(pg_get_serial_sequence(attrelid::regclass::text, attname)::regclass)
 FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'id' AND attidentity <> ''
@@ -35,7 +28,7 @@ FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'id' AND attidenti
 def distribute(connection: Connection, table: str, partitions: Iterable[Partition]) -> None:
     """Distribute a table of versions without its days: they are detached in the same transaction,
     which copies nothing. Waits for readers, and lets none wait for longer than a moment."""
-    entity = _TABLES[table]
+    entity = BY_TABLE[table]
     attached = [part.name for part in partitions if part.state is State.ATTACHED]
 
     def attempt() -> None:
@@ -44,7 +37,7 @@ def distribute(connection: Connection, table: str, partitions: Iterable[Partitio
             for name in attached:
                 detach = sql.SQL("ALTER TABLE {} DETACH PARTITION {}")
                 connection.execute(detach.format(sql.Identifier(table), sql.Identifier(name)))
-            _with_application(connection, entity, table)
+            fit.with_application(connection, entity, sql.Identifier(table))
             _create_distributed(connection, table)
 
     retry_lock(attempt, WAIT_S)
@@ -89,7 +82,7 @@ def _go_on_from(connection: Connection, table: str, number: int | None) -> None:
 def move(connection: Connection, table: str, day: date) -> bool:
     """Copy the rows of a detached day to the workers, attach it, and free the disk of the
     coordinator; False if it is attached."""
-    entity, name = _TABLES[table], days.partition_name(table, day)
+    name = days.partition_name(table, day)
 
     def attempt() -> bool:
         with connection.transaction():
@@ -97,9 +90,7 @@ def move(connection: Connection, table: str, day: date) -> bool:
             place = days.locate(connection, table, day)
             if place.state is not State.DETACHED or not place.ours:
                 return False
-            _with_application(connection, entity, name)
-            if entity.parent is not None:
-                homes.note_homes(connection, entity.name, day, place.child)
+            fit.prepare(connection, table, day, place.child)
             days.attach(connection, place, day)
             return True
 
@@ -136,22 +127,6 @@ def run(
         if move(connection, each.table, each.day):
             report(f"{each.name}: attached, day {number} of {len(left.days)}")
     homes.note_moved(connection)
-
-
-def _with_application(connection: Connection, entity: Entity, name: str) -> None:
-    """Give a table the key that it needs to be distributed: that of a child has the application."""
-    if entity.parent is None:
-        return
-    row = connection.execute(_KEY, [name]).fetchone()
-    key, columns = row or (None, [])
-    if APPLICATION in columns:
-        return
-    table = sql.Identifier(name)
-    if key is not None:
-        drop = sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}")
-        connection.execute(drop.format(table, sql.Identifier(key)))
-    made = sql.SQL("ALTER TABLE {} ADD PRIMARY KEY (id, updated_at, version, {})")
-    connection.execute(made.format(table, sql.Identifier(APPLICATION)))
 
 
 def _create_distributed(connection: Connection, table: str) -> None:

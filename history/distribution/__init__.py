@@ -36,8 +36,13 @@ SELECT EXISTS (SELECT FROM pg_dist_partition JOIN pg_class ON pg_class.oid = log
     WHERE partmethod = 'h' AND relname = ANY(%s) AND relnamespace = 'public'::regnamespace)
 """
 
-# By host, port and name: databases of this process.
-_known: dict[tuple[object, ...], bool] = {}
+# By host, port and name: databases of this process. None: it has the extension, and was not
+# distributed.
+_known: dict[tuple[object, ...], bool | None] = {}
+
+
+class ChangedError(psycopg.OperationalError):
+    """The tables were distributed during a transaction, which has to be repeated."""
 
 
 def active(connection: Connection) -> bool:
@@ -48,8 +53,25 @@ def active(connection: Connection) -> bool:
     """
     database = _name(connection)
     if database not in _known:
-        _known[database] = has_citus(connection) and _distributed(connection)
-    return _known[database]
+        _known[database] = has_citus(connection) and (_distributed(connection) or None)
+    return bool(_known[database])
+
+
+def forget_plain(connection: Connection) -> None:
+    """For a new connection of a process that went on while the installation was distributed: ask
+    again if it was a plain one."""
+    if not _known.get(_name(connection), True):
+        remember(connection, None)
+
+
+def refuse_changed(connection: Connection) -> None:
+    """Raise ChangedError if the tables were distributed since active() said that they are not: the
+    caller's transaction, which has locked the tables by writing to them, lacks what is written in
+    a distributed installation. One query, and none where there is no Citus."""
+    database = _name(connection)
+    if _known.get(database, False) is None and _distributed(connection):
+        _known[database] = True
+        raise ChangedError("the tables have just been distributed: the transaction begins again")
 
 
 def has_citus(connection: Connection) -> bool:

@@ -14,6 +14,7 @@ from history.distribution.inserting import insert
 from history.error_text import describe
 from history.window import EPOCH, MICROSECONDS_PER_DAY
 from ingest.store.batch import Row
+from ingest.store.current_window import current
 from ingest.store.ledger import Connection
 
 logger = logging.getLogger(__name__)
@@ -70,7 +71,9 @@ class Homes:
         pairs = sorted(self._new)
         days = {day: (EPOCH + timedelta(day)).isoformat() for day in set(self._new.values())}
         insert(connection, _HOMES, [(*pair, days[self._new[pair]]) for pair in pairs], _NEWEST)
-        _note_moved(connection, {pair.id for pair in pairs if pair not in self._noted})
+        # A home that was noted before the oldest kept day has been removed, and its moves with it.
+        oldest = (current().oldest - EPOCH).days
+        _note_moved(connection, {pair.id for pair in pairs if self._noted.get(pair, -1) < oldest})
 
     def committed(self, connection: Connection) -> None:
         """Remember what was noted: its transaction is committed.

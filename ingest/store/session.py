@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import psycopg
 
+from history import distribution
 from ingest.store.ledger import Connection
 
 
@@ -24,6 +25,7 @@ class Session:
         """The open connection; opens one if there is none."""
         if self._open is None:
             self._open = self._connect()
+            distribution.forget_plain(self._open)
         return self._open
 
     def cut(self) -> None:

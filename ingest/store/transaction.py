@@ -15,6 +15,7 @@ from enum import Enum
 import psycopg
 from psycopg import errors
 
+from history import distribution
 from history.entities import BY_NAME, Entity
 from history.window import Window
 from ingest.source.last_message import LastMessage
@@ -125,7 +126,9 @@ class Writer:
                 # Of all rows, also those refused: the lane stores none of these keys again.
                 store_keys = index_storable if path is _Path.ISOLATED else index
                 store_keys(connection, batch.keys)
-                if parted:
+                if not parted:
+                    distribution.refuse_changed(connection)
+                else:
                     self._homes.note(connection, _stored(batch, result))
                 bad = [*batch.rejects, *result.rejects]
                 rejects.add(connection, bad, claims)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
+import io
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
+from django.conf import settings
+from django.core.management import call_command
 from django.db import connection
+from msgspec.structs import replace
 
-from history import days
+from history import clock, days
 from history.archive.archiver import Archiver
 from history.archive.restore import restore
 from history.archive.store import Store
@@ -59,6 +63,29 @@ def test_a_child_of_two_applications_comes_back_twice_and_is_found(store: Store)
             "SELECT id, product_instance_id, other_application FROM child_moved ORDER BY 2"
         ).fetchall()
         assert moved == [("x", "a", "b"), ("x", "b", "a")]
+
+
+def test_homes_of_a_restored_day_stay_as_long_as_it_does(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child is found by its id after the next `maintain`, too."""
+    few = replace(settings.ANNALS, retention_days=1, ahead_days=1)
+    monkeypatch.setattr(settings, "ANNALS", few)
+    known = "SELECT id, product_instance_id, newest_day FROM child_home"
+    with raw() as plain:
+        old = clock.now().date() - timedelta(30)
+        days.create(plain, CHILD.table, old)
+        insert(plain, CHILD.table, "x", "a", datetime(old.year, old.month, old.day, tzinfo=UTC))
+        Archiver(store).archive(plain, CHILD.table, old)
+        days.drop(plain, CHILD.table, old)
+        plain.execute("TRUNCATE child_home, child_moved")
+        restore(plain, store, CHILD, old)
+        call_command("partitions", "maintain", stdout=io.StringIO())
+        assert plain.execute(known).fetchall() == [("x", "a", old)]
+        days.release(plain, CHILD.table, old)
+        days.drop(plain, CHILD.table, old)
+        call_command("partitions", "maintain", stdout=io.StringIO())
+        assert plain.execute(known).fetchall() == []
 
 
 def test_sizes_and_rows_are_those_of_all_nodes() -> None:

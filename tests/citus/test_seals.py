@@ -55,10 +55,12 @@ NOON = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
 CHILD = CHILDREN[0]
 
 
-def insert(plain: Connection, table: str, id: str, application: str | None = None) -> None:
+def insert(
+    plain: Connection, table: str, id: str, application: str | None = None, moment: datetime = NOON
+) -> None:
     names = "id, version, data, updated_at, client_id, type"
     child = "" if application is None else ", product_instance_id"
-    values = [id, NOON, *([] if application is None else [application])]
+    values = [id, moment, *([] if application is None else [application])]
     with plain.cursor() as cursor, cursor.copy(f"COPY {table} ({names}{child}) FROM STDIN") as copy:
         copy.write_row([values[0], 1, "{}", values[1], "test", 1, *values[2:]])
 

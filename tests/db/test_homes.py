@@ -9,6 +9,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.conf import settings
+from msgspec.structs import replace
 
 from history.distribution import homes, inserting
 from ingest.store.batch import Row
@@ -126,3 +128,18 @@ def test_what_a_writer_left_maintain_notes(ingested: Ingested) -> None:
         homes.keep(first, NOW.date())
     assert moved() == BOTH_DIRECTIONS
     assert len(noted()) == 2
+
+
+def test_a_child_that_returns_after_retention_has_moved(
+    ingested: Ingested, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first home and the move are gone by then; the writer has both in its memory."""
+    then = (NOW - timedelta(3)).replace(tzinfo=None).isoformat()
+    ingested.write(child("a1", 0, updatedAt=then), source=CHILD_SOURCE)
+    ingested.write(child("a2", 1), source=CHILD_SOURCE)
+    monkeypatch.setattr(settings, "ANNALS", replace(settings.ANNALS, retention_days=1))
+    with connect() as plain:
+        homes.keep(plain, NOW.date() - timedelta(1))
+    assert moved() == []
+    ingested.write(child("a1", 2), source=CHILD_SOURCE)
+    assert moved() == BOTH_DIRECTIONS

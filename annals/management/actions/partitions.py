@@ -206,7 +206,7 @@ class Run:
                 before = search_retention.oldest_searched(existing, window.oldest)
                 outcome.search_keys_removed = search_retention.remove_old(plain, before)
                 outcome.search_keys_before = before
-                homes.keep(plain, before)
+                homes.keep(plain, search_retention.oldest_there(existing, before))
                 hold_days = settings.ANNALS.hold_days
                 gone = quarantine_retention.remove_old(plain, window, hold_days, clock.now())
                 unstored.remove_old(plain, window)
