@@ -521,8 +521,8 @@ CASES = [
         quiet=(10, 14),
         fires=(17, 40),
         clears=42,
-        summary="Prepared transactions that Citus does not complete, with rows that are locked and"
-        " not visible: 2",
+        summary="Prepared transactions that Citus does not complete, and what they lock stays"
+        " locked: 2",
     ),
     Case(
         "AnnalsRestarts",
