@@ -12,7 +12,7 @@ from history.failure.complaint import Complaint
 from history.partitions.catalog import Partition
 
 _NODES: Final[LiteralString] = """
-SELECT citus_is_coordinator(), EXISTS (SELECT FROM pg_dist_node WHERE groupid = 0),
+SELECT EXISTS (SELECT FROM pg_dist_node WHERE groupid = 0),
     (SELECT count(*) FROM pg_dist_node WHERE noderole = 'primary' AND shouldhaveshards),
     (SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(%s))
 """
@@ -44,12 +44,12 @@ def check(connection: Connection, partitions: Iterable[Partition]) -> None:
             "this database has no Citus: run CREATE EXTENSION citus on the coordinator and on each "
             "worker, then citus_add_node(). See docs/citus.md"
         )
-    row = connection.execute(_NODES, [ENTITIES[0].table]).fetchone()
-    coordinator, known, workers, owner = row or (False, False, 0, None)
-    if not coordinator:
+    if distribution.on_worker(connection):
         raise NotDistributableError(
-            "DATABASE_URL is no coordinator: it must be that of the cluster"
+            "DATABASE_URL names a worker: it must name the coordinator of the cluster"
         )
+    row = connection.execute(_NODES, [ENTITIES[0].table]).fetchone()
+    known, workers, owner = row or (False, 0, None)
     if not known:
         raise NotDistributableError(
             "the coordinator does not know its own address: run "

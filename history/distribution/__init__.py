@@ -36,6 +36,8 @@ SELECT EXISTS (SELECT FROM pg_dist_partition JOIN pg_class ON pg_class.oid = log
     WHERE partmethod = 'h' AND relname = ANY(%s) AND relnamespace = 'public'::regnamespace)
 """
 
+_ON_WORKER: Final[LiteralString] = "SELECT groupid <> 0 FROM pg_dist_local_group"
+
 # By host, port and name: databases of this process. None: it has the extension, and was not
 # distributed.
 _known: dict[tuple[object, ...], bool | None] = {}
@@ -77,6 +79,11 @@ def refuse_changed(connection: Connection) -> None:
 def has_citus(connection: Connection) -> bool:
     """Whether the database has the extension. Raises psycopg.Error."""
     return _is_true(connection, _HAS_CITUS)
+
+
+def on_worker(connection: Connection) -> bool:
+    """Whether the server is a worker of a cluster. Raises psycopg.Error."""
+    return has_citus(connection) and _is_true(connection, _ON_WORKER)
 
 
 def remember(connection: Connection, found: bool | None) -> None:

@@ -17,6 +17,7 @@ from psqlextra.partitioning import (
     PostgresPartitioningManager,
 )
 
+from history import distribution
 from history.partitions import catalog
 from history.partitions.catalog import Partition
 from history.partitions.strategy import Archiver, DayPartition, DayStrategy
@@ -174,7 +175,12 @@ def plan(
     names = [table.name for table in tables]
     connection = connections[using]
     if missing := catalog.missing_tables(connection, names):
-        raise PostgresPartitioningError(f"no table {', '.join(missing)}: run annals migrate")
+        remedy = (
+            "DATABASE_URL names a worker of a cluster: run this on the coordinator"
+            if distribution.on_worker(connection.connection)
+            else "run annals migrate"
+        )
+        raise PostgresPartitioningError(f"no table {', '.join(missing)}: {remedy}")
     found = catalog.read(connection, names)
     holds = _holds(policy, found, {table.name for table in tables if table.of_versions})
     existing = {table: list(group) for table, group in groupby(found, lambda part: part.table)}

@@ -25,7 +25,7 @@ from history.distribution import DISTRIBUTED_BY
 from history.entities import CHILDREN, ENTITIES, root
 from history.models import VERSION_MODELS, LateRow
 from ingest import rights
-from tests.citus.cluster import Citus
+from tests.citus.cluster import Citus, served_by
 from tests.killed import Killed, killed_before
 from tests.shape import shaped
 
@@ -101,8 +101,27 @@ def test_what_is_in_the_way_is_said(filled: Citus) -> None:
     with pytest.raises(CommandError, match="odd is no partition of a UTC day"):
         distribute()
     plain.execute("DROP TABLE odd")
-    with pytest.raises(needed.NotDistributableError, match="is no coordinator"):
+    with pytest.raises(needed.NotDistributableError, match="names a worker"):
         needed.check(filled.raw(1), [])
+
+
+def test_a_cluster_that_does_not_know_its_nodes_yet_is_told_what_to_run(filled: Citus) -> None:
+    plain = filled.raw()
+    with plain.transaction(force_rollback=True):
+        plain.execute("DELETE FROM pg_dist_node WHERE groupid <> 0")
+        with pytest.raises(needed.NotDistributableError, match="has no worker"):
+            needed.check(plain, [])
+        plain.execute("DELETE FROM pg_dist_node")
+        with pytest.raises(needed.NotDistributableError, match="citus_set_coordinator_host"):
+            needed.check(plain, [])
+
+
+def test_a_worker_is_not_migrated(filled: Citus) -> None:
+    with served_by(filled.urls[1]):
+        with pytest.raises(CommandError, match="names a worker of a Citus cluster"):
+            call_command("migrate", verbosity=0)
+        with pytest.raises(CommandError, match="run this on the coordinator"):
+            call_command("partitions", "maintain")
 
 
 def test_a_login_with_too_few_connections_is_said(citus: Citus) -> None:
@@ -195,6 +214,7 @@ def test_a_later_migration_changes_the_tables_of_all_nodes(filled: Citus) -> Non
 def test_a_kind_that_was_declared_later_is_named_by_check(
     filled: Citus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    distribute()
     plain = filled.raw()
     assert left_out(plain, rights.tables()) == []
     plain.execute("CREATE TABLE order_aud (id text)")

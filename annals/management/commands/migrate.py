@@ -15,7 +15,7 @@ from django.db import OperationalError, connections
 from psycopg import errors
 
 from annals.management.migrating import Blockers, consumers, limited, stops_ahead
-from history import schema
+from history import distribution, schema
 from history.counted import counted
 from history.management.numbers import MOST_SECONDS, number
 
@@ -51,6 +51,12 @@ class Command(migrate.Command):
         """Migrate; exits with 1 and a sentence if a lock is not to be had or work takes too long.
         What was applied until then stays applied, and nothing half."""
         connection = connections[options["database"]]
+        connection.ensure_connection()
+        if distribution.on_worker(connection.connection):
+            raise CommandError(
+                "Nothing done: DATABASE_URL names a worker of a Citus cluster. Run migrate on the "
+                "coordinator, which passes tables on to the workers (docs/citus.md)."
+            )
         if (ahead := stops_ahead(connection)) and (running := consumers(connection)):
             raise CommandError(
                 f"{schema.names(ahead)} needs a stop: consumers of an earlier release cannot work "

@@ -11,6 +11,7 @@ from django.core.management.base import CommandError, OutputWrapper
 
 from history.capacity.cluster import MOST_HOURS, MOST_OF_A_DISK, Cluster, Demand, Plan, plan
 from history.capacity.skew import LARGE_VERSIONS, Large, usual_large
+from history.counted import counted
 from history.partitions.show import size
 from history.table import Table, print_table
 
@@ -149,7 +150,7 @@ def _when(what: str, becomes: str, day: date | None) -> str:
 def _enough(shards: int | None, workers: int | None) -> str:
     if shards is None:
         return "no number of shards is enough"
-    return f"{shards} shards" + (f" on {workers} workers" if workers else "")
+    return f"{shards} shards" + (f" on {counted(workers, 'worker')}" if workers else "")
 
 
 def _spread(sizes: Sequence[float]) -> dict[str, float]:
