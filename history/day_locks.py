@@ -21,6 +21,9 @@ LOCK_TIMEOUT_MS = 100
 LOCK_WAIT_S = 10.0
 ADVISORY_SPACE = 0x41_4E_4E_41  # "ANNA": the first key of our advisory locks, one for each day
 
+# What Citus says when a table would get shards while others move; it has no SQLSTATE of its own.
+_SHARDS_MOVE = "could not acquire the lock required to colocate"
+
 Connection = psycopg.Connection[Any]
 T = TypeVar("T")
 
@@ -73,4 +76,11 @@ def retry_lock(attempt: Callable[[], T], wait_s: float) -> T:
         except (errors.LockNotAvailable, errors.DeadlockDetected):
             if time.monotonic() > deadline:
                 raise
+        except errors.InternalError_ as error:
+            if _SHARDS_MOVE not in str(error):
+                raise
+            if time.monotonic() > deadline:
+                raise errors.LockNotAvailable(
+                    "shards are being moved to other nodes; run it again later"
+                ) from error
         time.sleep(random.uniform(0.02, 0.1))  # noqa: S311 - spread, not secrecy

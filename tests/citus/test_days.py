@@ -46,6 +46,30 @@ def test_maintain_makes_and_drops_days_on_all_nodes(distributed: Citus) -> None:
     assert shards == 4
 
 
+def test_a_day_waits_for_shards_that_move(distributed: Citus) -> None:
+    """Citus refuses new shards meanwhile, by an error without a code of its own."""
+    plain, moving = distributed.raw(), distributed.raw()
+    [(shard, host, port)] = distributed.rows(
+        "SELECT shardid, nodename, nodeport FROM citus_shards WHERE table_name = %s::regclass"
+        " ORDER BY 1 LIMIT 1", [TABLE]
+    )  # fmt: skip
+    [(to_host, to_port)] = distributed.rows(
+        "SELECT nodename, nodeport FROM pg_dist_node WHERE shouldhaveshards"
+        " AND (nodename, nodeport) <> (%s, %s) LIMIT 1", [host, port]
+    )  # fmt: skip
+    day = TODAY + timedelta(9)
+    moving.execute("BEGIN")
+    moving.execute(
+        "SELECT citus_move_shard_placement(%s, %s, %s, %s, %s, 'block_writes')",
+        [shard, host, port, to_host, to_port],
+    )
+    with pytest.raises(psycopg.errors.LockNotAvailable, match="shards are being moved"):
+        days.create(plain, TABLE, day, wait_s=0.1)
+    moving.execute("ROLLBACK")
+    assert days.create(plain, TABLE, day)
+    plain.execute(f"DROP TABLE {days.partition_name(TABLE, day)}")
+
+
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_detach_waits_for_a_reader_on_any_node(distributed: Citus, node: int) -> None:
     plain, reader = distributed.raw(), distributed.raw(node)
