@@ -22,7 +22,8 @@ def describe(error: BaseException) -> str:
         if state is None:  # raised by the client: connection refused or lost
             return f"{name}: {_first_line(cause)}"
         # Without a message of the server the error was raised by Annals or by psycopg.
-        text = cause.diag.message_primary or _first_line(cause)
+        # A node of a cluster that is away gives a message of two lines.
+        text = (cause.diag.message_primary or str(cause)).split("\n", 1)[0]
         return f"{name}: SQLSTATE {state}" + ("" if state[:2] in _QUOTING else f": {text}")
     if isinstance(error, DjangoDatabaseError):
         return f"{name}: {_first_line(error)}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from django.db import DataError, IntegrityError, ProgrammingError, connection
+from django.db import DataError, IntegrityError, OperationalError, ProgrammingError, connection
 
 from annals.observe.logs import ConsoleFormatter, JsonFormatter, request_id
 from history.error_text import describe
@@ -98,6 +98,14 @@ def test_no_line_about_a_failed_copy_quotes_a_row() -> None:
     assert SECRET in str(caught.value)
     assert SECRET not in describe(caught.value)
     assert describe(caught.value) == "InvalidTextRepresentation: SQLSTATE 22P02"
+
+
+def test_a_message_of_two_lines_gives_one() -> None:
+    """As Citus says that a node is away."""
+    raised = "RAISE connection_failure USING MESSAGE = E'refused\\n\\tIs it running?'"
+    with pytest.raises(OperationalError) as caught, connection.cursor() as cursor:
+        cursor.execute(f"DO $$ BEGIN {raised}; END $$")
+    assert describe(caught.value) == "OperationalError: SQLSTATE 08006: refused"
 
 
 def test_the_sentence_is_kept_where_it_quotes_no_value() -> None:
