@@ -16,6 +16,10 @@ SELECT EXISTS (SELECT FROM pg_dist_node WHERE groupid = 0),
     (SELECT count(*) FROM pg_dist_node WHERE noderole = 'primary' AND shouldhaveshards),
     (SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(%s))
 """
+_AWAY: Final[LiteralString] = """
+SELECT nodename || ':' || nodeport, split_part(result, E'\\n', 1)
+FROM run_command_on_workers('SELECT 1') WHERE NOT success ORDER BY 1 LIMIT 1
+"""
 _CONSUMERS: Final[LiteralString] = """
 SELECT pid, usename FROM pg_stat_activity
 WHERE datname = current_database() AND application_name LIKE 'annals-consume%' LIMIT 1
@@ -59,6 +63,9 @@ def check(connection: Connection, partitions: Iterable[Partition]) -> None:
         raise NotDistributableError(
             "the cluster has no worker: run SELECT citus_add_node('HOST', PORT) for each"
         )
+    if (away := connection.execute(_AWAY).fetchone()) is not None:
+        node, said = away
+        raise NotDistributableError(f"the worker {node} does not answer this login: {said}")
     if not owner:
         raise NotDistributableError("only the owner of the tables can distribute them")
     _check_partitions(partitions)

@@ -116,6 +116,15 @@ def test_a_cluster_that_does_not_know_its_nodes_yet_is_told_what_to_run(filled: 
             needed.check(plain, [])
 
 
+def test_a_worker_that_does_not_answer_is_named_before_anything_is_done(filled: Citus) -> None:
+    plain = filled.raw()
+    with plain.transaction(force_rollback=True):
+        plain.execute("UPDATE pg_dist_node SET nodeport = 1 WHERE nodeid IN"
+            " (SELECT max(nodeid) FROM pg_dist_node)")  # fmt: skip
+        with pytest.raises(needed.NotDistributableError, match=r"the worker .*:1 does not answer"):
+            needed.check(plain, [])
+
+
 def test_a_worker_is_not_migrated(filled: Citus) -> None:
     with served_by(filled.urls[1]):
         with pytest.raises(CommandError, match="names a worker of a Citus cluster"):
