@@ -9,6 +9,7 @@ between two of its transactions, rows that are stored would be counted as repeat
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import statistics
@@ -35,7 +36,9 @@ def main() -> None:
     from history.entities import root
     from tests.citus.cluster import database, served_by
 
-    rows = int(sys.argv[1]) if len(sys.argv) > 1 else ROWS
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("rows", type=int, nargs="?", default=ROWS, help="default: %(default)s")
+    rows = parser.parse_args().rows
     with database(os.environ["ANNALS_TEST_CITUS"]) as citus, served_by(citus.url):
         call_command("migrate", verbosity=0)
         plain = citus.raw()
