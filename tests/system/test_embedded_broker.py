@@ -60,7 +60,13 @@ def test_two_processes_starting_it_at_once_share_one(tmp_path: Path) -> None:
 
 def test_a_file_that_names_somebody_elses_process_is_stale(broker: Broker) -> None:
     broker.kill()
-    with subprocess.Popen(["sleep", "60"]) as other:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        # It has a command line for sure when it has answered; right after its start it may not.
+        assert other.stdin
+        assert other.stdout
+        other.stdin.write(b"here\n")
+        other.stdin.flush()
+        assert other.stdout.readline() == b"here\n"
         text = broker.state.read_text()
         broker.state.write_text(f'{{"pid": {other.pid}, "PLAINTEXT": {broker.port()}}}')
         assert text != broker.state.read_text()
