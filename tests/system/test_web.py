@@ -133,7 +133,16 @@ def test_runserver_leaves_no_server_behind(
     (port,) = process.free_ports([None])
     with (tmp_path / "log").open("w") as log:
         parent = subprocess.Popen(
-            [sys.executable, "manage.py", "runserver", "--skip-checks", str(port)],
+            # Tests that run under nohup pass on that SIGHUP is ignored.
+            [
+                "env",
+                f"--default-signal={number.name[3:]}",
+                sys.executable,
+                "manage.py",
+                "runserver",
+                "--skip-checks",
+                str(port),
+            ],
             cwd=ROOT,
             env={**os.environ, "DATABASE_URL": database.url_of(logins.WEB)},
             stdout=log,
