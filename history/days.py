@@ -308,6 +308,8 @@ def replace(
 
     def attempt() -> None:
         with connection.transaction():
+            if distribution.active(connection):
+                distribution.one_by_one(connection)  # before the DETACH, as for all that follows
             lock_day(connection, name)
             place = locate(connection, table, day)
             if place.state is not State.ABSENT:

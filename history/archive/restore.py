@@ -68,6 +68,8 @@ def _restore(
             f"{name} is there and has {counted(wanted.rows, 'row')}, all that the archive has"
         )
     with connection.transaction():
+        if distribution.active(connection):
+            distribution.one_by_one(connection)
         days.create_detached(connection, place._replace(child=place.new), day, days.RESTORED)
         _fill(connection, store, entity, place.new, wanted, progress)
         _note_homes(connection, entity, day, place.new)

@@ -17,7 +17,7 @@ from history.archive.restore import restore
 from history.archive.store import Store
 from history.days import partition_name
 from history.distribution.held import held
-from history.entities import CHILDREN
+from history.entities import CHILDREN, root
 from history.partitions import catalog
 from history.search_index.retention import remove_old
 from tests.citus.again import own_labels, tables, transactional_db
@@ -63,6 +63,20 @@ def test_a_child_of_two_applications_comes_back_twice_and_is_found(store: Store)
             "SELECT id, product_instance_id, other_application FROM child_moved ORDER BY 2"
         ).fetchall()
         assert moved == [("x", "a", "b"), ("x", "b", "a")]
+
+
+def test_the_missing_rows_of_a_day_of_applications_come_back(store: Store) -> None:
+    table = root().table
+    with raw() as plain:
+        days.create(plain, table, OLD)
+        for id in ("a", "b"):
+            insert(plain, table, id)
+        Archiver(store).archive(plain, table, OLD)
+        plain.execute(f"DELETE FROM {table} WHERE id = 'b'")
+        insert(plain, table, "c")
+        restore(plain, store, root(), OLD)
+        found = plain.execute(f"SELECT id FROM {table} ORDER BY 1").fetchall()
+        assert found == [("a",), ("b",), ("c",)]
 
 
 def test_homes_of_a_restored_day_stay_as_long_as_it_does(

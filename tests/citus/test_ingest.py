@@ -149,9 +149,10 @@ def test_sessions_that_are_killed_at_any_moment_store_each_batch_once(
     killers = [threading.Thread(target=kill) for _ in range(2)]
     for each in killers:
         each.start()
-    broken = 0
+    broken = number = 0
     try:
-        for number in range(12):
+        while number < 12 or broken < 3:
+            number += 1
             batch = ingested.batch(*(value(id=f"k{number}-{n}") for n in range(30)))
             while True:
                 try:
@@ -170,6 +171,5 @@ def test_sessions_that_are_killed_at_any_moment_store_each_batch_once(
         for each in killers:
             each.join()
     distributed.rows("SELECT recover_prepared_transactions()")
-    assert broken > 0
-    assert counts() == {"next_offset": 360, "read": 360, "stored": 360}
+    assert counts() == dict.fromkeys(("next_offset", "read", "stored"), number * 30)
     assert faults() == []
