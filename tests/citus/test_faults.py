@@ -55,7 +55,7 @@ def _run(scene: str, folder: Path) -> None:
         [scene],
         shards=4,
         rate=100.0,
-        seconds=3.0,
+        seconds=8.0,  # a request waits for a database that is away before it is refused
         times=3,
     )
     result = run(plan, folder)
