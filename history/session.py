@@ -27,7 +27,8 @@ SESSION: Final[Mapping[str, str]] = {
     "local_preload_libraries": "",
     "default_table_access_method": "heap",
     # In a cluster (docs/citus.md) a session opens one connection to each node, not sixteen: the
-    # limits of the logins count there too. To any other server it is a name like any other.
+    # limits of the logins count there too, and a row that a consumer stores costs a worker half as
+    # much again where a batch opens more. To any other server it is a name like any other.
     "citus.max_adaptive_executor_pool_size": "1",
     "citus.enable_router_execution": "on",
     "citus.multi_task_query_log_level": "off",

@@ -8,13 +8,10 @@ from history import distribution
 from ingest.store.connect import LOCK_TIMEOUT
 from ingest.store.ledger import Connection
 
-# A batch has rows for most shards. With up to 16 connections to each worker, all but one of them
-# opened for each batch, a row costs a worker half as much again.
-_ONE_CONNECTION: Final = "SET LOCAL citus.max_adaptive_executor_pool_size TO 1;"
 # A session has them on its own node only. A worker would wait for a lock for ever, and could read
 # a whole day for a few keys.
 _EVERYWHERE: Final = (
-    f"{_ONE_CONNECTION} SET LOCAL citus.propagate_set_commands TO 'local';"
+    "SET LOCAL citus.propagate_set_commands TO 'local';"
     f"SET LOCAL lock_timeout TO '{LOCK_TIMEOUT}';"
     "SET LOCAL enable_seqscan TO off; SET LOCAL enable_bitmapscan TO off;"
     "SET LOCAL enable_hashjoin TO off; SET LOCAL enable_mergejoin TO off"
