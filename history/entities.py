@@ -8,6 +8,7 @@ from history.kinds import Entity
 __all__ = [
     "ALONE",
     "BY_NAME",
+    "BY_TABLE",
     "BY_TOPIC",
     "CHILDREN",
     "ENTITIES",
@@ -29,6 +30,7 @@ CHILDREN = tuple(entity for entity in ENTITIES if entity.parent is not None)
 PARTS = tuple(entity for entity in ENTITIES if not entity.alone)
 ALONE = tuple(entity for entity in ENTITIES if entity.alone)
 BY_NAME = {entity.name: entity for entity in ENTITIES}
+BY_TABLE = {entity.table: entity for entity in ENTITIES}
 BY_TOPIC = {topic: entity for entity in ENTITIES for topic in entity.topics}
 
 

@@ -14,10 +14,9 @@ from history.archive.store import ArchiveError, Store, folder
 from history.archive.write import archive, count
 from history.canonical import Connection
 from history.counted import counted
-from history.entities import ENTITIES
+from history.entities import BY_TABLE
 from history.models import ArchivedDay
 
-BY_TABLE = {entity.table: entity for entity in ENTITIES}
 # If none of this many days can be found, it is not the archive that they were written to.
 LAST_DAYS = 10
 

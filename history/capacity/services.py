@@ -12,11 +12,10 @@ from django.db.models import Max
 from history.capacity.estimate import OTHER, Amount, Brought, estimate
 from history.capacity.sample import sample
 from history.days import partition_name
-from history.entities import ENTITIES, Entity
+from history.entities import BY_TABLE, ENTITIES, Entity
 from history.models import DayShare
 from history.partitions import catalog
 
-BY_TABLE = {entity.table: entity for entity in ENTITIES}
 Report = Callable[[str, date], None]
 
 

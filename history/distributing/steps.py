@@ -13,7 +13,7 @@ from history.day_locks import LOCK_TIMEOUT_MS, lock_day, retry_lock
 from history.days import Connection, State
 from history.distributing.plan import Plan
 from history.distribution import COPIED, DISTRIBUTED_BY, fit, homes
-from history.distribution.fit import BY_TABLE
+from history.entities import BY_TABLE
 from history.partitions.catalog import Partition
 
 # For how long a step waits until readers give it a table.

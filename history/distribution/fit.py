@@ -10,11 +10,9 @@ import psycopg
 from psycopg import sql
 
 from history.distribution import APPLICATION, homes
-from history.entities import ENTITIES, Entity
+from history.entities import BY_TABLE, Entity
 
 Connection = psycopg.Connection[Any]
-
-BY_TABLE: Final = {entity.table: entity for entity in ENTITIES}
 
 _KEY: Final = """
 SELECT conname, array_agg(attname::text ORDER BY place) FROM pg_constraint
