@@ -3,7 +3,7 @@ has from a newer release that this one cannot work with."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, LiteralString, Protocol
 
@@ -21,26 +21,30 @@ Name = tuple[str, str]
 APPLIED: Final[LiteralString] = "SELECT app, name FROM django_migrations"
 # The name says it, because an older release sees nothing else of a migration that it does not have.
 NEEDS_STOP: Final = "_needs_stop"
-# Made before there was such a name.
-OLD_STOPS: Final[frozenset[Name]] = frozenset({("history", "0010_search_key_without_application")})
 # PostgreSQL's errors where the tables are not those of this release.
 _OTHER_TABLES: Final = (errors.UndefinedTable, errors.UndefinedColumn)
 
 
 @cache
-def known() -> frozenset[Name]:
-    """The migrations of this release."""
-    return frozenset(MigrationLoader(None, ignore_no_migrations=True).disk_migrations)
+def known() -> Mapping[Name, frozenset[Name]]:
+    """The migrations of this release, each with those of earlier releases that it replaces."""
+    found = MigrationLoader(None, ignore_no_migrations=True).disk_migrations
+    return {name: frozenset(migration.replaces) for name, migration in found.items()}
 
 
 def stops(migrations: Iterable[Name]) -> list[Name]:
     """Those of these migrations that no process of an earlier release works after."""
-    return sorted(each for each in migrations if each in OLD_STOPS or each[1].endswith(NEEDS_STOP))
+    return sorted(each for each in migrations if each[1].endswith(NEEDS_STOP))
 
 
 def missing(applied: Collection[Name]) -> list[Name]:
     """The migrations of this release that the database lacks."""
-    return sorted(known() - set(applied))
+    there = set(applied)
+    return sorted(
+        name
+        for name, replaced in known().items()
+        if name not in there and not (replaced and replaced <= there)
+    )
 
 
 def complaint(applied: Collection[Name]) -> str | None:
@@ -52,7 +56,7 @@ def complaint(applied: Collection[Name]) -> str | None:
             "migrate` and `annals grants --apply` as the owner of the tables, then start this "
             "process again."
         )
-    if newer := stops(set(applied) - known()):
+    if newer := stops(set(applied).difference(known(), *known().values())):
         return (
             "A newer release has changed the tables so that this one cannot work with them "
             f"({names(newer)}). Start the newer release."

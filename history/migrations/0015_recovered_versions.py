@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('history', '0014_gaps'),
+        ('history', '0001_release_0_1_0'),
     ]
 
     operations = [

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('ingest', '0008_losses'),
+        ('ingest', '0001_release_0_1_0'),
     ]
 
     operations = [

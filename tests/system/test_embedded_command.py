@@ -71,7 +71,7 @@ def test_a_command_starts_what_it_needs_once_and_leaves_it_running(
 def test_commands_that_extend_djangos_work_on_the_server_that_they_start(
     manage: Manage, home: Path
 ) -> None:
-    assert "history.0001_initial" in manage("migrate", "--plan").stdout
+    assert "history.0001_release_0_1_0" in manage("migrate", "--plan").stdout
     embedded.database_server(home).stop("immediate")
     assert "No changes detected" in manage("makemigrations", "--check", "--dry-run").stdout
     assert embedded.database_server(home).running()

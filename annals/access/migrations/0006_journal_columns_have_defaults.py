@@ -1,5 +1,5 @@
-"""A web of the release before 0005 still writes the journal while it is replaced by this one. It
-does not name the columns that 0005 added; 0005 gives them defaults only since."""
+"""A web of the release before may write the journal while it is replaced by this one. It does not
+name these columns."""
 
 from django.db import migrations
 
@@ -7,7 +7,7 @@ COLUMNS = ("identity", "path", "moment")
 
 
 class Migration(migrations.Migration):
-    dependencies = [("access", "0005_who_in_particular")]
+    dependencies = [("access", "0001_release_0_1_0")]
     operations = [
         migrations.RunSQL(
             "ALTER TABLE access_journal "
