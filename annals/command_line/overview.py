@@ -39,7 +39,6 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "completion": "print the completion of commands for bash, zsh or fish",
     },
     "Develop": {
-        "bench": "benchmarks, next to a reference of the same run",
         "makemigrations": "write migrations of changed tables",
     },
 }

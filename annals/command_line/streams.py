@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # output does not want, they need not look for. All others change something.
 _READING: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(("capacity", "check", "compare-old", "completion", "contract", "export"), ()),
-    **dict.fromkeys(("bench", "help", "journal", "ledger", "share", "trace"), ()),
+    **dict.fromkeys(("help", "journal", "ledger", "share", "trace"), ()),
     "gaps": ("list",),
     "partitions": ("list", "plan", "verify"),
     "quarantine": ("list", "show"),

@@ -15,7 +15,7 @@ OWNER: Final = "owner_login"
 WEB: Final = "web_login"
 CONSUMER: Final = "consumer_login"
 
-# CREATEDB and pg_checkpoint are for `annals bench`, the settings for `annals capacity`,
+# CREATEDB and pg_checkpoint are for the benchmarks, the settings for `annals capacity`,
 # pg_signal_backend for `annals partitions`: it ends a session that took its lock.
 _CREATE: Final[tuple[LiteralString, ...]] = (
     "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {text}) THEN"

@@ -13,10 +13,6 @@ _VERDICTS: Final = ("equal", "different", "missingHere", "missingThere", "older"
 _KEPT: Final = (
     *("asked", "recovered", "there", "refused", "quarantined", "unanswerable", "waiting"),
 )
-_BENCHES: Final = (
-    *("diff", "gaps", "ingest", "journal", "loss", "reading"),
-    *("start", "storage", "timeline", "transactions"),
-)
 _ON_A_DAY: Final = ("adopt", "forget", "release", "restore", "seal")
 _DONE: Final = {
     "table": "text",
@@ -26,14 +22,6 @@ _DONE: Final = {
     "failed": "text or null",
 }
 SHAPES: Final[Mapping[str, Any]] = {
-    **{
-        f"bench {name}": {
-            "bench": "text",
-            "met": "true or false or null",
-            "figures": {"<figure>": "anything"},
-        }
-        for name in _BENCHES
-    },
     "check": [
         {
             "id": "text or null",

@@ -12,7 +12,7 @@ from statistics import NormalDist
 MEDIAN, P99 = 4, 22
 SIGMA = math.log(P99 / MEDIAN) / NormalDist().inv_cdf(0.99)
 MEAN = MEDIAN * math.exp(SIGMA**2 / 2)
-# Applications with very many versions: as many as in the documents of `annals bench timeline`.
+# Applications with very many versions: as many as `python -m benchmarks timeline` has.
 LARGE_VERSIONS = 10_000
 ROWS_FOR_EACH_LARGE = 5_000_000
 MOST_DRAWN = 100_000  # of more items than these, the sum of a shard is drawn instead of each item

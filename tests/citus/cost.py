@@ -48,8 +48,8 @@ def main() -> int:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "annals.settings")
     os.environ["DATABASE_URL"] = options.dsn
     django.setup()
-    from annals.bench.load import simulated
     from annals.embedded.broker import Broker
+    from benchmarks.load import simulated
     from history.entities import ENTITIES
     from tests.kafka import brokers
 
@@ -146,7 +146,7 @@ class Measure:
 
 def _server(url: str) -> float:
     """Processor seconds of a server of this machine until now, with all its processes."""
-    from annals.bench.harness import cpu
+    from benchmarks.harness import cpu
 
     with psycopg.connect(url, autocommit=True) as plain:
         postmaster = psutil.Process(plain.info.backend_pid).parent()

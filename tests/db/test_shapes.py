@@ -6,7 +6,6 @@ import io
 from argparse import ArgumentParser, _SubParsersAction
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 
 import msgspec
@@ -15,7 +14,6 @@ from django.conf import settings
 from django.core.management import CommandError, call_command, get_commands, load_command_class
 
 from annals import own_commands
-from annals.bench.printed import print_json
 from annals.shown_shapes import shapes
 from history import clock
 from history.entities import ROOT
@@ -75,17 +73,6 @@ def test_every_shape_is_compared() -> None:
     tests = Path(__file__).resolve().parents[1]
     for words, file in ELSEWHERE.items():
         assert f'shaped("{words}", ' in (tests / file).read_text()
-
-
-@pytest.mark.parametrize("met", [None, True])
-def test_benches_have_a_common_head(met: bool | None, capsys: pytest.CaptureFixture[str]) -> None:
-    """Most of them take minutes; docs/performance.md describes the figures."""
-    for words in shapes():
-        command, _, bench = words.partition(" ")
-        if command == "bench":
-            assert "print_json" in vars(import_module(f"annals.bench.{bench}"))
-            print_json(bench, {"one": 1, "several": {"a": [1.5]}}, met)
-            assert shaped(words, capsys.readouterr().out)["bench"] == bench
 
 
 def said(*words: str) -> str:

@@ -1,4 +1,4 @@
-"""`annals bench`, interrupted."""
+"""`python -m benchmarks`, interrupted."""
 
 import os
 import signal
@@ -10,8 +10,8 @@ import psutil
 import psycopg
 import pytest
 
-from annals.bench.harness import DATABASE
 from annals.embedded import Broker
+from benchmarks.harness import DATABASE
 from tests.consuming import ROOT, Database, until
 from tests.processes import database, server
 
@@ -25,7 +25,7 @@ def test_sigterm_leaves_no_server_no_process_and_no_database(
 ) -> None:
     broker = Broker(tmp_path / "bench" / "broker")
     env = {**os.environ, "ANNALS_HOME": str(tmp_path), "DATABASE_URL": database.url}
-    words = [sys.executable, "manage.py", "bench", "ingest", "--messages", "500", "--rounds", "99"]
+    words = [sys.executable, "-m", "benchmarks", "ingest", "--messages", "500", "--rounds", "99"]
     with (tmp_path / "log").open("wb") as log:
         running = subprocess.Popen(words, cwd=ROOT, env=env, stdout=log, stderr=log)
     bench = psutil.Process(running.pid)

@@ -23,7 +23,6 @@ REFUSED = {
     "consume --version": "there is no option --version. `{0} --version` prints the version.",
     "consume --until-idle soon": "consume: --until-idle: 'soon' is not a number from 0 to",
     "capacity --rps many": "capacity: --rps: 'many' is not a number",
-    "bench diff --messages x": "bench: --messages: 'x' is not a whole number.",
     "consume --group": "consume: --group needs a value.",
     "ledger all": "ledger: COMMAND cannot be 'all', only acknowledge,",
     "trace all": "trace: 'all' is one word too many. `{0} trace --help` says which it takes.",

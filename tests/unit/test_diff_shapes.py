@@ -5,7 +5,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from annals.bench.diff_shapes import SHAPES
+from benchmarks.diff_shapes import SHAPES
 from history.diff import changes, patch
 from history.exactjson import dumps
 from tests.unit.diff_documents import exact

@@ -53,7 +53,6 @@ finally:
 # What Django's start needs, and what the commands need to do something.
 STARTED = HEAVY | {"confluent_kafka", "django.db.models", "history.models", "psycopg"}
 QUICK = [
-    "bench",
     "breakglass",
     "capacity",
     "compare-old",

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import http.client
 import random
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -15,10 +13,9 @@ from urllib.parse import quote
 
 from django.conf import settings
 
-from annals.bench.harness import Harness
-from annals.bench.timeline_data import DataSet
 from annals.embedded import Broker
-from annals.own_commands import PROGRAM
+from benchmarks.harness import Harness, manage
+from benchmarks.timeline_data import DataSet
 from history.entities import ENTITIES, root
 
 ROOT = root()
@@ -76,11 +73,8 @@ def run(found: DataSet, host: str, port: int, seconds: int) -> dict[str, Any]:
 def _ingested(bench: Harness, environment: dict[str, str], seconds: int) -> float:
     """Messages per second that were read, from the simulator's first to its last."""
     before, began = _settled(bench), time.monotonic()
-    subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, str(PROGRAM), "simulate", "--rps", str(RPS), "--seconds", str(seconds),
-         "--seed", str(random.randrange(10**9))],  # noqa: S311 - other ids each time
-        env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    seed = str(random.randrange(10**9))  # other ids each time
+    manage(environment, "simulate", "--rps", str(RPS), "--seconds", str(seconds), "--seed", seed)
     last = -1
     while last != (last := _settled(bench)):
         time.sleep(0.5)
@@ -110,7 +104,7 @@ def _read(reader: _Reader, ids: list[str], host: str, port: int, end: float) -> 
     secret = base64.b64encode(b"auditor:auditor").decode()
     client = http.client.HTTPConnection(host, port, timeout=60)
     while time.monotonic() < end:
-        path = f"/api/v1/history/{ROOT.name}/{quote(random.choice(ids))}"  # noqa: S311
+        path = f"/api/v1/history/{ROOT.name}/{quote(random.choice(ids))}"
         began = time.perf_counter()
         try:
             client.request("GET", path, headers={"Authorization": f"Basic {secret}"})

@@ -1,4 +1,4 @@
-"""`annals bench timeline`: timeline pages as a Python call and over HTTP.
+"""`python -m benchmarks timeline`: timeline pages as a Python call and over HTTP.
 
 The reference next to each figure is the bare SQL of the same rows plus parsing their JSON.
 """
@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import base64
 import http.client
-import os
 import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -26,15 +24,12 @@ from django.test import Client
 from rich.console import Console
 from rich.table import Table
 
-from annals.bench import timeline_clients
-from annals.bench.harness import cpu
-from annals.bench.printed import print_json
-from annals.bench.timeline_data import BIG, DataSet, data_set, large_documents
-from annals.bench.web import HOST, web
-from history import labels, masking, timeline
+from benchmarks import clients
+from benchmarks.harness import HOST, cpu, print_json, web
+from benchmarks.timeline_data import BIG, DataSet, data_set
+from history import timeline
 from history.entities import root
 from history.exactjson import loads
-from history.models import FieldLabel
 from history.timeline import ApplicationQuery, Filters, Order, Query, Sort, rows
 from history.timeline.statements import LAST, Key
 
@@ -77,7 +72,7 @@ def run(rows: int = 5_000_000, parallel_seconds: int = 60, as_json: bool = False
             figures["sets"][str(days)] = _measure(found, host, port, full=days == MAIN_DAYS)
             if days == MAIN_DAYS and parallel_seconds:
                 say("16 clients while ingest runs ...")
-                figures["parallel"] = timeline_clients.run(found, host, port, parallel_seconds)
+                figures["parallel"] = clients.run(found, host, port, parallel_seconds)
     figures["targets"] = targets(figures)
     met = all(target["met"] for target in figures["targets"])
     if as_json:
@@ -89,8 +84,8 @@ def run(rows: int = 5_000_000, parallel_seconds: int = 60, as_json: bool = False
 
 def _measure(found: DataSet, host: str, port: int, *, full: bool) -> Figures:
     """All figures of one data set, in milliseconds."""
-    use(found.conninfo)
-    picked = random.Random(1)  # noqa: S311 - a repeatable choice
+    _use(found.conninfo)
+    picked = random.Random(1)
     hot = [picked.choice(found.hot) for _ in range(ROUNDS + WARM_UP)]
     usual = picked.sample(found.usual, min(len(found.usual), ROUNDS + WARM_UP))
     big = [BIG] * (ROUNDS + WARM_UP)
@@ -101,9 +96,7 @@ def _measure(found: DataSet, host: str, port: int, *, full: bool) -> Figures:
     }
     if not full:
         return figures
-    figures |= _masked(http, hot)
     big60 = big[:60]
-    cold = picked.sample(found.usual, 100)
     for size in SIZES:
         ids = big if size < 500 else big60
         figures[f"10,000 versions, page {size}"] = _three(http, ids, size)
@@ -111,35 +104,29 @@ def _measure(found: DataSet, host: str, port: int, *, full: bool) -> Figures:
     changed = Filters(path=PATH)
     path = f"history/{ROOT.name}/{BIG}?path={PATH}"
     figures["10,000 versions, path filter"] = {
-        "call": timed(lambda id: timeline.page(Query(entity=ROOT, id=id, filters=changed)), big60),
+        "call": _timed(lambda id: timeline.page(Query(entity=ROOT, id=id, filters=changed)), big60),
         "http": http.time(lambda _: http.get(path), big60),
     }
     by_number = Sort.VERSION
     figures["10,000 versions, by version number"] = {
-        "call": timed(lambda id: timeline.page(Query(entity=ROOT, id=id, sort=by_number)), big60)
+        "call": _timed(lambda id: timeline.page(Query(entity=ROOT, id=id, sort=by_number)), big60)
     }
     figures["10,000 versions, blame"] = {
-        "sql": timed(_every_version, big[:12], 1),
-        "call": timed(lambda id: timeline.blame(ROOT, id), big[:12], 1),
+        "sql": _timed(_every_version, big[:12], 1),
+        "call": _timed(lambda id: timeline.blame(ROOT, id), big[:12], 1),
     }
-    large = [picked.choice(large_documents(found)) for _ in range(ROUNDS + WARM_UP)]
-    figures["documents of 16 KB, page 20"] = _three(http, large, 20)
     figures |= _with_session(host, port, hot)
     figures["application timeline, page 50"] = {
-        "call": timed(lambda id: timeline.application(ApplicationQuery(id=id)), usual),
+        "call": _timed(lambda id: timeline.application(ApplicationQuery(id=id)), usual),
         "http": http.time(lambda id: http.get(f"applications/{quote(id)}/history"), usual),
     }
-    if _drop_caches(found):
-        figures["cold cache, page 50"] = {
-            "http": http.time(lambda id: http.get(f"history/{ROOT.name}/{quote(id)}"), cold, 0)
-        }
     return figures
 
 
 def _every_version(id: str) -> None:
     """What a blame without any of its own work would read, if it read all versions."""
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT data::text FROM {ROOT.table} WHERE id = %s", [id])  # noqa: S608
+        cursor.execute(f"SELECT data::text FROM {ROOT.table} WHERE id = %s", [id])
         for (data,) in cursor.fetchall():
             loads(data)
 
@@ -159,43 +146,6 @@ def _with_session(host: str, port: int, ids: Sequence[str]) -> Figures:
             "http": http.time(lambda id: http.get(f"{screen}/{quote(id)}/"), ids[:60])
         },
     }
-
-
-def _masked(http: _Http, ids: Sequence[str]) -> Figures:
-    """A page with six sensitive fields, for a reader who may read them and for one who may not, in
-    turns: on a busy machine figures that follow each other differ by more than the masks cost."""
-
-    def page(id: str) -> None:
-        timeline.page(Query(entity=ROOT, id=id))
-
-    def clear(id: str) -> None:
-        with masking.in_clear():
-            page(id)
-
-    with _marked_fields():
-        for id in ids[:WARM_UP]:
-            page(id)
-        turns = [(timed(clear, [id], 0), timed(page, [id], 0)) for id in ids]
-        over_http = http.time(lambda id: http.get(f"history/{ROOT.name}/{quote(id)}"), ids)
-    taken = [[turn[which]["p50"] for turn in turns] for which in (0, 1)]
-    return {
-        "120 versions, page 50, read in clear": {"call": _cuts(taken[0])},
-        "120 versions, page 50, masked": {"call": _cuts(taken[1]), "http": over_http},
-    }
-
-
-@contextmanager
-def _marked_fields() -> Iterator[None]:
-    """Six fields of every application are sensitive, in this process and in the web server."""
-    paths = ("/amount", "/rate", "/manager", "/branch", "/documents/*/name", "/**/passport")
-    marked = [FieldLabel(path=each, entity="", russian=each, sensitive=True) for each in paths]
-    FieldLabel.objects.bulk_create(marked)
-    try:
-        time.sleep(labels.FRESH_SECONDS + 1)
-        yield
-    finally:
-        FieldLabel.objects.filter(pk__in=[each.pk for each in marked]).delete()
-        time.sleep(labels.FRESH_SECONDS + 1)
 
 
 def _three(http: _Http, ids: Sequence[str], size: int, *, deep: bool = False) -> Figures:
@@ -219,9 +169,9 @@ def _three(http: _Http, ids: Sequence[str], size: int, *, deep: bool = False) ->
                 loads(data)
 
     return {
-        "sql": timed(bare, ids),
-        "prepared": timed(prepared, ids),
-        "call": timed(
+        "sql": _timed(bare, ids),
+        "prepared": _timed(prepared, ids),
+        "call": _timed(
             lambda id: timeline.page(Query(entity=ROOT, id=id, page_size=size, page_token=token)),
             ids,
         ),
@@ -240,7 +190,7 @@ def _middle(id: str, size: int) -> tuple[str | None, Key]:
     return token, Key(last.version, last.updated_at)
 
 
-def timed(call: Call, ids: Sequence[str], warm_up: int = WARM_UP) -> dict[str, float]:
+def _timed(call: Call, ids: Sequence[str], warm_up: int = WARM_UP) -> dict[str, float]:
     """p50, p95 and p99 in milliseconds of a call over the ids, without the first `warm_up`."""
     taken = []
     warm_up = min(warm_up, len(ids) // 3)
@@ -270,7 +220,7 @@ class _Http:
     def time(self, call: Call, ids: Sequence[str], warm_up: int = WARM_UP) -> dict[str, float]:
         """As timed; cpu: milliseconds of the web processes for each request."""
         before = self._cpu()
-        found = timed(call, ids, warm_up)
+        found = _timed(call, ids, warm_up)
         return found | {"cpu": round((self._cpu() - before) * 1000 / len(ids), 2)}
 
     def _cpu(self) -> float:
@@ -294,7 +244,7 @@ class _Http:
         return self._connection.getresponse()
 
 
-def use(conninfo: str) -> None:
+def _use(conninfo: str) -> None:
     """Connect Django to this database."""
     connection.close()
     connection.close_pool()  # type: ignore[attr-defined]
@@ -321,24 +271,6 @@ def _await(host: str, port: int) -> None:
             pass
         time.sleep(0.2)
     raise RuntimeError("the web server does not answer")
-
-
-def _drop_caches(found: DataSet) -> bool:
-    """Remove the files of the tables from the system's cache; False if the server is on another
-    machine."""
-    with psycopg.connect(found.conninfo, autocommit=True) as plain:
-        plain.execute("CHECKPOINT")
-        row = plain.execute("SELECT current_setting('data_directory'), oid FROM pg_database"
-                            " WHERE datname = current_database()").fetchone()  # fmt: skip
-    folder = Path(row[0]) / "base" / str(row[1]) if row else Path()
-    try:
-        for file in folder.iterdir():
-            handle = os.open(file, os.O_RDONLY)
-            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(handle)
-    except OSError:
-        return False
-    return True
 
 
 def targets(figures: Figures) -> list[Figures]:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 
-from annals.bench.harness import Harness
+from benchmarks.harness import Harness
 from history.entities import BY_NAME, root
 from history.record import Record
 from history.window import Window
@@ -40,23 +40,24 @@ def prepared(sent: Iterable[Message]) -> tuple[list[Prepared], list[Record]]:
     """The same messages as COPY payloads, one batch of rows per transaction."""
     window = Window.at(datetime.now(UTC), 90, 14)
     records = [decode(message, window) for message in sent]
-    batches = []
     size = settings.ANNALS.batch_rows
-    for start in range(0, len(records), size):
-        rows: dict[str, list[bytes]] = {}
-        for record in records[start : start + size]:
-            rows.setdefault(record.entity, []).append(encode_row(record))
-        batches.append(
-            [
-                (
-                    f"COPY {BY_NAME[name].table} ({', '.join(columns(BY_NAME[name]))})"
-                    " FROM STDIN (FORMAT binary)",
-                    b"".join((HEADER, *encoded, TRAILER)),
-                )
-                for name, encoded in rows.items()
-            ]
+    starts = range(0, len(records), size)
+    return [transaction(records[start : start + size]) for start in starts], records
+
+
+def transaction(records: Iterable[Record]) -> Prepared:
+    """Records as COPY payloads, one for each table."""
+    rows: dict[str, list[bytes]] = {}
+    for record in records:
+        rows.setdefault(record.entity, []).append(encode_row(record))
+    return [
+        (
+            f"COPY {BY_NAME[name].table} ({', '.join(columns(BY_NAME[name]))})"
+            " FROM STDIN (FORMAT binary)",
+            b"".join((HEADER, *encoded, TRAILER)),
         )
-    return batches, records
+        for name, encoded in rows.items()
+    ]
 
 
 def produce(bench: Harness, sent: Iterable[Message]) -> None:

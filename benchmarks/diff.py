@@ -1,9 +1,8 @@
-"""`annals bench diff`: history.diff next to DeepDiff and jsonpatch."""
+"""`python -m benchmarks diff`: history.diff next to DeepDiff and jsonpatch."""
 
 import gzip
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -17,14 +16,13 @@ from deepdiff import DeepDiff
 from rich.console import Console
 from rich.table import Table
 
-from annals.bench.diff_shapes import ITEM_BYTES, SHAPES, Pair
-from annals.bench.printed import print_json
+from benchmarks.diff_shapes import ITEM_BYTES, SHAPES, Pair
+from benchmarks.harness import print_json
 from history.diff import compare
-from history.diff.similarity import Similarity
 from history.exactjson import Json, canonical, dumps, loads
 from ingest.simulator.stream import stream
 
-REAL: Final = Path(__file__).parents[3] / "shared" / "data" / "countries-history.jsonl.gz"
+REAL: Final = Path(__file__).parents[2] / "shared" / "data" / "countries-history.jsonl.gz"
 _QUANTILES: Final = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1.0)
 _DEEPDIFF_PAIRS: Final = 500
 _SIZES: Final = {
@@ -55,7 +53,6 @@ def run(real: str = "", messages: int = 20_000, as_json: bool = False) -> int:
         say(f"no real pairs: {file} does not exist")
     say("hard shapes ...")
     figures["shapes"] = {name: shape(make) for name, make in SHAPES.items()}
-    figures["likeness_ms"] = {f"{n} x {n + 1}": similarity(n) for n in (1, 2, 3)}
     figures["targets"] = targets(figures)
     if as_json:
         print_json("diff", figures)
@@ -147,14 +144,6 @@ def shape(make: Callable[[int], Pair]) -> Figures:
     }
 
 
-def similarity(count: int) -> float:
-    """Milliseconds DeepDiff takes to pair `count` objects of ten fields with one more."""
-    left: list[Json] = [{f"field{k}": f"value {n} {k}" for k in range(10)} for n in range(count)]
-    came: list[Json] = [{**item, "field3": "changed"} for item in left if isinstance(item, dict)]
-    came.insert(0, {f"field{k}": f"other {k}" for k in range(10)})
-    return round(min(best(1, Similarity().pair, left, came) for _ in range(5)) / 1000, 2)
-
-
 def tried(call: Callable[[Any, Any], object], old: Any, new: Any) -> float | None:
     """Milliseconds; None if the library fails."""
     try:
@@ -230,8 +219,6 @@ def show(figures: Figures) -> None:
         row = [name, each["changes"], *each["ms"].values(), *each["growth"]]
         table.add_row(*map(str, [*row, each["jsonpatch_ms"], each["deepdiff_ms"]]))
     console.print(table)
-    times = ", ".join(f"{pairs}: {took} ms" for pairs, took in figures["likeness_ms"].items())
-    console.print(f"DeepDiff matches objects of ten fields without keys, {times}")
     for target, met in figures["targets"].items():
         console.print(f"[{'green' if met else 'red'}]{'met' if met else 'MISSED'}[/]  {target}")
 
@@ -252,7 +239,3 @@ def _table_of_pairs(name: str, each: Figures) -> Table:
     for label in ("ours", "jsonpatch", "deepdiff"):
         table.add_row(label, *map(str, each[f"{label}_us"].values()))
     return table
-
-
-if __name__ == "__main__":
-    sys.exit(run(as_json="--json" in sys.argv))

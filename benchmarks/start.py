@@ -1,4 +1,4 @@
-"""`annals bench start`: how long processes take to start, by part.
+"""`python -m benchmarks start`: how long processes take to start, by part.
 
 Processor time is what counts on a busy machine; the time on the clock includes what others take.
 """
@@ -17,21 +17,15 @@ from collections.abc import Callable
 from typing import Final
 
 import psutil
-from django.conf import settings
+from django.core.management import get_commands
 from rich.console import Console
 from rich.table import Table
 
-from annals import own_commands
-from annals.bench.harness import Harness, cpu, harness
-from annals.bench.printed import print_json
-from annals.bench.web import HOST, web
-from annals.embedded.apache import Apache
+from benchmarks.harness import HOST, PROGRAM, Harness, cpu, harness, print_json, web
 from history.entities import root
 
 ROOT = root()
 
-HELPS: Final = [f"{name} --help" for name in own_commands.names()]
-COMMANDS: Final = ("--help", "help --commands", *HELPS)
 WAIT_S: Final = 120.0
 READING: Final = re.compile(r"reading \d+ partitions")
 
@@ -39,14 +33,14 @@ READING: Final = re.compile(r"reading \d+ partitions")
 Times = dict[str, tuple[float, float]]
 
 
-def run(rounds: int = 5, apache: bool = False, as_json: bool = False) -> int:
-    """Measure and print the medians. apache: the consumer joins its group at Apache Kafka, and not
-    at the embedded broker."""
-    broker = Apache(settings.ANNALS.home / "bench" / "apache-kafka") if apache else None
+def run(rounds: int = 5, as_json: bool = False) -> int:
+    """Measure and print the medians."""
+    ours = ("annals", "annals.access", "history", "ingest")
+    helps = sorted(f"{name} --help" for name, app in get_commands().items() if app in ours)
     found: dict[str, list[tuple[float, float]]] = {}
-    with harness(1, broker) as bench:
+    with harness(1) as bench:
         for number in range(rounds):
-            times = {f"annals {words}": _command(words) for words in COMMANDS}
+            times = {f"annals {words}": _command(words) for words in ("--help", *helps)}
             times |= _web(bench)
             times |= _consumer(bench, f"bench-start-{number}")
             for part, each in times.items():
@@ -67,8 +61,8 @@ def run(rounds: int = 5, apache: bool = False, as_json: bool = False) -> int:
 
 def _command(words: str) -> tuple[float, float]:
     before, began = os.times(), time.perf_counter()
-    subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, str(own_commands.PROGRAM), *words.split()],
+    subprocess.run(
+        [sys.executable, str(PROGRAM), *words.split()],
         check=True,
         stdout=subprocess.DEVNULL,
     )
@@ -108,9 +102,9 @@ def _status(port: int, address: str) -> int:
 def _consumer(bench: Harness, group: str) -> Times:
     """Until its modules are loaded and it has asked Kafka for its partitions, and until it reads
     them: what is between the two is the brokers'."""
-    command = [sys.executable, str(own_commands.PROGRAM), "consume", "--group", group]
+    command = [sys.executable, str(PROGRAM), "consume", "--group", group]
     began = time.perf_counter()
-    consumer = subprocess.Popen(  # noqa: S603 - our own command
+    consumer = subprocess.Popen(
         command, env=bench.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         text=True,
     )  # fmt: skip
@@ -120,7 +114,7 @@ def _consumer(bench: Harness, group: str) -> Times:
         _until(lambda: any(each.raddr and each.raddr.port == port
                            for each in process.net_connections("tcp")))  # fmt: skip
         times: Times = {"consume: asks Kafka": (time.perf_counter() - began, _cpu(process))}
-        assert consumer.stderr is not None  # noqa: S101
+        assert consumer.stderr is not None
         for line in consumer.stderr:
             if READING.search(line):
                 break

@@ -1,4 +1,4 @@
-"""The harness of the ingest benchmarks: a database on the given server, and a broker."""
+"""What the benchmarks measure with: a database on the given server, a broker, our processes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import psutil
 import psycopg
@@ -21,25 +21,19 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from annals.embedded import Broker
-from annals.embedded.daemon import Daemon
-from annals.own_commands import PROGRAM
+from annals.embedded.process import free_ports
 from history.entities import ENTITIES
 from ingest.source.producer import Producer
 
-DATABASE = "annals_bench"
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run of a consumer process. summary: the object that `consume --json` printed."""
-
-    summary: Mapping[str, Any]
+DATABASE: Final = "annals_bench"
+HOST: Final = "127.0.0.1"
+PROGRAM: Final = Path(__file__).parents[1] / "manage.py"
 
 
 class Harness:
     """The database and the broker of one benchmark."""
 
-    def __init__(self, conninfo: str, broker: Daemon) -> None:
+    def __init__(self, conninfo: str, broker: Broker) -> None:
         self.conninfo = conninfo
         self.broker = broker
         self._round = 0
@@ -74,24 +68,17 @@ class Harness:
 
     def manage(self, *words: str) -> None:
         """Run a management command to its end."""
-        subprocess.run(  # noqa: S603 - our own command
-            [sys.executable, str(PROGRAM), *words], env=self.environment(), check=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        manage(self.environment(), *words)
 
-    def consume(self, count: int = 1, until_idle: float = 3, **env: str) -> list[Run]:
-        """Run `count` consumers at once until the topics are read."""
+    def consume(self, count: int = 1, until_idle: float = 3, **env: str) -> list[Any]:
+        """Run `count` consumers at once until the topics are read; gives their summaries."""
         processes = [self.start_consumer(until_idle, **env) for _ in range(count)]
         return [finish(process) for process in processes]
 
-    def start_consumer(
-        self, until_idle: float | None = None, topics: str | None = None, **env: str
-    ) -> subprocess.Popen[str]:
-        """Start a consumer of these topics, comma-separated; None means all."""
+    def start_consumer(self, until_idle: float | None = None, **env: str) -> subprocess.Popen[str]:
         words = ["consume", "--json", "--group", f"bench-{self._round}"]
         words += [] if until_idle is None else ["--until-idle", str(until_idle)]
-        words += [] if topics is None else ["--topics", topics]
-        started = subprocess.Popen(  # noqa: S603 - our own command
+        started = subprocess.Popen(
             [sys.executable, str(PROGRAM), *words], env={**self.environment(), **env},
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
@@ -108,7 +95,7 @@ class Harness:
         """CPU seconds used by the database server; None if it is on another machine."""
         with self.connect() as connection:
             row = connection.execute("SELECT pg_backend_pid()").fetchone()
-            assert row is not None  # noqa: S101
+            assert row is not None
             try:
                 postmaster = psutil.Process(row[0]).parent()
                 if postmaster is None or "postgres" not in postmaster.name():
@@ -124,14 +111,13 @@ class Harness:
 
 
 @contextmanager
-def harness(partitions: int, broker: Daemon | None = None) -> Iterator[Harness]:
-    """Create the database and start the broker; remove both at the end. broker: None means the
-    embedded one."""
+def harness(partitions: int) -> Iterator[Harness]:
+    """Create the database and start the embedded broker; remove both at the end."""
     given = settings.ANNALS.database_url or ""
     with psycopg.connect(given, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
         connection.execute(f"CREATE DATABASE {DATABASE}")
-    broker = broker or Broker(settings.ANNALS.home / "bench" / "broker")
+    broker = Broker(settings.ANNALS.home / "bench" / "broker")
     broker.stop()
     shutil.rmtree(broker.home, ignore_errors=True)  # files of an interrupted run
     broker.start()
@@ -149,12 +135,12 @@ def harness(partitions: int, broker: Daemon | None = None) -> Iterator[Harness]:
             connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
 
 
-def finish(process: subprocess.Popen[str]) -> Run:
+def finish(process: subprocess.Popen[str]) -> Any:
     """Wait for the end of a consumer and read its summary."""
     output, _ = process.communicate()
     if process.returncode:
         raise RuntimeError(f"the consumer ended with {process.returncode}")
-    return Run(json.loads(output.splitlines()[-1]))
+    return json.loads(output.splitlines()[-1])
 
 
 def bare_copy(
@@ -192,3 +178,37 @@ def cpu(process: psutil.Process) -> float:
     """Processor seconds of a process, and of those that it started and that have ended."""
     times = process.cpu_times()
     return float(times.user + times.system + times.children_user + times.children_system)
+
+
+def manage(environment: Mapping[str, str], *words: str) -> None:
+    """Run a management command to its end."""
+    subprocess.run(
+        [sys.executable, str(PROGRAM), *words], env=environment, check=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+@contextmanager
+def web(
+    environment: Mapping[str, str], *, quiet: bool = False
+) -> Iterator[tuple[int, psutil.Process]]:
+    """gunicorn as in production, just started: its port on HOST, and its main process. Ends it.
+    quiet: its log is not shown."""
+    [port] = free_ports([None])
+    words = ["--config", "python:annals.server", "--bind", f"{HOST}:{port}", "annals.wsgi"]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "gunicorn", *words],
+        env=dict(environment), stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL if quiet else None,
+    )  # fmt: skip
+    try:
+        yield port, psutil.Process(server.pid)
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def print_json(bench: str, figures: Mapping[str, Any], met: bool | None = None) -> None:
+    """met: whether the figures are within the limits that decide the exit code; None where there
+    are none."""
+    print(json.dumps({"bench": bench, "met": met, "figures": figures}))

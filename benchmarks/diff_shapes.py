@@ -1,4 +1,4 @@
-"""Pairs of snapshots that are hard to compare, at any size, for `annals bench diff`."""
+"""Pairs of snapshots that are hard to compare, at any size, for `python -m benchmarks diff`."""
 
 from collections.abc import Callable
 from random import Random
@@ -32,7 +32,7 @@ def _both(make: Callable[[Any], Any], old: Any, new: Any) -> Pair:
 
 
 def _shuffled(items: list[Any]) -> list[Any]:
-    return Random(5).sample(items, len(items))  # noqa: S311 - the same each time
+    return Random(5).sample(items, len(items))
 
 
 def _insert(count: int) -> Pair:
@@ -95,7 +95,7 @@ def _words(count: int) -> Pair:
 
 
 def _few_words(count: int) -> Pair:
-    return _both(lambda rng: {"tags": rng.choices(_WORDS, k=count * 12)}, Random(3), Random(4))  # noqa: S311 - the same each time
+    return _both(lambda rng: {"tags": rng.choices(_WORDS, k=count * 12)}, Random(3), Random(4))
 
 
 def _numbers(count: int) -> Pair:

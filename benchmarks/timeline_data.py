@@ -1,4 +1,4 @@
-"""The data of `annals bench timeline`: one database for each number of partitions.
+"""The data of `python -m benchmarks timeline`: one database for each number of partitions.
 
 It has copies of simulated applications under different ids, written by COPY. Later runs use it
 again.
@@ -7,8 +7,6 @@ again.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,11 +17,14 @@ import msgspec
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from annals.own_commands import PROGRAM
-from history.entities import BY_NAME, root
+from benchmarks.harness import manage
+from benchmarks.load import transaction
+from history.entities import root
 from history.record import Record
+from history.window import Window
 from ingest.simulator.stream import stream
-from ingest.store import copy_format
+from ingest.source.decode import decode
+from ingest.source.message import Message
 
 ROOT = root()
 
@@ -34,25 +35,7 @@ LIFE_DAYS = 3.0
 BATCH = 20_000
 SECOND = 1_000_000
 
-LARGE_COUNT = 5
-# Texts that no compression makes smaller.
-_LARGE = f"""
-    INSERT INTO product_instance_aud (id, version, data, updated_at, client_id, author, type)
-    SELECT 'LARGE' || substr(id, 4), version, hot.data || more.data, updated_at, client_id, author,
-        type
-    FROM product_instance_aud AS hot CROSS JOIN LATERAL (
-        SELECT jsonb_object_agg('field' || n, (
-            SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 4) AS part
-            WHERE n > 0 AND id <> '')) AS data
-        FROM generate_series(1, 100) AS n) AS more
-    WHERE id = ANY(ARRAY(SELECT 'HOT' || n FROM generate_series(0, {LARGE_COUNT - 1}) AS n))
-"""  # noqa: S608 - a number
-
 Say = Callable[[str], None]
-
-
-class _Envelope(msgspec.Struct):
-    data: msgspec.Raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +66,13 @@ def data_set(server: str, days: int, rows: int, say: Say) -> DataSet:
         with psycopg.connect(server, autocommit=True) as connection:
             connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
             connection.execute(f"CREATE DATABASE {name}")
-        fill(conninfo, days, rows, say)
+        _fill(conninfo, days, rows, say)
     else:  # by an earlier release, perhaps; and the access journal needs a partition of today
-        manage(conninfo, days, "migrate")
+        manage(_environment(conninfo, days), "migrate")
     hot = tuple(f"HOT{number}" for number in range(HOT_COUNT))
     with psycopg.connect(conninfo, autocommit=True) as connection:
         usual = connection.execute("SELECT id FROM bench_usual ORDER BY id").fetchall()
     return DataSet(conninfo, days, hot, tuple(id for (id,) in usual))
-
-
-def large_documents(found: DataSet) -> list[str]:
-    """The ids of applications with HOT_VERSIONS versions of 16 KB; written at the first call."""
-    with psycopg.connect(found.conninfo, autocommit=True) as connection:
-        known = connection.execute("SELECT 1 FROM product_instance_aud WHERE id = 'LARGE0' LIMIT 1")
-        if known.fetchone() is None:
-            connection.execute(_LARGE)
-    return [f"LARGE{number}" for number in range(LARGE_COUNT)]
 
 
 def _filled(conninfo: str, rows: int) -> bool:
@@ -120,10 +94,11 @@ def _environment(conninfo: str, days: int) -> dict[str, str]:
     }
 
 
-def fill(conninfo: str, days: int, rows: int, say: Say) -> None:
+def _fill(conninfo: str, days: int, rows: int, say: Say) -> None:
     """Make the tables of an empty database, with their days, and fill them."""
-    manage(conninfo, days, "migrate")
-    manage(conninfo, days, "partitions", "maintain")
+    environment = _environment(conninfo, days)
+    manage(environment, "migrate")
+    manage(environment, "partitions", "maintain")
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     start = round((midnight - timedelta(days=days - 3)).timestamp()) * SECOND
     span = (days - 3) * 86_400 * SECOND
@@ -141,30 +116,15 @@ def fill(conninfo: str, days: int, rows: int, say: Say) -> None:
         connection.execute("CREATE TABLE bench_done AS SELECT %s::int AS rows", [rows])
 
 
-def manage(conninfo: str, days: int, *words: str) -> None:
-    """Run a command of ours on this database."""
-    subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, str(PROGRAM), *words],
-        env=_environment(conninfo, days),
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-
-
 def _families() -> list[list[Record]]:
     """Applications with their children. updated_at is relative to the application's life: 0 is its
     start, SECOND its end."""
     found: dict[str, list[Record]] = {}
-    decoder = msgspec.json.Decoder(_Envelope)
-    for message in stream(1, datetime(2025, 7, 1, tzinfo=UTC), applications=TEMPLATES):
-        entity = BY_NAME[message.entity]
-        application = message.product_instance_id
-        record = Record(
-            message.entity, message.key.decode(), message.version, int(message.type),
-            message.updated_at, message.client_id, message.author,
-            None if entity.root else application, bytes(decoder.decode(message.value).data),
-        )  # fmt: skip
-        found.setdefault(application, []).append(record)
+    now = datetime.now(UTC)
+    window = Window.at(now, 90, 14)
+    for message in stream(1, now - timedelta(days=1), applications=TEMPLATES):
+        record = decode(Message(message.topic, 0, 0, 0, message.key, message.value), window)
+        found.setdefault(message.product_instance_id, []).append(record)
     return [_scaled(family) for family in found.values()]
 
 
@@ -217,14 +177,7 @@ def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
 
 
 def _copy(connection: psycopg.Connection[Any], batch: Sequence[Record]) -> int:
-    by_entity: dict[str, list[bytes]] = {}
-    for record in batch:
-        by_entity.setdefault(record.entity, []).append(copy_format.encode_row(record))
-    for name, encoded in by_entity.items():
-        entity = BY_NAME[name]
-        columns = ", ".join(copy_format.columns(entity))
-        with connection.cursor() as cursor, cursor.copy(
-            f"COPY {entity.table} ({columns}) FROM STDIN (FORMAT binary)"
-        ) as copy:  # fmt: skip
-            copy.write(copy_format.HEADER + b"".join(encoded) + copy_format.TRAILER)
-    return len(by_entity.get(ROOT.name, ()))
+    for statement, payload in transaction(batch):
+        with connection.cursor() as cursor, cursor.copy(statement) as copy:
+            copy.write(payload)
+    return sum(record.entity == ROOT.name for record in batch)

@@ -1,4 +1,4 @@
-"""`annals bench ingest`: the consumer from broker to table, next to COPY of the same rows."""
+"""The consumer from broker to table, next to COPY of the same rows."""
 
 from __future__ import annotations
 
@@ -17,12 +17,8 @@ from msgspec import structs
 from rich.console import Console
 from rich.table import Table
 
-from annals.bench.catch_up import catching_up
-from annals.bench.harness import Harness, bare_copy, finish, harness
-from annals.bench.load import TOPIC, Prepared, prepared, produce, simulated
-from annals.bench.printed import print_json
-from annals.bench.writers import writers
-from annals.embedded.apache import Apache
+from benchmarks.harness import Harness, bare_copy, finish, harness, print_json
+from benchmarks.load import TOPIC, Prepared, prepared, produce, simulated
 from history.record import Record
 from history.search_index.keys import Fingerprint, NewKeys
 from history.window import Window
@@ -36,26 +32,11 @@ GIANT = 1_000_000
 Figures = dict[str, Any]
 
 
-def run(messages: int, catch_up: int, rounds: int, as_json: bool) -> int:
-    """Measure and print. messages: number in the main runs, 0 for no main runs. catch_up: number
-    in the backlog, 0 for no backlog; it is on Apache Kafka, because the embedded broker gets slow
-    with a long log. rounds: measurements of COPY and consumer, in turn."""
+def run(messages: int, rounds: int, as_json: bool) -> int:
+    """Measure and print. messages: number in each run. rounds: measurements of COPY and consumer,
+    in turn."""
     say = Console(stderr=True).print
     figures: Figures = {"messages": messages, "cores": os.cpu_count()}
-    if messages:
-        _main_runs(figures, messages, rounds, say)
-    if catch_up:
-        with harness(6, Apache(settings.ANNALS.home / "bench" / "apache-kafka")) as bench:
-            say(f"catching up {catch_up:,} messages ...")
-            figures["catch_up"] = catching_up(bench, catch_up)
-    if as_json:
-        print_json("ingest", figures)
-    else:
-        show(figures)
-    return 0
-
-
-def _main_runs(figures: Figures, messages: int, rounds: int, say: Callable[[str], object]) -> None:
     with harness(6) as bench:
         say(f"making {messages:,} simulated messages ...")
         sent = simulated(messages)
@@ -64,8 +45,6 @@ def _main_runs(figures: Figures, messages: int, rounds: int, say: Callable[[str]
         say("one consumer against one connection, in turn ...")
         figures["one"] = ratio(bench, batches, messages, rounds, consumers=1)
         figures["two"] = ratio(bench, batches, messages, rounds, consumers=2)
-        say("one consumer with one and with two writers, in turn ...")
-        figures["writers"] = writers(bench, batches, messages, rounds)
         say("search index ...")
         figures["search_index"] = search_index(bench, records, figures["one"]["consumer_rows_s"])
         del batches, records
@@ -78,6 +57,11 @@ def _main_runs(figures: Figures, messages: int, rounds: int, say: Callable[[str]
         figures["fresh"] = fresh(bench, rate=200, seconds=30)
         say("giants of 1 MB ...")
         figures["giants"] = giants(bench, count=300)
+    if as_json:
+        print_json("ingest", figures)
+    else:
+        show(figures)
+    return 0
 
 
 def ratio(
@@ -117,10 +101,9 @@ def _turn(bench: Harness, batches: list[Prepared], messages: int, consumers: int
     limit = messages / bare_copy(bench, batches, consumers)
     bench.empty()
     server, broker = bench.server_cpu(), bench.broker_cpu()
-    runs = bench.consume(consumers)
+    done = bench.consume(consumers)
     server = _spent(server, bench.server_cpu(), messages)
     broker = _spent(broker, bench.broker_cpu(), messages)
-    done = [run.summary for run in runs]
     stored = sum(each["stored"] for each in done)
     if stored != messages:
         raise RuntimeError(f"{stored} of {messages} messages were stored")
@@ -210,12 +193,12 @@ def repeats(bench: Harness, sent: list[Message], clean_rows_s: float) -> Figures
     ):
         produce(bench, again)
         (done,) = bench.consume()
-        rate = len(again) / done.summary["active_seconds"]
+        rate = len(again) / done["active_seconds"]
         figures[name] = {
             "rows_s": round(rate),
             "ratio_to_clean": round(rate / clean_rows_s, 3),
-            "repeated": done.summary["repeated"],
-            "read": done.summary["read"],
+            "repeated": done["repeated"],
+            "read": done["read"],
         }
     return figures
 
@@ -306,22 +289,20 @@ def giants(bench: Harness, count: int) -> Figures:
             producer.send(TOPIC, key.encode(), _envelope(key, {"text": text}))
     producer.flush()
     (done,) = bench.consume()
-    return {"peak_mb": done.summary["peak_mb"], "read": done.summary["read"], "giants": count}
+    return {"peak_mb": done["peak_mb"], "read": done["read"], "giants": count}
 
 
 def show(figures: Figures) -> None:
     """The figures as tables."""
     console = Console(width=None if sys.stdout.isatty() else 120)
-    if "one" in figures:
-        table = Table(
-            "", "one", "two", title=f"{figures['messages']:,} messages, {figures['cores']} cores"
-        )
-        for name, value in figures["one"].items():
-            table.add_row(name.replace("_", " "), str(value), str(figures["two"][name]))
-        console.print(table)
-    for part in ("writers", "search_index", "envelopes", "repeats", "fresh", "giants", "catch_up"):
-        if part in figures:
-            lines = Table("", "", title=part.replace("_", " "), show_header=False)
-            for name, value in figures[part].items():
-                lines.add_row(name.replace("_", " "), str(value))
-            console.print(lines)
+    table = Table(
+        "", "one", "two", title=f"{figures['messages']:,} messages, {figures['cores']} cores"
+    )
+    for name, value in figures["one"].items():
+        table.add_row(name.replace("_", " "), str(value), str(figures["two"][name]))
+    console.print(table)
+    for part in ("search_index", "envelopes", "repeats", "fresh", "giants"):
+        lines = Table("", "", title=part.replace("_", " "), show_header=False)
+        for name, value in figures[part].items():
+            lines.add_row(name.replace("_", " "), str(value))
+        console.print(lines)

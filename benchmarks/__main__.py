@@ -1,0 +1,85 @@
+"""`python -m benchmarks ingest|timeline|diff|start`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from importlib import import_module
+
+
+def main() -> None:
+    options = vars(_parser().parse_args())
+    name = options.pop("bench")
+    # So that SIGTERM stops the servers too, and removes the database.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    os.environ.pop("ANNALS_ENTITIES_FILE", None)  # the load has the kinds that come with Annals
+    if name != "diff":
+        _start_django()
+    sys.exit(import_module(f"benchmarks.{name}").run(**options))
+
+
+def _start_django() -> None:
+    """With the embedded PostgreSQL where DATABASE_URL is unset."""
+    import django
+
+    from annals.start import prepare
+
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "annals.settings")
+    prepare(["benchmarks"])
+    django.setup()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks",
+        description="Run a benchmark next to a reference that is measured in the same run.",
+    )
+    benches = parser.add_subparsers(dest="bench", required=True, metavar="BENCH")
+
+    def add(name: str, text: str, **numbers: tuple[int, str]) -> argparse.ArgumentParser:
+        bench: argparse.ArgumentParser = benches.add_parser(name, help=text, description=text)
+        bench.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
+        for option, (default, meaning) in numbers.items():
+            bench.add_argument(
+                f"--{option.replace('_', '-')}",
+                type=int,
+                default=default,
+                metavar="N",
+                help=f"{meaning} (default {default})",
+            )
+        return bench
+
+    add(
+        "ingest",
+        "Measure the consumer against bare COPY of the same rows.",
+        messages=(300_000, "messages in each run"),
+        rounds=(3, "measurements of COPY and consumer, in turn"),
+    )
+    add(
+        "timeline",
+        "Measure timeline pages as SQL, as Python calls and over HTTP.",
+        rows=(5_000_000, "versions of applications over 90 days"),
+        parallel_seconds=(60, "seconds for which 16 clients read during ingest; 0 = leave it out"),
+    )
+    add(
+        "diff",
+        "Measure the comparison of snapshots against DeepDiff and jsonpatch.",
+        messages=(20_000, "simulated messages whose versions are compared"),
+    ).add_argument(
+        "--real",
+        default="",
+        metavar="FILE",
+        help="gzipped JSON lines with id, version and data: real versions to compare",
+    )
+    add(
+        "start",
+        "Measure how long commands, the web and the consumer take to start.",
+        rounds=(5, "starts of each process"),
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    main()
