@@ -1,15 +1,76 @@
 """Matches the items of a new list with those of the old list."""
 
-from collections.abc import Container, Iterator
+from bisect import bisect_left
+from collections.abc import Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from history import deadline
-from history.diff import own_keys
+from history.diff import identity
 from history.diff.equal import fingerprint, identical
 from history.diff.path import name_item
-from history.diff.sequence import Pairs, common, increasing
 from history.diff.similarity import Similarity
 from history.exactjson import Json
+
+Pairs = list[tuple[int, int]]
+
+
+def increasing(pairs: Pairs) -> Pairs:
+    """A longest chain of the pairs in which both numbers grow strictly.
+
+    The pairs must be sorted by the first number ascending, then by the second descending.
+    """
+    ends: list[int] = []  # the smallest second number that ends a chain of each length
+    last: list[int] = []  # the index of the pair with that number
+    before: list[int] = []  # for each pair the index of the previous one in its chain
+    for position, (_, second) in enumerate(pairs):
+        length = bisect_left(ends, second)
+        before.append(last[length - 1] if length else -1)
+        if length == len(ends):
+            ends.append(second)
+            last.append(position)
+        else:
+            ends[length] = second
+            last[length] = position
+    chain: Pairs = []
+    position = last[-1] if last else -1
+    while position >= 0:
+        chain.append(pairs[position])
+        position = before[position]
+    chain.reverse()
+    return chain
+
+
+def common(old: Sequence[Hashable], new: Sequence[Hashable]) -> Pairs:
+    """Index pairs of a longest common subsequence, ascending (Hunt and Szymanski).
+
+    If values repeat so often that there are more than about 8 n candidate pairs, only the n-th
+    occurrences are paired with each other; the result is then common, but maybe not the longest.
+    """
+    places: dict[Hashable, list[int]] = {}
+    for index, value in enumerate(new):
+        places.setdefault(value, []).append(index)
+    count = sum(len(places[value]) for value in old if value in places)
+    if count > max(4096, 8 * (len(old) + len(new))):
+        return increasing(_by_occurrence(old, places))
+    return increasing(
+        [
+            (index, place)
+            for index, value in enumerate(old)
+            if value in places
+            for place in reversed(places[value])
+        ]
+    )
+
+
+def _by_occurrence(old: Sequence[Hashable], places: dict[Hashable, list[int]]) -> Pairs:
+    rest = {value: iter(found) for value, found in places.items()}
+    pairs: Pairs = []
+    for index, value in enumerate(old):
+        place = next(rest[value], -1) if value in rest else -1
+        if place >= 0:
+            pairs.append((index, place))
+    return pairs
+
 
 Items = list[Json]
 
@@ -62,7 +123,7 @@ def align(old: Items, new: Items, keys: tuple[str, ...], similarity: Similarity)
         names = _names(new, key)
         if names is not None:
             return _by_key(key, old_names, names)
-    matched = own_keys.match(old, new, keys)
+    matched = identity.match(old, new, keys)
     if matched is None:
         return _by_value(old, new, (), similarity)
     return _by_own_key(old, new, keys, similarity, matched)
@@ -85,7 +146,7 @@ def _names(items: Items, key: str) -> list[str] | None:
 
 
 def _by_own_key(
-    old: Items, new: Items, keys: tuple[str, ...], similarity: Similarity, matched: own_keys.Matched
+    old: Items, new: Items, keys: tuple[str, ...], similarity: Similarity, matched: identity.Matched
 ) -> Alignment:
     """The items with a key of their own as matched; the rest by content."""
     source = [matched.source.get(index, -1) for index in range(len(new))]
@@ -158,8 +219,8 @@ def _similar(
 ) -> Iterator[tuple[int, int]]:
     """Old and new indexes of items that are one changed item; first among those without a key."""
     if keys:
-        plain_left = [i for i in left if not own_keys.has(old[i], keys)]
-        plain_came = [j for j in came if not own_keys.has(new[j], keys)]
+        plain_left = [i for i in left if not identity.has(old[i], keys)]
+        plain_came = [j for j in came if not identity.has(new[j], keys)]
         pairs = similarity.pair([old[i] for i in plain_left], [new[j] for j in plain_came])
         for a, b in pairs:
             yield plain_left[a], plain_came[b]
@@ -167,7 +228,7 @@ def _similar(
         left = [i for i in left if i not in done_left]
         came = [j for j in came if j not in done_came]
     for a, b in similarity.pair([old[i] for i in left], [new[j] for j in came]):
-        if not own_keys.conflict(old[left[a]], new[came[b]], keys):
+        if not identity.conflict(old[left[a]], new[came[b]], keys):
             yield left[a], came[b]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from history.diff.align import align
 from history.diff.equal import equal_numbers, identical
 from history.diff.identity import Identity
-from history.diff.long_paths import longest_pointer
+from history.diff.leaves import longest_pointer
 from history.diff.path import escape
 from history.diff.similarity import Similarity
 from history.exactjson import Json

@@ -1,13 +1,50 @@
 """The leaves of a snapshot, and the paths by which each is shown and asked for."""
 
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from history.diff import own_keys
-from history.diff.identity import Identity
-from history.diff.long_paths import NO_LIMIT, longest_pointer
+from history.diff.identity import Identity, segments
 from history.diff.path import escape, name_key
 from history.exactjson import Json
+
+# Characters of all paths of one comparison, or of all leaves of one document.
+MOST = 16_000_000
+NO_LIMIT = sys.maxsize
+# Where there are more: a part with a longer pointer is one leaf.
+SHORT = 200
+
+
+class LongPathsError(Exception):
+    """The paths of a comparison are longer than MOST."""
+
+
+def longest_pointer(document: Json, identity: Identity) -> int:
+    """How long the pointer of a part may be that is not yet a leaf: NO_LIMIT or SHORT."""
+    total = 0
+    stack: list[tuple[Json, int]] = [(document, 0)]
+    while stack:
+        value, length = stack.pop()
+        if type(value) is dict:
+            inside = [(inner, length + 1 + len(key)) for key, inner in value.items()]
+        elif type(value) is list:
+            below = length + 1 + len(str(len(value)))
+            inside = [(inner, below + _name_length(inner, identity)) for inner in value]
+        else:
+            total += length
+            continue
+        if total + len(inside) * length > MOST:
+            return SHORT
+        stack += inside
+    return NO_LIMIT if total <= MOST else SHORT
+
+
+def _name_length(item: Json, identity: Identity) -> int:
+    """How long the segment of a list item in a key path can be."""
+    if type(item) is not dict:
+        return 0
+    values = [item.get(key) for key in identity.all_keys]
+    return max((len(value) for value in values if type(value) is str), default=0)
 
 
 class Leaf(NamedTuple):
@@ -48,7 +85,7 @@ def _inside(place: Leaf, identity: Identity) -> Iterator[Leaf]:
             name = f"{key_path}/{name_key(segment)}"
             yield Leaf(f"{path}/{segment}", name, name if followed else history_path, inner)
     elif isinstance(value, list):
-        names = own_keys.segments(value, identity.at(path))
+        names = segments(value, identity.at(path))
         for index, inner in enumerate(value):
             name = f"{key_path}/{names[index] or index}"
             known = followed and names[index]
