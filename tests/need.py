@@ -11,8 +11,8 @@ from typing import NoReturn
 
 import pytest
 
-from annals.embedded import apache, kafka_jars
 from annals.embedded.process import EmbeddedError
+from tests.apache import broker, kafka_jars
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 JAVA_VERSION = 17
@@ -21,7 +21,7 @@ JAVA_VERSION = 17
 def java() -> str:
     """The Java program, version 17 or later."""
     try:
-        program = apache.java()
+        program = broker.java()
     except EmbeddedError:
         _missing(f"needs Java {JAVA_VERSION} or later (Debian: default-jre-headless)")
     said = subprocess.run([program, "-version"], capture_output=True, text=True, check=True).stderr

@@ -16,9 +16,9 @@ from annals.access.oidc import calls, tokens
 from annals.access.oidc.calls import ProviderDownError
 from annals.access.oidc.discovery import AGAIN_SECONDS, Discovery
 from annals.access.oidc.providers import Provider
-from annals.embedded import certificates
 from tests.access.hostile import BEARER, HOSTILE, Make
 from tests.access.issuer import CLIENT, EC, OTHER_RSA, RSA, SCOPE, Issuer, jwk
+from tests.apache import certificates
 
 NOW = int(time.time())
 PEM = RSA.public_key().public_bytes(

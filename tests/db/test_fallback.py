@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 from annals import env
 from annals.access.models import JournalEntry
-from annals.embedded import certificates
 from history import clock, fallback, labels, masking, timeline
 from history.entities import BY_NAME, ROOT
 from history.fallback import OldVersion, Subject, asked, breaker
@@ -28,6 +27,7 @@ from history.fallback.answer import part, says_nothing_there
 from history.models import FieldLabel
 from history.record import ChangeType
 from history.timeline import ApplicationQuery, Filters, Order, Query, Sort, members, rows
+from tests.apache import certificates
 from tests.db.screens import support, text
 from tests.db.store import Store, minute
 from tests.db.test_timeline_paging import rolled_back

@@ -23,11 +23,11 @@ from typing import Any
 import psycopg
 
 from annals.embedded import logins
-from annals.embedded.apache import Apache
 from annals.embedded.broker import Broker
 from annals.embedded.daemon import Daemon
 from history import days
 from history.entities import ENTITIES, ROOT
+from tests.apache.broker import Apache
 from tests.consuming import Consumers, Database, Feed, command, environment, until
 from tests.drill.servers import GB, START_SECONDS, Took, back_up, primary, restore, size
 from tests.kafka import brokers

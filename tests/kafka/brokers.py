@@ -8,8 +8,8 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from annals.embedded.apache import Apache
 from annals.embedded.daemon import Daemon
+from tests.apache.broker import Apache
 
 INTERNAL = "__"
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from annals.embedded.apache import Apache
 from annals.embedded.broker import Broker
 from annals.embedded.daemon import Daemon
 from history.entities import ENTITIES
 from tests import need
+from tests.apache.broker import Apache
 from tests.kafka import brokers
 
 

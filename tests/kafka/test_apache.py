@@ -7,9 +7,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from annals.embedded import certificates
-from annals.embedded.apache import SECURED, Apache
 from annals.embedded.daemon import Client
+from tests.apache import certificates
+from tests.apache.broker import SECURED, Apache
 from tests.kafka import brokers
 
 pytestmark = pytest.mark.kafka

@@ -17,9 +17,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     UserScramCredentialUpsertion,
 )
 
-from annals.embedded.apache import USER, Apache
 from annals.embedded.process import free_ports
 from history.entities import ENTITIES
+from tests.apache.broker import USER, Apache
 from tests.consuming import Consumers, Database, Feed, complete, environment, send, until
 from tests.kafka import brokers
 from tests.messages import TOPIC, value

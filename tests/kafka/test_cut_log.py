@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from annals.embedded.apache import Apache
 from history.entities import ENTITIES
+from tests.apache.broker import Apache
 from tests.consuming import Consumers, Database, send, until
 from tests.kafka import brokers
 from tests.messages import TOPIC, value

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 
-from annals.embedded.apache import Apache
 from annals.embedded.daemon import Daemon
 from ingest.source import kafka
+from tests.apache.broker import Apache
 from tests.consuming import send
 from tests.kafka import brokers
 

@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from confluent_kafka import Producer
 
-from annals.embedded.apache import Apache
 from history.entities import ENTITIES
+from tests.apache.broker import Apache
 from tests.consuming import Consumers, Database, Feed, complete, until
 from tests.kafka import brokers
 from tests.kafka.test_rebalance import FIRST, WAITING, locked

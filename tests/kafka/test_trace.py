@@ -9,8 +9,8 @@ import confluent_kafka as ck
 import pytest
 
 from annals.embedded import logins
-from annals.embedded.apache import Apache
 from annals.embedded.daemon import Daemon
+from tests.apache.broker import Apache
 from tests.consuming import Consumers, Database, command, send
 from tests.kafka import brokers
 from tests.messages import TOPIC, value

@@ -39,8 +39,8 @@ def stand(*, embedded: bool) -> Iterator[Stand]:
     django.setup()
     from django.core.management import call_command
 
-    from annals.embedded.apache import Apache
     from annals.embedded.broker import Broker
+    from tests.apache.broker import Apache
 
     call_command("migrate", run_syncdb=True, verbosity=0)
     with tempfile.TemporaryDirectory() as folder:

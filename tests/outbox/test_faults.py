@@ -17,11 +17,11 @@ import pytest
 from django.db import transaction
 
 import outbox
-from annals.embedded.apache import Apache
 from annals.embedded.broker import Broker
 from outbox.models import Bucket, Document
 from outbox.models import Relay as RelayRow
 from outbox.writer import Change
+from tests.apache.broker import Apache
 from tests.kafka import brokers
 from tests.outbox import processes, relays
 from tests.outbox.load import Load, kills

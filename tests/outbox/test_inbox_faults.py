@@ -17,13 +17,13 @@ import psycopg
 import pytest
 from django.db import connection
 
-from annals.embedded.apache import Apache
 from annals.embedded.daemon import Daemon
 from outbox.errors import WrongSettings
 from outbox.inbox import status
 from outbox.inbox.conf import read
 from outbox.inbox.loop import Consume
 from outbox.inbox.reader import Reader
+from tests.apache.broker import Apache
 from tests.kafka import brokers
 from tests.kafka.raw_producer import raw_producer
 from tests.outbox import consumers, events, relays

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from annals.embedded.apache import Apache
 from annals.embedded.postgres import Mode, Postgres
+from tests.apache.broker import Apache
 
 ROOT = Path(__file__).parents[2]
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")

@@ -15,9 +15,9 @@ import psycopg
 
 from annals.demo.supervisor import answers
 from annals.embedded import logins, process
-from annals.embedded.apache import Apache
 from annals.embedded.postgres import Postgres
 from history.entities import ENTITIES
+from tests.apache.broker import Apache
 from tests.kafka import brokers
 from tests.soak.clock import FILE_VARIABLE, Clock, moved
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from annals.embedded.apache import Apache
 from tests import need
+from tests.apache.broker import Apache
 
 pytestmark = pytest.mark.kafka
 

@@ -14,10 +14,10 @@ import psutil
 import pytest
 
 from annals import env, own_folder
-from annals.embedded.apache import Apache
 from annals.embedded.broker import Broker
 from annals.embedded.postgres import Postgres, Settings
 from tests import need
+from tests.apache.broker import Apache
 
 ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65_534

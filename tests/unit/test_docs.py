@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from annals import docs, env
-from annals.embedded import kafka_jars
+from tests.apache import kafka_jars
 
 ROOT = docs.DOCS.parent
 PAGES = sorted(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from annals.embedded import kafka_jars
 from annals.embedded.process import EmbeddedError
+from tests.apache import kafka_jars
 
 JARS = {f"{name}.jar": f"the bytes of {name}".encode() for name in ("kafka", "slf4j", "zstd")}
 

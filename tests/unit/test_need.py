@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from annals.embedded import kafka_jars
 from annals.embedded.process import EmbeddedError
 from tests import need
+from tests.apache import kafka_jars
 
 
 @pytest.fixture

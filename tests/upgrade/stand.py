@@ -12,11 +12,11 @@ from pathlib import Path
 import psycopg
 
 from annals.embedded import logins, process
-from annals.embedded.apache import Apache
 from annals.embedded.broker import Broker
 from annals.embedded.daemon import Daemon
 from annals.embedded.postgres import Postgres
 from history.entities import ENTITIES
+from tests.apache.broker import Apache
 from tests.attack.web import Web
 from tests.consuming import ROOT, Consumers, Database, Feed, environment
 from tests.kafka import brokers

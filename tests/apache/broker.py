@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from annals import env
-from annals.embedded import certificates, kafka_jars, process, secret_file
+from annals.embedded import process, secret_file
 from annals.embedded.daemon import Client, Daemon
 from annals.embedded.process import EmbeddedError
+from tests.apache import certificates, kafka_jars
 
 USER = "annals"
 MECHANISM = "SCRAM-SHA-512"
