@@ -30,8 +30,9 @@ from benchmarks.timeline_data import BIG, DataSet, data_set
 from history import timeline
 from history.entities import root
 from history.exactjson import loads
-from history.timeline import ApplicationQuery, Filters, Order, Query, Sort, rows
-from history.timeline.statements import LAST, Key
+from history.timeline import ApplicationQuery, Filters, Order, Query, Sort
+from history.timeline.sources import rows
+from history.timeline.sources.statements import LAST, Key
 
 ROOT = root()
 

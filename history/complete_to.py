@@ -11,7 +11,8 @@ from datetime import datetime
 
 from history import clock
 from history.entities import Entity
-from history.timeline import kept_days, statements
+from history.timeline import absence
+from history.timeline.sources import statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def read(entities: Iterable[Entity]) -> Completeness:
         complete_to=min(sure, default=now) if len(sure) == len(moments) else None,
         lag_messages=sum(max(0, lag) for lag in known) if len(known) == len(found) else None,
         halted=any(row[-1] for row in found),
-        retention_start=kept_days.start(),
+        retention_start=absence.kept_from(),
         read_at=now,
     )
 

@@ -13,7 +13,7 @@ from history import clock, diff, masking
 from history.entities import Entity
 from history.fallback import OldVersion
 from history.timeline.compose import identity
-from history.timeline.statements import VersionRow
+from history.timeline.sources.statements import VersionRow
 from history.timeline.versions import parse
 
 # Versions of the last minutes may still be on their way to one of the two.

@@ -7,11 +7,8 @@ from history.timeline.applications import Application, MissingPart
 from history.timeline.applications import at as application_at
 from history.timeline.applications import timeline as application
 from history.timeline.archived import ArchiveUnavailableError
-from history.timeline.blame import Blamed, Leaf, blame
+from history.timeline.blame import Blamed, Leaf, Origin, blame
 from history.timeline.field import FieldHistory, FieldValue, field
-from history.timeline.given_twice import Numbered, given_twice
-from history.timeline.hits import Carrier
-from history.timeline.origin import Origin
 from history.timeline.pages import newest, page
 from history.timeline.query import (
     Absence,
@@ -26,9 +23,19 @@ from history.timeline.query import (
     Query,
     Sort,
 )
-from history.timeline.search import Found, Results, documents, search, search_all
-from history.timeline.single import Comparison, Twin, at, compare, twins, version
-from history.timeline.unmask import MaskedValue, masked_values, unmask
+from history.timeline.search import Carrier, Found, Results, documents, search, search_all
+from history.timeline.single import (
+    Comparison,
+    MaskedValue,
+    Twin,
+    at,
+    compare,
+    masked_values,
+    twins,
+    unmask,
+    version,
+)
+from history.timeline.sources.rows import Numbered, given_twice
 from history.timeline.versions import LabelledChange, Page, Version
 
 __all__ = [

@@ -7,25 +7,26 @@ times of the versions that are left, and the list of archived days
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from history import fallback
+from history import clock, fallback
 from history.archive import index
 from history.entities import Entity
 from history.exactjson import Json
 from history.record import ChangeType
-from history.timeline import kept_days
 from history.timeline.neighbours import CLOCK_TOLERANCE, Pair
-from history.timeline.query import (
-    Absence,
-    NotFoundError,
-    NoVersionError,
-    OlderThanRetentionError,
-)
-from history.timeline.statements import Key, VersionRow
+from history.timeline.query import Absence, NotFoundError, NoVersionError, OlderThanRetentionError
+from history.timeline.sources.statements import Key, VersionRow
+from history.window import Window
+
+
+def kept_from() -> datetime:
+    """The first moment of the days that are kept, now; what is older may be gone any time."""
+    window = Window.at(clock.now(), settings.ANNALS.retention_days, 0)
+    return datetime.combine(window.oldest, time(), UTC)
 
 
 def below(
@@ -42,7 +43,7 @@ def below(
         return None
     if first:  # deleted and created again: createdAt is about the second life
         return _in_archive(entity, row.id) or Absence.UNKNOWN
-    start = kept_days.start()
+    start = kept_from()
     if created is not None and created >= start + CLOCK_TOLERANCE and trusted:
         return _never()
     archived = _in_archive(entity, row.id)
@@ -66,7 +67,7 @@ def above(key: Key, trusted: bool) -> Absence:
     never arrived, unless clocks were wrong: where the one before is near the start of retention, or
     where the times of the entity contradict its numbers.
     """
-    kept = key.updated_at >= kept_days.start() + CLOCK_TOLERANCE
+    kept = key.updated_at >= kept_from() + CLOCK_TOLERANCE
     return _never() if kept and trusted else Absence.UNKNOWN
 
 

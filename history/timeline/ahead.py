@@ -12,10 +12,9 @@ from typing import Any
 from psycopg.types.numeric import Int4
 
 from history.entities import Entity
-from history.timeline import homes, memory, rows, statements
-from history.timeline.bounded import around
-from history.timeline.memory import Ahead
-from history.timeline.statements import Key, Place, sql, version_row
+from history.timeline.sources import homes, memory, rows, statements
+from history.timeline.sources.memory import Ahead
+from history.timeline.sources.statements import Key, Place, around, sql, version_row
 
 # The keys are one row: of 10,000 rows with all columns most would be empty.
 _ENTITY = """

@@ -11,24 +11,13 @@ from django.utils.translation import gettext as _
 
 from history.entities import ENTITIES, PARTS, Entity, root
 from history.record import ChangeType
-from history.timeline import (
-    absence,
-    ahead,
-    compose,
-    members,
-    memory,
-    neighbours,
-    old,
-    pages,
-    paging,
-    statements,
-    union,
-)
+from history.timeline import absence, ahead, compose, neighbours, pages, paging
 from history.timeline.budget import Budget
 from history.timeline.neighbours import Keys, Pair, Place
 from history.timeline.paging import Slice
 from history.timeline.query import Absence, ApplicationQuery, NotFoundError, NoVersionError
-from history.timeline.statements import FIRST, Key, VersionRow
+from history.timeline.sources import members, memory, old, statements, union
+from history.timeline.sources.statements import FIRST, Key, VersionRow
 from history.timeline.versions import Page, Version, parse
 
 

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from history.archive import index
 from history.exponents import shortened
-from history.timeline import old, paging, recovered, rows, union
+from history.timeline import paging
 from history.timeline.neighbours import CLOCK_TOLERANCE, Keys, Pair, Place
 from history.timeline.paging import Slice
 from history.timeline.query import (
@@ -22,7 +22,8 @@ from history.timeline.query import (
     Query,
     Sort,
 )
-from history.timeline.statements import Key, VersionRow
+from history.timeline.sources import old, rows, statements, union
+from history.timeline.sources.statements import Key, VersionRow
 from history.timeline.versions import Page, Version
 
 
@@ -79,7 +80,7 @@ def _everything(query: Query, url: str) -> dict[Key, VersionRow]:
     entity, id = query.entity, query.id
     keys = rows.keys(entity, [id]).get(id, [])
     stored = rows.bodies(entity, [(id, key) for key in keys])
-    origins = recovered.of(entity, id)
+    origins = statements.of(entity, id)
     found = [
         VersionRow(
             version=each.version,

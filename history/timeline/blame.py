@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import takewhile
+from typing import TypeAlias
 
 from history import deadline, labels
 from history.diff.blame import Blame
@@ -10,13 +14,108 @@ from history.diff.leaves import leaves
 from history.entities import Entity
 from history.exactjson import Json
 from history.labels import Label
-from history.timeline import compose, memory
-from history.timeline.chain import chain
-from history.timeline.neighbours import Pair
-from history.timeline.origin import Origin, origins
+from history.people import Author
+from history.record import ChangeType
+from history.timeline import absence, ahead, compose, neighbours, paging
+from history.timeline.neighbours import Keys, Pair, Place
 from history.timeline.query import unknown
-from history.timeline.unchanged import Unchanged
+from history.timeline.sources import memory, old, union
+from history.timeline.sources.statements import LAST, Key, VersionRow
+from history.timeline.sources.unchanged import Unchanged
 from history.timeline.versions import Version, parse
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The version that set a value. exact: False if an older version, which the store does not
+    have, may have set it."""
+
+    version: int
+    type: ChangeType
+    updated_at: datetime
+    client_id: str
+    service: Author
+    author: Author | None
+    exact: bool
+
+
+def origins(pairs: Collection[Pair]) -> Mapping[Place, Origin]:
+    """The version of each pair as an origin, by its place. No query where all were read
+    before.
+
+    The same pair may be given for many values; it is looked at once.
+    """
+    each_once = {pair.place: pair for pair in pairs}
+    authors = neighbours.authors(each_once.values())
+    return {
+        place: Origin(
+            version=pair.row.version,
+            type=ChangeType(pair.row.type),
+            updated_at=pair.row.updated_at,
+            client_id=pair.row.client_id,
+            service=authors[pair.row.client_id],
+            author=authors[pair.row.author] if pair.row.author is not None else None,
+            exact=_exact(pair),
+        )
+        for place, pair in each_once.items()
+    }
+
+
+def _exact(pair: Pair) -> bool:
+    """Whether no version is missing before it that may have set the value."""
+    row, before = pair.row, pair.before
+    if before is not None:
+        return before.version == row.version - 1
+    return absence.below(pair.entity, row, parse(row.data)) is None
+
+
+# Given all keys and the last one that was read: the key at which to go on; None for the next one.
+Skip: TypeAlias = Callable[[Keys, Key], Key | None]
+
+
+def chain(
+    entity: Entity, id: str, start: Key | None = None, skip: Skip | None = None
+) -> Iterator[Pair]:
+    """The versions from the highest number (or from `start`) down; each is the one that the pair
+    before it was compared with. A twin that no version is compared with is not among them.
+
+    `start` itself comes first; if the store no longer has it, the next lower key does. One query
+    for all keys and the first BATCH versions, one for every BATCH of the others, or READ_BYTES:
+    linear in their number. skip: is asked after each of these, from the first pair on; the pair
+    after the versions that it leaves out begins at its key.
+    """
+    keys = None
+    if paging.storable(id):
+        old.want(entity, id)
+        ahead.entity(entity, id, [start or LAST], paging.BATCH)
+        keys = neighbours.all_keys(entity, [id]).get(id)
+    if keys is None:
+        return
+    key = keys.newest if start is None else keys.up_to(start)
+    upper: VersionRow | None = None
+    most, begun = paging.BATCH, False
+    while key is not None:
+        batch = [key]
+        while len(batch) < most and (lower := keys.previous(batch[-1])) is not None:
+            batch.append(lower)
+        read, left = union.first_bodies(entity, [(id, each) for each in batch])
+        unread = {place for _, place in left}
+        most = min(paging.BATCH, max(1, 2 * len(read)))  # where they are large, all are measured
+        batch = list(takewhile(lambda each: each not in unread, batch))  # noqa: B023 - used at once
+        for each in batch:
+            row = read.get((id, each))  # None if retention has just removed it
+            if upper is not None:
+                yield Pair(entity, upper, row, keys.trusted)
+                begun = True
+            if row is None:
+                return
+            upper = row
+        key = keys.previous(batch[-1])
+        further = skip(keys, batch[-1]) if skip and begun and key is not None else None
+        if further is not None:
+            key, upper = further, None
+    if upper is not None:
+        yield Pair(entity, upper, None, keys.trusted)
 
 
 @dataclass(frozen=True, slots=True)

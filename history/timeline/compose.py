@@ -15,11 +15,12 @@ from history.labels import Catalogue
 from history.people import Author
 from history.quarantined import Quarantined, Wanted
 from history.record import ChangeType
-from history.timeline import absence, budget, neighbours, old
+from history.timeline import absence, budget, neighbours
 from history.timeline.budget import Listed
 from history.timeline.neighbours import Pair
 from history.timeline.query import Include
-from history.timeline.statements import VersionRow
+from history.timeline.sources import old
+from history.timeline.sources.statements import VersionRow
 from history.timeline.versions import LabelledChange, Version, parse
 
 _NOTHING = Diff((), [])

@@ -14,14 +14,14 @@ from history.diff import MISSING, Maybe, differs, find
 from history.entities import Entity
 from history.exactjson import dumps
 from history.labels import Label
-from history.timeline import compose, memory, paging, token
+from history.timeline import compose, paging, token
+from history.timeline.blame import Origin, chain, origins
 from history.timeline.budget import Budget
-from history.timeline.chain import chain
-from history.timeline.course import follow
 from history.timeline.neighbours import Pair
-from history.timeline.origin import Origin, origins
+from history.timeline.paging import follow
 from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, Query, Sort, unknown
-from history.timeline.statements import Key
+from history.timeline.sources import memory
+from history.timeline.sources.statements import Key
 from history.timeline.versions import parse
 
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from history import people
 from history.entities import ENTITIES, Entity
 from history.people import Author
-from history.timeline import memory, statements, union
-from history.timeline.statements import FIRST, Key, VersionRow
+from history.timeline.sources import memory, statements, union
+from history.timeline.sources.statements import FIRST, Key, VersionRow
 
 
 class Place(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from django.utils.translation import gettext as _
 
 from history.entities import Entity
-from history.timeline import archived, kept_days, memory, neighbours, paging, union
+from history.timeline import absence, archived, neighbours, paging
 from history.timeline.neighbours import Place
 from history.timeline.paging import Slice
 from history.timeline.query import (
@@ -19,7 +19,8 @@ from history.timeline.query import (
     Sort,
     unknown,
 )
-from history.timeline.statements import FIRST, LAST, Key, VersionRow
+from history.timeline.sources import memory, union
+from history.timeline.sources.statements import FIRST, LAST, Key, VersionRow
 from history.timeline.versions import Page, Version
 
 
@@ -57,7 +58,7 @@ def newest(entity: Entity, id: str) -> Version:
 
 def check_retention(filters: Filters) -> None:
     """Raise OlderThanRetentionError where only days before retention are asked for."""
-    start = kept_days.start()
+    start = absence.kept_from()
     if filters.until is not None and filters.until <= start:
         text = _("versions before {day} are not kept")
         raise OlderThanRetentionError(text.format(day=f"{start:%Y-%m-%d}"))

@@ -18,7 +18,7 @@ from history.people import Author
 from history.quarantined import Quarantined
 from history.record import ChangeType
 from history.timeline.query import Absence
-from history.timeline.recovered import Recovered
+from history.timeline.sources.statements import Recovered
 
 
 def parse(snapshot: bytes) -> Json:

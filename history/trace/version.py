@@ -9,9 +9,9 @@ from django.db import connection
 from history import complete_to, looks, need_to_know, quarantined, timeline
 from history.entities import Entity
 from history.quarantined import Place, Quarantined
-from history.timeline import memory, old, recovered, rows, union
 from history.timeline.query import Absence
-from history.timeline.statements import Key
+from history.timeline.sources import memory, old, rows, statements, union
+from history.timeline.sources.statements import Key
 from history.trace.fate import Fate, How, MayBe, Name, State
 
 _LATE = """
@@ -86,7 +86,7 @@ def quarantined_fate(held: Quarantined) -> Fate:
 def _stored(entity: Entity, name: Name, key: Key) -> Fate:
     """A stored version. Which message brought it is known of rows that entered a sealed day, and of
     those that were in quarantine first."""
-    origin = recovered.of(entity, name.id).get((key.version, key.updated_at))
+    origin = statements.of(entity, name.id).get((key.version, key.updated_at))
     if origin is not None:
         return Fate(
             state=State.STORED,

@@ -13,7 +13,7 @@ from django.test import Client
 from annals.access.journal.actions import action_of_route
 from annals.access.journal.words import Action
 from annals.access.models import BreakGlass, JournalEntry
-from history.timeline import rows as timeline_rows
+from history.timeline.sources import rows as timeline_rows
 from tests.access.issuer import Issuer
 from tests.access.test_bearer_api import ask, issuer
 from tests.access.test_permissions import ELSEWHERE, ENTITY, MATRIX, patterns

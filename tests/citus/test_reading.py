@@ -17,18 +17,9 @@ from history import distribution, masking, timeline
 from history.database.apart import apart
 from history.entities import BY_NAME, ROOT, SEARCH_VALUE_LENGTH
 from history.models import SearchKey
-from history.timeline import (
-    ApplicationQuery,
-    Filters,
-    Order,
-    Query,
-    Sort,
-    Twin,
-    members,
-    memory,
-    rows,
-)
-from history.timeline.statements import LAST
+from history.timeline import ApplicationQuery, Filters, Order, Query, Sort, Twin
+from history.timeline.sources import members, memory, rows
+from history.timeline.sources.statements import LAST
 from tests.citus.cluster import Citus, served_by
 from tests.db.store import T0, Store
 from tests.round_trips import ROUND_TRIPS, Asked, counted

@@ -316,14 +316,14 @@ def test_the_database_gone_is_503(auditor: Client, monkeypatch: pytest.MonkeyPat
     def gone(*_: object) -> None:
         raise OperationalError("server closed the connection")
 
-    monkeypatch.setattr("history.timeline.statements.fetch", gone)
+    monkeypatch.setattr("history.timeline.sources.statements.fetch", gone)
     response = auditor.get(f"{BASE}/A1")
     error(response, 503, "unavailable")
     assert response.headers["Retry-After"]
 
 
 @pytest.mark.parametrize(
-    "place", ["history.timeline.statements.fetch", "annals.access.sessions._over"]
+    "place", ["history.timeline.sources.statements.fetch", "annals.access.sessions._over"]
 )
 def test_a_screen_says_that_the_database_is_gone(
     place: str, client: Client, seven: Store, monkeypatch: pytest.MonkeyPatch

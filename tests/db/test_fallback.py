@@ -26,7 +26,8 @@ from history.fallback import OldVersion, Subject, asked, breaker
 from history.fallback.answer import part, says_nothing_there
 from history.models import FieldLabel
 from history.record import ChangeType
-from history.timeline import ApplicationQuery, Filters, Order, Query, Sort, members, rows
+from history.timeline import ApplicationQuery, Filters, Order, Query, Sort
+from history.timeline.sources import members, rows
 from tests.apache import certificates
 from tests.db.screens import support, text
 from tests.db.store import Store, minute

@@ -19,17 +19,8 @@ from history import labels, timeline
 from history.entities import BY_NAME, ROOT
 from history.exactjson import loads
 from history.models import FieldLabel
-from history.timeline import (
-    ApplicationQuery,
-    Filters,
-    Order,
-    Page,
-    Query,
-    Sort,
-    Version,
-    budget,
-    statements,
-)
+from history.timeline import ApplicationQuery, Filters, Order, Page, Query, Sort, Version, budget
+from history.timeline.sources import statements
 from tests.db.store import Store, minute
 from tests.db.test_timeline_paging import (
     FILTERS,

@@ -13,7 +13,7 @@ from django.test import Client
 from history import timeline
 from history.entities import ROOT
 from history.record import ChangeType
-from history.timeline import Absence, NoVersionError, OlderThanRetentionError, Query, kept_days
+from history.timeline import Absence, NoVersionError, OlderThanRetentionError, Query, absence
 from tests.db.screens import A1, support, text
 from tests.db.store import T0, Store, minute
 
@@ -67,7 +67,7 @@ def test_a_first_version_has_nothing_before_it(store: Store, first: int) -> None
 def test_near_the_start_of_retention_clocks_decide_nothing(
     store: Store, created: timedelta, why: Absence
 ) -> None:
-    store.add("A1", 4, {"createdAt": (kept_days.start() + created).isoformat()}, 0)
+    store.add("A1", 4, {"createdAt": (absence.kept_from() + created).isoformat()}, 0)
     assert lowest().older is why
 
 
@@ -94,7 +94,7 @@ def test_in_between_never_arrived_where_the_one_before_is_kept_safely(store: Sto
 
 def test_in_between_unknown_where_the_one_before_is_about_to_leave(store: Store) -> None:
     """Version 1 was dated a little earlier than version 0, and left with its day."""
-    store.add("A1", 0, {}, kept_days.start() + HOUR)
+    store.add("A1", 0, {}, absence.kept_from() + HOUR)
     store.add("A1", 2, {}, 1)
     assert (list(newest().missing), newest().missing_why) == ([1], Absence.UNKNOWN)
     with pytest.raises(OlderThanRetentionError):
@@ -102,13 +102,13 @@ def test_in_between_unknown_where_the_one_before_is_about_to_leave(store: Store)
 
 
 def test_above_the_newest_there_was_nothing(store: Store) -> None:
-    store.add("A1", 0, {}, kept_days.start() + HOUR)
+    store.add("A1", 0, {}, absence.kept_from() + HOUR)
     with pytest.raises(NoVersionError):
         timeline.version(ROOT, "A1", 7)
 
 
 def test_the_screens_say_which_is_sure(store: Store, support: Client) -> None:
-    store.add("A1", 0, {}, kept_days.start() + HOUR)
+    store.add("A1", 0, {}, absence.kept_from() + HOUR)
     store.add("A1", 3, {"a": 1}, 1)
     store.add("A1", 6, {"a": 2}, 2)
     said = text(support.get(A1))

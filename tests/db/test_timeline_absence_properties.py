@@ -23,7 +23,7 @@ from history.timeline import (
     NoVersionError,
     OlderThanRetentionError,
     Query,
-    kept_days,
+    absence,
 )
 from history.timeline.neighbours import CLOCK_TOLERANCE
 from tests.db.store import Store
@@ -100,7 +100,7 @@ def kept(made: Made, start: datetime) -> bool:
 def test_nothing_is_said_that_is_not_so(
     store: Store, events: list[Event], begin: int, witness: bool
 ) -> None:
-    start = kept_days.start()
+    start = absence.kept_from()
     history = play(events, begin, start)
     with transaction.atomic():
         for made in history:

@@ -18,8 +18,8 @@ from history.timeline import (
     NoVersionError,
     OlderThanRetentionError,
     Query,
-    statements,
 )
+from history.timeline.sources import statements
 from tests.db.installation import counted_as_distributed
 from tests.db.screens import A1, WHOLE, support
 from tests.db.store import T0, Store, minute

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from importlib import import_module
 from random import Random
 from typing import Any
 from urllib.parse import urlencode
@@ -17,8 +18,11 @@ from history import timeline
 from history.entities import BY_NAME
 from history.models import SearchKey
 from history.record import ChangeType
-from history.timeline import BadParameterError, Carrier, Found, hits, token
+from history.timeline import BadParameterError, Carrier, Found, token
 from tests.db.store import T0, Store, minute, queries
+
+# The package has a function of this name.
+searching = import_module("history.timeline.search")
 
 PERSON, REALTY, TASK = "participant-role", "realty-info", "product-task"
 
@@ -96,7 +100,7 @@ def test_no_application_is_lost_or_repeated_while_all_of_them_change(
 ) -> None:
     """Also with the most hits, and the token always fits into an address with the longest text."""
     client.force_login(User.objects.get(username="auditor"))
-    count, text = hits.MAX_DOCUMENTS, "ы" * 100
+    count, text = searching.MAX_DOCUMENTS, "ы" * 100
     with connection.cursor() as cursor:
         store.day(BY_NAME[PERSON], minute(0))
         cursor.execute(
@@ -200,9 +204,9 @@ def test_a_value_of_too_many_documents_says_so(
     client_777: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not timeline.search("777").limited
-    monkeypatch.setattr(hits, "MAX_DOCUMENTS", 5)
+    monkeypatch.setattr(searching, "MAX_DOCUMENTS", 5)
     assert not timeline.search("777").limited  # there are five
-    monkeypatch.setattr(hits, "MAX_DOCUMENTS", 2)
+    monkeypatch.setattr(searching, "MAX_DOCUMENTS", 2)
     found = timeline.search("777")
     assert found.limited
     assert 0 < len(found.found) <= 3

@@ -13,7 +13,7 @@ from history.entities import BY_NAME, ROOT
 from history.labels import forget
 from history.models import FieldLabel
 from history.nul_text import to_store
-from history.timeline.unchanged import Unchanged
+from history.timeline.sources.unchanged import Unchanged
 from tests.db.store import Store, queries
 
 VALUES: list[Any] = [

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from importlib import import_module
 from io import StringIO
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
@@ -25,7 +23,7 @@ from history.entities import ROOT
 from history.record import UNSTORED_SPAN
 from history.trace import Bounds, Fate, Place, State
 from history.window import Window
-from ingest.models import Quarantined, Unstored
+from ingest.models import Unstored
 from ingest.quarantine import retention
 from ingest.store import unstored
 from ingest.store.batch import Gap
@@ -236,13 +234,6 @@ def test_a_topic_that_was_made_again_while_no_consumer_ran(seen: Ingested) -> No
     with connect("test") as plain:  # its log was cut once
         plain.execute("UPDATE ingest_ledger SET topic_id = topic_id || '#2'")
     assert at(0, broker=before).state is State.STORED
-
-
-def test_old_messages_are_named_by_the_migration(seen: Ingested) -> None:
-    Quarantined.objects.update(entity="", entity_id="", version=None)
-    assert version(1).state is State.UNKNOWN
-    import_module("ingest.migrations.0007_names_in_quarantine").name_old_messages(apps, None)
-    assert version(1).state is State.QUARANTINED
 
 
 def test_what_an_older_consumer_put_into_quarantine_is_named_by_the_next_retry(

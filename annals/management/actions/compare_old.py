@@ -22,7 +22,8 @@ from history.fallback.client import fetch
 from history.management.progress import Progress
 from history.plain_text import one_line
 from history.record import ID_LENGTH
-from history.timeline import kept_days, sample
+from history.timeline import absence
+from history.timeline.sources import members
 
 SECONDS: Final = 30.0  # for one application: nobody waits for it
 
@@ -73,7 +74,7 @@ class Run:
 
     def _chosen(self, options: dict[str, Any]) -> Sequence[str]:
         if options["applications"] is None:
-            return sample.applications(options["sample"], options["seed"])
+            return members.applications(options["sample"], options["seed"])
         try:
             text = read_text(options["applications"])
         except FileError as error:
@@ -89,7 +90,7 @@ class Run:
         self, old: Service, chosen: Sequence[str], tally: Tally, progress: Progress
     ) -> Iterator[Compared]:
         failures = 0
-        kept = kept_days.start()
+        kept = absence.kept_from()
         for id in chosen:
             progress.advance()
             try:
@@ -104,7 +105,7 @@ class Run:
                 continue
             failures = 0
             with masking.in_clear():
-                stored = sample.versions(id)
+                stored = members.versions(id)
             tally.applications += 1
             tally.nowhere += not stored and not theirs
             yield from sorted(compare(stored, theirs, kept), key=_place)

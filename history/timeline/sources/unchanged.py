@@ -11,10 +11,10 @@ from history import deadline, looks, masking, prepared
 from history.diff.blame import Steps
 from history.entities import Entity
 from history.exactjson import Json, dumps, loads
-from history.timeline import homes, old, rows
-from history.timeline.homes import Within
 from history.timeline.neighbours import Keys
-from history.timeline.statements import Key, sql
+from history.timeline.sources import homes, old, rows
+from history.timeline.sources.homes import Within
+from history.timeline.sources.statements import Key, sql
 
 # As PostgreSQL holds it, not as it is shown: it is compared with others there.
 _STORED = """
@@ -46,7 +46,7 @@ class Unchanged:
 
     def skip(self, keys: Keys, last: Key) -> Key | None:
         """The lowest version below `last` down to which nothing of these parts changes; None where
-        that is not known, or the next one does. history.timeline.chain.Skip."""
+        that is not known, or the next one does. history.timeline.blame.Skip."""
         if old.possible() or not keys.ordered:
             return None
         where = homes.within(self._entity, [self._id])

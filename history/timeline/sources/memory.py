@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from history.people import Author, unnamed
 
 if TYPE_CHECKING:
-    from history.timeline.statements import Key, Place, VersionRow
+    from history.timeline.sources.statements import Key, Place, VersionRow
 
 # Kind and id.
 Named: TypeAlias = tuple[str, str]

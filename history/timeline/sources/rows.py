@@ -3,6 +3,7 @@ search in newest, and that of several applications at once in several."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
@@ -12,10 +13,10 @@ from history import looks, masking, need_to_know
 from history.entities import Entity, root
 from history.exactjson import Json
 from history.need_to_know import Unknown
-from history.timeline import homes, memory, old, several, statements
-from history.timeline.homes import Within
 from history.timeline.query import Filters, Order, Sort
-from history.timeline.statements import (
+from history.timeline.sources import homes, memory, old, several, statements
+from history.timeline.sources.homes import Within
+from history.timeline.sources.statements import (
     FIRST,
     LAST,
     FirstBodies,
@@ -25,7 +26,7 @@ from history.timeline.statements import (
     VersionRow,
     sql,
 )
-from history.timeline.versions import parse
+from history.timeline.versions import Version, parse
 
 # updated_at is bounded a second time, alone: only then does PostgreSQL leave partitions out.
 _BY_TIME = """
@@ -283,3 +284,50 @@ def exists(entity: Entity, id: str) -> bool:
     where = homes.within(entity, [id])
     text = sql(_ANY, entity, within=where.text)
     return bool(homes.fetch(where, text, [id, *where.values]))
+
+
+# Entity, id and number of a version.
+Numbered = tuple[Entity, str, int]
+
+_TWICE = """
+    SELECT id, version, array_agg(updated_at ORDER BY updated_at) FROM {table}
+    WHERE id = ANY(%s) {within} AND version = ANY(%s) GROUP BY id, version HAVING count(*) > 1
+"""
+# A version that a child has in two applications is one.
+_SEVERAL = """
+    SELECT id, version, array_agg(DISTINCT updated_at ORDER BY updated_at) FROM {table}
+    WHERE id = ANY(%s) {within} AND version = ANY(%s)
+    GROUP BY id, version HAVING count(DISTINCT updated_at) > 1
+"""
+
+
+def given_twice(
+    versions: Iterable[Version], *, whole: bool
+) -> Mapping[Numbered, tuple[datetime, ...]]:
+    """Those numbers of these versions that a producer gave more than once, with the times of all
+    versions that have them, the oldest first. whole: these are all versions; otherwise one query
+    for each kind."""
+    if whole:
+        return _among(versions)
+    ids: defaultdict[Entity, set[str]] = defaultdict(set)
+    numbers: defaultdict[Entity, set[int]] = defaultdict(set)
+    for version in versions:
+        ids[version.entity].add(version.id)
+        numbers[version.entity].add(version.version)
+    found: dict[Numbered, tuple[datetime, ...]] = {}
+    for entity in ids:
+        where = homes.within(entity, ids[entity])
+        text = sql(_SEVERAL if where.several else _TWICE, entity, within=where.text)
+        values = [sorted(ids[entity]), *where.values, sorted(numbers[entity])]
+        found |= {
+            (entity, id, number): tuple(times)
+            for id, number, times in homes.fetch(where, text, values)
+        }
+    return found
+
+
+def _among(versions: Iterable[Version]) -> Mapping[Numbered, tuple[datetime, ...]]:
+    times: defaultdict[Numbered, list[datetime]] = defaultdict(list)
+    for each in versions:
+        times[each.entity, each.id, each.version].append(each.updated_at)
+    return {number: tuple(sorted(found)) for number, found in times.items() if len(found) > 1}

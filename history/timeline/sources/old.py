@@ -1,6 +1,6 @@
 """The versions of the old service, as far as the present request has asked for them.
 
-In memory only; what the store has instead of them is decided in history.timeline.union.
+In memory only; what the store has instead of them is decided in history.timeline.sources.union.
 """
 
 from __future__ import annotations

@@ -6,21 +6,128 @@ over a hundred partitions costs more than running it. A bound that is not given 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
+import psycopg
+from django.db import connection
+from psycopg.adapt import Buffer, Loader
+from psycopg.pq import Format
+from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int4
 
-from history import prepared
+from history import deadline, prepared
 from history.entities import Entity
+from history.exponents import shortened
+from history.nul_text import from_store
 from history.record import MAX_VERSION
-from history.timeline import memory
-from history.timeline.bounded import around
-from history.timeline.cursor import cursor, cursors
 from history.timeline.query import Filters
-from history.timeline.recovered import Recovered
+from history.timeline.sources import memory
+
+
+class _Document(Loader):
+    """The text of a document as bytes: numbers keep their digits."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> bytes:
+        return shortened(from_store(bytes(data)))
+
+
+@contextmanager
+def cursor() -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
+    """As cursors: one."""
+    with cursors(1) as (opened,):
+        yield opened
+
+
+@contextmanager
+def cursors(count: int) -> Iterator[list[psycopg.Cursor[tuple[Any, ...]]]]:
+    """Cursors of Django's own connection with the binary protocol; what is of type text, a
+    document, comes as bytes.
+
+    Errors come out as Django's, so that Django drops a broken connection.
+    """
+    deadline.check()
+    connection.ensure_connection()
+    # Not connection.cursor(): Django's cursor puts the parameters into the text, so that nothing
+    # is ever prepared.
+    made = [psycopg.Cursor(connection.connection, row_factory=tuple_row) for _ in range(count)]
+    for each in made:
+        each.format = Format.BINARY
+        each.adapters.register_loader("text", _Document)
+    with connection.wrap_database_errors:
+        try:
+            yield made
+        finally:
+            for each in made:
+                each.close()
+
+
+# Around a statement that gives rows of versions in order. PostgreSQL makes the text of a document
+# once, only for those rows, and sends no more than the limit. A large text is dropped before the
+# sum, which would write it to a file. OFFSET 0 keeps the planner from making texts several times.
+# LATERAL with LIMIT: origins and names are found by primary key, and the order of the rows stays.
+_BOUNDED = """
+    SELECT version, updated_at, type, client_id, author, product,
+           CASE WHEN total <= %s OR total = size THEN text END, id, source, recovered_at,
+           person.full_name, person.kind, service.full_name, service.kind
+    FROM (
+        SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) AS total
+        FROM (
+            SELECT version, updated_at, type, client_id, author, product, id,
+                   octet_length(text) AS size,
+                   CASE WHEN number = 1 OR octet_length(text) <= %s THEN text END AS text
+            FROM (
+                SELECT *, data::text AS text
+                FROM (SELECT *, row_number() OVER () AS number FROM ({rows}) AS found) AS numbered
+                OFFSET 0) AS texts
+            OFFSET 0) AS measured
+    ) AS summed
+    LEFT JOIN LATERAL (
+        SELECT source, recovered_at FROM recovered_version
+        WHERE "table" = '{table}' AND row_id = summed.id AND version = summed.version
+            AND updated_at = summed.updated_at LIMIT 1
+    ) AS recovered ON true
+    LEFT JOIN LATERAL (
+        SELECT full_name, kind FROM history_person WHERE login = summed.author LIMIT 1
+    ) AS person ON true
+    LEFT JOIN LATERAL (
+        SELECT full_name, kind FROM history_person WHERE login = summed.client_id LIMIT 1
+    ) AS service ON true
+"""
+
+
+@cache
+def around(statement: str, table: str) -> str:
+    """The statement with the limits and the origins around it; its first two values are the limit,
+    in bytes. It gives the columns of statements.VersionRow without `old`, source and time of a
+    version that Annals asked for, and name and kind of its author and service."""
+    return _BOUNDED.format(rows=statement, table=table)
+
+
+_OF_ENTITY = """
+    SELECT version, updated_at, source, recovered_at FROM recovered_version
+    WHERE "table" = %s AND row_id = %s
+"""
+
+
+class Recovered(NamedTuple):
+    """Whom Annals asked for a version that did not arrive, and when it was stored."""
+
+    source: str
+    at: datetime
+
+
+def of(entity: Entity, id: str) -> dict[tuple[int, datetime], Recovered]:
+    """Those of an entity's versions, archived ones too, that Annals asked for: by number and
+    moment."""
+    with cursor() as opened:
+        found = prepared.run(opened, _OF_ENTITY, [entity.table, id])
+    return {(version, made): Recovered(source, at) for version, made, source, at in found}
 
 
 class Key(NamedTuple):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import random
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from psycopg.types.numeric import Int4
+from psycopg.types.numeric import Float8, Int4
 
 from history import need_to_know
 from history.database.apart import apart
-from history.entities import ENTITIES, PARTS, Entity
-from history.timeline import homes, memory, rows, statements
-from history.timeline.memory import Ahead
+from history.entities import ENTITIES, PARTS, Entity, root
 from history.timeline.query import Filters, Order
-from history.timeline.statements import FIRST, LAST, Key, sql
+from history.timeline.sources import homes, memory, rows, statements
+from history.timeline.sources.memory import Ahead
+from history.timeline.sources.statements import FIRST, LAST, Key, VersionRow, sql
 
 # The rows of one kind in a merged timeline, marked with the index of the kind.
 _SHARE = """
@@ -194,3 +196,38 @@ def _confine(id: str | None) -> None:
     nothing."""
     if id is not None:
         need_to_know.permit([id], rows.root_documents)
+
+
+# SYSTEM reads whole blocks, so that a sample costs little; REPEATABLE gives the same rows again.
+_SAMPLE = """
+    SELECT DISTINCT id FROM {table} TABLESAMPLE SYSTEM (%s) REPEATABLE (%s) ORDER BY id
+"""
+_FIRST_PERCENT = 0.05
+
+
+def applications(number: int, seed: int) -> list[str]:
+    """The ids of up to this many applications, the same ones again for one seed as long as the
+    store is the same. Fewer where the store has fewer."""
+    percent = _FIRST_PERCENT
+    while True:
+        found = statements.fetch(statements.sql(_SAMPLE, root()), [Float8(percent), Int4(seed)])
+        if len(found) >= number or percent >= 100:
+            ids = [id for (id,) in found]
+            return random.Random(seed).sample(ids, min(number, len(ids)))  # noqa: S311 - no secret
+        percent = min(100.0, percent * 8)
+
+
+def versions(application: str) -> dict[tuple[Entity, str, int], list[VersionRow]]:
+    """All stored versions of an application and its children, by kind, id and number; more than one
+    where a producer gave the number twice. As the present reader may see them."""
+    found: dict[tuple[Entity, str, int], list[VersionRow]] = defaultdict(list)
+    for entity in PARTS:
+        ids = [application] if entity.root else children(entity, application)
+        if not ids:
+            continue
+        keys = rows.keys(entity, ids)
+        wanted: list[tuple[str, Key]] = [(id, key) for id in keys for key in keys[id]]
+        for (id, key), row in sorted(rows.bodies(entity, wanted).items()):
+            if row.product_instance_id in (None, application):
+                found[entity, id, key.version].append(row)
+    return found

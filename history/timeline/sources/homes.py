@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from history.database.apart import apart
 from history.distribution import APPLICATION
 from history.entities import CHILDREN, Entity
-from history.timeline import memory, statements
-from history.timeline.memory import Memory, Named
+from history.timeline.sources import memory, statements
+from history.timeline.sources.memory import Memory, Named
 
 
 class Within(NamedTuple):

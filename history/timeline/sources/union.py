@@ -1,6 +1,6 @@
 """The versions of the store and of the old service together: of one number the store's row counts.
 
-As history.timeline.rows, which it asks first; without an old service it adds nothing to it.
+As history.timeline.sources.rows, which it asks first; without an old service it adds nothing to it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import TypeAlias
 from history import fallback, need_to_know
 from history.entities import ENTITIES, Entity
 from history.fallback import OldVersion
-from history.timeline import members, old, rows
 from history.timeline.query import Filters, Order, Sort
-from history.timeline.rows import for_reader
-from history.timeline.statements import Key, Place, Read, VersionRow
+from history.timeline.sources import members, old, rows
+from history.timeline.sources.rows import for_reader
+from history.timeline.sources.statements import Key, Place, Read, VersionRow
 
 # A version in a merged timeline: updated_at, index of the kind, id, version.
 Position: TypeAlias = tuple[datetime, int, str, int]

@@ -14,10 +14,10 @@ from itertools import takewhile
 from psycopg.types.numeric import Int4
 
 from history.entities import Entity
-from history.timeline import homes, statements
-from history.timeline.homes import Within
 from history.timeline.query import Filters, Order, Sort
-from history.timeline.statements import (
+from history.timeline.sources import homes, statements
+from history.timeline.sources.homes import Within
+from history.timeline.sources.statements import (
     FIRST,
     LAST,
     Key,

@@ -11,8 +11,9 @@ from psycopg.types.numeric import Int4
 
 from history.database.apart import apart
 from history.entities import BY_NAME, CHILDREN, ENTITIES, ROOT, Entity
-from history.timeline import ahead, homes, memory, several, statements
-from history.timeline.statements import LAST, Key, sql
+from history.timeline import ahead
+from history.timeline.sources import homes, memory, several, statements
+from history.timeline.sources.statements import LAST, Key, sql
 
 
 class Newest(NamedTuple):
@@ -33,7 +34,7 @@ _NEWEST = """
 
 def newest_keys(entity: Entity, ids: Collection[str]) -> dict[str, Key]:
     """The highest key of each of these entities that the store has. This and what follows is for
-    lists: history.timeline.hits leaves out what the reader may not see."""
+    lists: history.timeline.search leaves out what the reader may not see."""
     known = memory.ahead().keys
     ids = [id for id in ids if known.get((entity.name, id)) != []]
     if not ids:

@@ -1,0 +1,1 @@
+"""Where versions are read: tables on one server or several, the old service; and their SQL."""
