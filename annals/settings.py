@@ -13,7 +13,7 @@ from annals import env, librdkafka
 from annals.access import address, roles
 from annals.access.oidc import providers
 from annals.observe import logs
-from history import session
+from history.database import session
 
 ROOT = Path(__file__).resolve().parent.parent
 ANNALS = env.read(os.environ)

@@ -19,8 +19,9 @@ from django.db import connections  # noqa: E402
 from annals.access.grants import WEB  # noqa: E402
 from annals.access.logins import LIMITS  # noqa: E402
 from annals.serving.charset import Utf8Request  # noqa: E402
-from history import privileges, session  # noqa: E402
+from history import privileges  # noqa: E402
 from history.addresses import keeping_raw_path  # noqa: E402
+from history.database import session  # noqa: E402
 from ingest.store.connect import connect  # noqa: E402
 
 # A login could change its own limits to times in which nothing works. As for the statements:

@@ -8,7 +8,7 @@ from functools import cache
 from django.contrib.auth.models import User
 from psycopg.types.numeric import Int4
 
-from history import prepared
+from history.database import prepared
 
 
 @cache

@@ -1,5 +1,5 @@
 """The tables: a partitioned model for each kind of entity, made from its declaration, and small
-ones: people, field labels, search keys, what maintenance records."""
+ones: people, field labels, search keys, what maintenance records, children on a cluster."""
 
 from __future__ import annotations
 
@@ -8,11 +8,40 @@ from django.utils.translation import gettext_lazy as _
 from psqlextra.models import PostgresPartitionedModel
 from psqlextra.types import PostgresPartitioningMethod
 
-from history import gap_models as gap_models  # Django looks for tables here only
-from history import home_models as home_models
+from history import gap_models as gap_models
 from history.entities import ENTITIES, SEARCH_VALUE_LENGTH, Entity
 from history.kinds import shipped
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
+
+
+class ChildHome(models.Model):
+    """An application that has versions of a child. newest_day: UTC, the latest day with one of
+    them; retention uses it. Distributed by the id of the child."""
+
+    pk = models.CompositePrimaryKey("entity", "id", "product_instance_id")
+    entity = models.CharField(max_length=40)
+    id = models.CharField(max_length=ID_LENGTH)
+    product_instance_id = models.CharField(max_length=ID_LENGTH)
+    newest_day = models.DateField()
+
+    class Meta:
+        db_table = "child_home"
+        default_permissions = ()
+
+
+class ChildMoved(models.Model):
+    """A child that has versions in this application and in another one, too. There is a row for
+    each direction. Distributed by application, as the versions are."""
+
+    pk = models.CompositePrimaryKey("product_instance_id", "entity", "id", "other_application")
+    product_instance_id = models.CharField(max_length=ID_LENGTH)
+    entity = models.CharField(max_length=40)
+    id = models.CharField(max_length=ID_LENGTH)
+    other_application = models.CharField(max_length=ID_LENGTH)
+
+    class Meta:
+        db_table = "child_moved"
+        default_permissions = ()
 
 
 def _version_model(entity: Entity, app: str) -> type[PostgresPartitionedModel]:

@@ -9,7 +9,7 @@ from django.contrib.sessions.backends.base import UpdateError
 from django.contrib.sessions.backends.db import SessionStore as DatabaseStore
 from django.utils import timezone
 
-from history import prepared
+from history.database import prepared
 
 _LOAD: Final = "SELECT session_data FROM django_session WHERE session_key = %s AND expire_date > %s"
 KEY: Final = re.compile("[a-z0-9]{32}")

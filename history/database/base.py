@@ -3,13 +3,57 @@ with another check of what the pool gives."""
 
 from __future__ import annotations
 
-from typing import Any
+import select
+import time
+from typing import Any, Final
 
+import psycopg
 from django.db.backends.postgresql import base
 
-from history import session
-from history.database import plans
-from history.database.pool import works
+from history import distribution
+from history.database import session
+
+_FITTED: Final = "_annals_plans"
+
+
+def fit(connection: psycopg.Connection[Any]) -> None:
+    """Let the server choose where the tables are distributed, once for each connection: what Annals
+    sets otherwise (annals.settings), one plan for all values, names no shard. Raises
+    psycopg.Error."""
+    if getattr(connection, _FITTED, False):
+        return
+    if distribution.active(connection):
+        connection.execute("SET plan_cache_mode TO auto")
+    if not connection.autocommit:
+        connection.commit()
+    setattr(connection, _FITTED, True)
+
+
+# A connection that worked so recently is only looked at on this side. A server that ends it says so
+# to the socket; only what ends without a word, as a machine without power, needs a question.
+TRUSTED_S: Final = 5.0
+_CHECKED: Final = "_annals_checked"
+
+
+def works(pool: Any, connection: psycopg.Connection[Any]) -> bool:
+    """Whether a connection that this pool gave works; it is closed if not. Asks the server only
+    where it was idle for TRUSTED_S, or where it sent something."""
+    now = time.monotonic()
+    try:
+        if now - getattr(connection, _CHECKED, -TRUSTED_S) >= TRUSTED_S or _has_news(connection):
+            type(pool).check_connection(connection)
+    except psycopg.Error:  # also where it was closed on this side
+        connection.close()
+        return False
+    setattr(connection, _CHECKED, now)
+    return True
+
+
+def _has_news(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the server sent something, or closed its end, since the last answer."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
@@ -26,7 +70,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             good = False
             try:
                 if self.pool is None or works(self.pool, connection):
-                    plans.fit(connection)
+                    fit(connection)
                     good = True
             finally:
                 if not good:

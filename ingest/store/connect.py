@@ -7,7 +7,7 @@ from django.conf import settings
 from django.db import connection as django_connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from history import session
+from history.database import session
 from ingest.store.ledger import Connection
 
 # A consumer that is frozen between two statements must not hold its row locks for longer than this.

@@ -16,9 +16,9 @@ from annals.access.grants import WEB
 from annals.access.logins import LIMITS
 from annals.embedded import logins
 from annals.embedded.postgres import Postgres
+from history.database.session import SESSION
 from history.partitions.exclusive import RUN_LOCK
 from history.privileges import changed_settings
-from history.session import SESSION
 from tests.consuming import Database, command, until
 from tests.processes import own_database
 

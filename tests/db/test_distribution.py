@@ -10,7 +10,7 @@ from django.db import connection
 from psycopg import errors
 
 from history import distribution
-from history.database import plans
+from history.database import base
 from history.distribution import DISTRIBUTED_BY
 from tests.db.partitioned import raw
 
@@ -56,7 +56,7 @@ def test_a_session_that_breaks_at_the_question_is_closed(monkeypatch: pytest.Mon
         made.append(found)
         raise errors.AdminShutdown("the session was terminated")
 
-    monkeypatch.setattr(plans, "fit", broken)
+    monkeypatch.setattr(base, "fit", broken)
     session = connection.copy()
     session.settings_dict["OPTIONS"] = {
         name: value for name, value in session.settings_dict["OPTIONS"].items() if name != "pool"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from history.session import SINCE
+from history.database.session import SINCE
 from tests.consuming import ROOT
 from tests.matrix import debian
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from django.db import connection, connections
 
-from history.database import base, pool
+from history.database import base
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -52,7 +52,7 @@ def test_one_that_was_idle_is_asked(
     pooled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection.ensure_connection()  # from the pool of all tests
-    monkeypatch.setattr(pool, "TRUSTED_S", 0.0)
+    monkeypatch.setattr(base, "TRUSTED_S", 0.0)
     assert "Query" in traced(pooled, tmp_path / "trace")
 
 

@@ -19,7 +19,8 @@ from psycopg.pq import Format
 from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int4
 
-from history import deadline, prepared
+from history import deadline
+from history.database import prepared
 from history.entities import Entity
 from history.exponents import shortened
 from history.nul_text import from_store

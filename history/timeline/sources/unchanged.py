@@ -7,7 +7,8 @@ from typing import Any, cast
 
 from psycopg.types.numeric import Int4
 
-from history import deadline, looks, masking, prepared
+from history import deadline, looks, masking
+from history.database import prepared
 from history.diff.blame import Steps
 from history.entities import Entity
 from history.exactjson import Json, dumps, loads
