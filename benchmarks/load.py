@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 
+from annals.demo.simulator import stream
 from benchmarks.harness import Harness
 from history.entities import BY_NAME, root
 from history.record import Record
 from history.window import Window
-from ingest.simulator.stream import stream
 from ingest.source.decode import decode
 from ingest.source.message import Message
 from ingest.source.producer import Producer

@@ -17,12 +17,12 @@ import msgspec
 import psycopg
 from psycopg.conninfo import make_conninfo
 
+from annals.demo.simulator import stream
 from benchmarks.harness import manage
 from benchmarks.load import transaction
 from history.entities import root
 from history.record import Record
 from history.window import Window
-from ingest.simulator.stream import stream
 from ingest.source.decode import decode
 from ingest.source.message import Message
 

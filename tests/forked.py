@@ -74,7 +74,7 @@ def main() -> None:
         "history.management.actions.export",
         "ingest.management.actions.ledger",
         "ingest.management.actions.quarantine",
-        "ingest.management.actions.simulate",
+        "annals.demo.simulator",
         "annals.access.oidc.providers",
         "annals.urls",
     ):

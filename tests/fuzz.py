@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import islice
 
+from annals.demo.simulator import stream
 from history.nul_text import from_store
 from history.record import ID_LENGTH, MAX_VERSION
-from ingest.simulator.stream import stream
 from ingest.source.decode import Expired, Rejected, decode
 from ingest.store.batch import Batch, Limits
 from tests.messages import ALL, CHILD, NOW, SOURCE, TOPIC, WINDOW, message, value

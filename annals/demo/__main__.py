@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from annals import env
-from annals.demo import check, shop
+from annals.demo import check, shop, words
 from annals.demo.client import Client, ClientError
 from annals.demo.people import LOGINS
 from annals.demo.port import Port, hold
@@ -88,11 +88,12 @@ def prepare(demo: Supervisor) -> None:
         ("--login", role, login, str(demo.postgres.password_file(login)))
         for role, login in roles.items()
     ]
-    demo.run("grants", MANAGE, "grants", "--apply", *(word for words in made for word in words))
+    demo.run("grants", MANAGE, "grants", "--apply", *(word for each in made for word in each))
     demo.run("partitions", MANAGE, "partitions", "maintain")
-    people = str(demo.home / "people.csv")
-    demo.run("people", MANAGE, "simulate", "--people-csv", people)
-    demo.run("people", MANAGE, "people", "import", people, login=logins.WEB)
+    people = demo.home / "people.csv"
+    with people.open("w", encoding="utf-8") as file:
+        words.write_csv(file)
+    demo.run("people", MANAGE, "people", "import", str(people), login=logins.WEB)
     demo.run("labels", MANAGE, "labels", "load", MARKS, login=logins.WEB)
     print_step("Tables", "one partition per day, from the start of retention to some days ahead")
 

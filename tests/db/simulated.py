@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 import psycopg
 
+from annals.demo.simulator import Message, stream
 from history import days
 from history.canonical import columns
 from history.entities import BY_NAME, ENTITIES
-from ingest.simulator.document import Message
-from ingest.simulator.stream import stream
 from tests.messages import SIMULATED
 
 TABLES = [BY_NAME[name].table for name in SIMULATED]

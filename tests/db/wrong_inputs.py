@@ -199,8 +199,6 @@ INPUTS: Final = (
           env={"ANNALS_HOME": "{read_only}/home", "ANNALS_SECRET_KEY": ""}),
     wrong("home: a file", "partitions list", "ANNALS_HOME",
           env={"ANNALS_HOME": "{dir}/empty", "ANNALS_SECRET_KEY": ""}),
-    wrong("people-csv: a folder", "simulate --people-csv {dir}/folder", "is a folder"),
-    wrong("people-csv: full", "simulate --people-csv {full}/people.csv", "no space is left"),
     wrong("export: read-only", "export --entity product-car --output {read_only}/x", "read-only",
           code=2),
     wrong("export: a file", "export --entity product-car --output {dir}/empty", "{dir}/empty",

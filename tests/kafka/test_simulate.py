@@ -16,10 +16,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
+from annals.demo.simulator import stream
 from annals.embedded.broker import Broker
 from annals.embedded.daemon import Daemon
 from history.entities import ENTITIES
-from ingest.simulator.stream import stream
 from ingest.source.producer import Producer
 from tests.kafka import brokers
 from tests.shape import shaped
@@ -108,7 +108,6 @@ def test_sigterm_ends_it_with_everything_delivered(embedded: Broker) -> None:
     assert running.returncode == 0, errors
     summary = shaped("simulate", out)
     assert summary["delivered"] == summary["messages"] > 0
-    assert "Bytes of a message" in errors
     assert sum(map(len, read(embedded, summary["messages"]).values())) == summary["messages"]
 
 
@@ -127,14 +126,6 @@ def test_days_without_a_bound_are_a_sentence(settings: Settings) -> None:
     settings.KAFKA = {"bootstrap.servers": "127.0.0.1:1"}
     with pytest.raises(CommandError, match="--days needs a bound"):
         simulate("--days", "3")
-
-
-def test_the_people_are_written(tmp_path: Path) -> None:
-    out = io.StringIO()
-    call_command("simulate", "--people-csv", str(tmp_path / "people.csv"), stdout=out)
-    lines = (tmp_path / "people.csv").read_text(encoding="utf-8").splitlines()
-    assert lines[0] == "login,full_name,kind"
-    assert f"{len(lines) - 1} people and services" in out.getvalue()
 
 
 def _process(broker: Broker, *options: str) -> subprocess.Popen[str]:

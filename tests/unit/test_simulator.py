@@ -1,8 +1,11 @@
-"""The simulated stream: the contract's messages, the target sizes and lives, and real changes."""
+"""The simulated stream: the contract's messages, the target sizes and lives, and real changes; and
+what the options of `simulate` come to."""
 
+import csv
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from itertools import islice, pairwise
 from typing import Any
 
@@ -11,24 +14,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from annals.demo.simulator import (
+    MEAN_MESSAGES,
+    Message,
+    Plan,
+    PlanError,
+    count_messages,
+    plan,
+    stream,
+)
+from annals.demo.words import NEWCOMERS, PEOPLE, write_csv
+from annals.management.commands.simulate import Tally
 from history.entities import BY_NAME, BY_TOPIC, ROOT
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH, ChangeType
-from ingest.simulator.actors import NEWCOMERS, PEOPLE
-from ingest.simulator.document import Message
-from ingest.simulator.shape import (
-    LEAST_BYTES,
-    MOST_BYTES,
-    TARGET_MEAN,
-    TARGET_PRODUCT_SHARE,
-    TARGET_SIZES,
-    TARGET_VERSIONS,
-)
-from ingest.simulator.stream import MEAN_MESSAGES, count_messages, stream
-from ingest.simulator.tally import Tally
 from tests.messages import SIMULATED
 
+# Bytes of a message value, and versions of a document, by quantile.
+SIZES = {0.25: 1_356, 0.5: 1_647, 0.75: 1_934, 0.9: 2_650, 0.95: 3_310, 0.99: 6_501}
+VERSIONS = {0.5: 4, 0.95: 12, 0.99: 22}
+MEAN_BYTES, LEAST_BYTES, MOST_BYTES = 1_785, 200, 36_864
 START = datetime(2026, 3, 29, 23, 59, 50, tzinfo=UTC)
 APPLICATIONS = 4_400
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
 class Envelope(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -50,14 +57,6 @@ def messages() -> Sequence[Message]:
 
 
 @pytest.fixture(scope="module")
-def tally(messages: Sequence[Message]) -> Tally:
-    tally = Tally()
-    for message in messages:
-        tally.add(message)
-    return tally
-
-
-@pytest.fixture(scope="module")
 def documents(messages: Sequence[Message]) -> dict[bytes, list[Message]]:
     found = defaultdict(list)
     for message in messages:
@@ -65,36 +64,32 @@ def documents(messages: Sequence[Message]) -> dict[bytes, list[Message]]:
     return found
 
 
-def test_sizes_are_the_target(tally: Tally) -> None:
-    produced = tally.size_quantiles()
-    for quantile, tolerance in {0.25: 0.03, 0.5: 0.03, 0.75: 0.03, 0.9: 0.04, 0.95: 0.05}.items():
-        assert produced[quantile] == pytest.approx(TARGET_SIZES[quantile], rel=tolerance), quantile
-    assert produced[0.99] == pytest.approx(TARGET_SIZES[0.99], rel=0.1)
-    assert tally.mean == pytest.approx(TARGET_MEAN, rel=0.03)
-    assert LEAST_BYTES <= min(tally.sizes) < 1.1 * LEAST_BYTES
-    assert 0.7 * MOST_BYTES < max(tally.sizes) <= MOST_BYTES
+def quantiles(values: Iterable[int], wanted: Iterable[float]) -> dict[float, int]:
+    ordered = sorted(values)
+    return {quantile: ordered[int(quantile * len(ordered))] for quantile in wanted}
 
 
-def test_versions_of_a_document_are_the_target(tally: Tally) -> None:
-    assert tally.complete == tally.documents
-    assert tally.version_quantiles() == dict(TARGET_VERSIONS)
+def test_sizes_are_the_target(messages: Sequence[Message]) -> None:
+    sizes = [len(message.value) for message in messages]
+    assert quantiles(sizes, SIZES) == pytest.approx(SIZES, rel=0.05)
+    assert sum(sizes) / len(sizes) == pytest.approx(MEAN_BYTES, rel=0.03)
+    assert LEAST_BYTES <= min(sizes) < 1.2 * LEAST_BYTES
+    assert 0.7 * MOST_BYTES < max(sizes) <= MOST_BYTES
 
 
-def test_a_short_run_has_the_target_distribution_too() -> None:
-    tally = Tally()
-    for message in stream(3, START, applications=400):
-        tally.add(message)
-    assert tally.size_quantiles()[0.5] == pytest.approx(TARGET_SIZES[0.5], rel=0.05)
-    assert tally.mean == pytest.approx(TARGET_MEAN, rel=0.08)
-    assert tally.version_quantiles()[0.5] == TARGET_VERSIONS[0.5]
+def test_versions_of_a_document_are_the_target(messages: Sequence[Message]) -> None:
+    complete = [message.version + 1 for message in messages if message.complete]
+    assert quantiles(complete, VERSIONS) == VERSIONS
 
 
-def test_shares(tally: Tally) -> None:
-    assert tally.share(ROOT.name) == pytest.approx(TARGET_PRODUCT_SHARE, abs=0.015)
-    assert set(tally.entities) == set(SIMULATED)
-    assert min(tally.entities.values()) > 200
-    assert tally.types[ChangeType.DELETE] > 100
-    assert tally.types[ChangeType.CREATE] == tally.documents
+def test_shares(messages: Sequence[Message], documents: dict[bytes, list[Message]]) -> None:
+    kinds = Counter(message.entity for message in messages)
+    types = Counter(message.type for message in messages)
+    assert kinds[ROOT.name] / len(messages) == pytest.approx(0.8, abs=0.015)
+    assert set(kinds) == set(SIMULATED)
+    assert min(kinds.values()) > 200
+    assert types[ChangeType.DELETE] > 100
+    assert types[ChangeType.CREATE] == len(documents)
 
 
 def test_every_message_keeps_the_contract(messages: Sequence[Message]) -> None:
@@ -253,3 +248,77 @@ def test_the_mean_of_an_application_is_as_the_plan_takes_it() -> None:
 def test_a_naive_start_is_refused() -> None:
     with pytest.raises(ValueError, match="time zone"):
         next(stream(1, datetime(2026, 1, 1), applications=1))  # noqa: DTZ001
+
+
+def test_without_options_it_runs_on_at_200_a_second() -> None:
+    todo = plan(NOW, 1)
+    assert (todo.rps, todo.messages, todo.applications) == (200.0, None, None)
+    assert (todo.start, todo.step) == (NOW, timedelta(milliseconds=5))
+
+
+def test_the_nearest_bound_ends_it() -> None:
+    whole = count_messages(1, 10)
+    assert plan(NOW, 1, applications=10).messages == whole
+    assert plan(NOW, 1, applications=10, messages=7).messages == 7
+    assert plan(NOW, 1, applications=10, seconds=0.1).messages == 20
+    assert plan(NOW, 1, rps=0.0, seconds=5.0).messages is None
+
+
+@pytest.mark.parametrize("bounds", [{"applications": 120}, {"messages": 1_000}])
+@pytest.mark.parametrize("days", [0.5, 30.0])
+def test_days_end_now_and_begin_that_long_ago(bounds: dict[str, int], days: float) -> None:
+    todo = plan(NOW, 4, days=days, **bounds)
+    sent = list(planned(todo))
+    moments = [datetime.fromtimestamp(message.updated_at / 1e6, UTC) for message in sent]
+    assert max(moments) <= NOW
+    assert timedelta(days=days) * 0.98 < max(moments) - min(moments) <= timedelta(days=days)
+    assert todo.rps == 0
+
+
+def planned(todo: Plan) -> Iterator[Message]:
+    sent = stream(
+        todo.seed,
+        todo.start,
+        applications=todo.applications,
+        step=todo.step,
+        side_by_side=todo.side_by_side,
+    )
+    return islice(sent, todo.messages)
+
+
+def test_lives_over_past_days_last_for_days() -> None:
+    todo = plan(NOW, 4, days=60.0, applications=300)
+    lives: dict[str, list[int]] = {}
+    for message in planned(todo):
+        lives.setdefault(message.product_instance_id, []).append(message.updated_at)
+    days = sorted((max(life) - min(life)) / 86_400e6 for life in lives.values())
+    assert 0.5 < days[len(days) // 2] < 8
+
+
+def test_days_without_a_bound_are_refused() -> None:
+    with pytest.raises(PlanError, match="--applications, --messages, or --seconds"):
+        plan(NOW, 1, days=3.0)
+    with pytest.raises(PlanError):
+        plan(NOW, 1, days=3.0, seconds=10.0)
+
+
+def test_the_showcase_is_an_application_with_children_and_versions() -> None:
+    sent = list(stream(1, NOW, applications=200))
+    tally = Tally()
+    for message in sent:
+        tally.add(message)
+    own = [message for message in sent if message.product_instance_id == tally.showcase]
+    assert len({message.key for message in own}) >= 4
+    assert len(own) >= 12
+
+
+def test_people_are_written_as_people_import_reads_them() -> None:
+    out = StringIO()
+    count = write_csv(out)
+    rows = list(csv.DictReader(StringIO(out.getvalue())))
+    assert len(rows) == count == len(PEOPLE)
+    assert rows[0] == {"login": "m.prygunov", "full_name": "Прыгунов Максим", "kind": "person"}
+    assert {row["kind"] for row in rows} == {"person", "service"}
+    assert len({row["login"] for row in rows}) == count
+    assert not {row["login"] for row in rows} & set(NEWCOMERS)
+    assert all(0 < len(row["login"]) <= min(AUTHOR_LENGTH, CLIENT_ID_LENGTH) for row in rows)

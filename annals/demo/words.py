@@ -1,7 +1,81 @@
-"""The vocabulary of the applications: names, places, and what people write into comments."""
+"""The bank of the demo: its people and services, and the vocabulary of its applications."""
 
+import csv
 from random import Random
-from typing import Final
+from typing import Final, Literal, NamedTuple, TextIO
+
+
+class Person(NamedTuple):
+    """A row of `annals people import`; the login of a service is its client id."""
+
+    login: str
+    full_name: str
+    kind: Literal["person", "service"]
+
+
+_STAFF = """
+m.prygunov Прыгунов Максим|a.belova Белова Анна|s.kuznetsov Кузнецов Сергей
+e.orlova Орлова Екатерина|d.fadeev Фадеев Дмитрий|o.sizova Сизова Ольга
+i.gromov Громов Игорь|t.lapina Лапина Татьяна|v.shestakov Шестаков Владимир
+n.zueva Зуева Наталья|a.rybakov Рыбаков Алексей|m.ershova Ершова Мария
+p.titov Титов Павел|k.vlasova Власова Ксения|r.galimov Галимов Ринат
+l.denisova Денисова Людмила|g.avanesyan Аванесян Гагик|y.markova Маркова Юлия
+a.nosov Носов Антон|i.yudina Юдина Ирина|k.baranov Баранов Кирилл
+s.chernova Чернова Светлана|d.safin Сафин Дамир|e.popova Попова Елена
+n.kolesnikov Колесников Никита|v.rodionova Родионова Вера|f.tarasov Тарасов Фёдор
+a.ageeva Агеева Алина|o.melnik Мельник Олег|z.khasanova Хасанова Зульфия
+m.losev Лосев Михаил|d.efimova Ефимова Дарья|a.shubin Шубин Артём
+p.savelyeva Савельева Полина|e.zhdanov Жданов Евгений|l.krylova Крылова Лариса
+b.dorzhiev Доржиев Баир|s.panina Панина София|v.golubev Голубев Виктор
+i.moroz Мороз Инна|a.terentyev Терентьев Андрей|m.gusarova Гусарова Марина
+g.sobolev Соболев Георгий|e.nikulina Никулина Евгения|r.abdullin Абдуллин Руслан
+o.vetrova Ветрова Оксана|d.kalinin Калинин Денис|t.fomina Фомина Тамара
+s.yakushev Якушев Станислав|a.osipova Осипова Арина|n.belyaev Беляев Николай
+v.tsareva Царёва Валентина|k.mironov Миронов Константин|y.stepanova Степанова Яна
+i.petukhov Петухов Илья|l.gavrilova Гаврилова Лидия|a.kazakov Казаков Аркадий
+e.shilova Шилова Эльвира|m.drozdov Дроздов Матвей|s.isaeva Исаева Снежана
+"""
+
+_SERVICES = """
+top-data-client-actualizator Актуализатор данных клиента|top-scoring-engine Скоринг
+top-encumbrance-registrar Регистрация обременений|top-document-recognizer Распознавание документов
+top-task-dispatcher Распределение задач|top-rate-calculator Расчёт ставок
+top-crm-sync Обмен с CRM|top-archive-keeper Архив заявок|top-front-office Фронт-офис
+top-partner-portal Портал партнёров|top-underwriting-desk Рабочее место андеррайтера
+"""
+
+
+def _rows(text: str, kind: Literal["person", "service"]) -> tuple[Person, ...]:
+    cells = text.strip().replace("\n", "|").split("|")
+    halves = (cell.partition(" ") for cell in cells)
+    return tuple(Person(login, full_name, kind) for login, _, full_name in halves)
+
+
+STAFF: Final = tuple(person.login for person in _rows(_STAFF, "person"))
+PEOPLE: Final = _rows(_STAFF, "person") + _rows(_SERVICES, "service")
+
+# They are not in PEOPLE: the product must show a login that it does not know.
+NEWCOMERS: Final = ("v.novikova", "d.andreev2")
+
+ACTUALIZATOR: Final = "top-data-client-actualizator"
+SCORING: Final = "top-scoring-engine"
+REGISTRAR: Final = "top-encumbrance-registrar"
+RECOGNIZER: Final = "top-document-recognizer"
+DISPATCHER: Final = "top-task-dispatcher"
+RATES: Final = "top-rate-calculator"
+CRM: Final = "top-crm-sync"
+ARCHIVE: Final = "top-archive-keeper"
+
+# The front ends that people use: the client id is the front end's, the author is the person.
+FRONT_ENDS: Final = ("top-front-office", "top-partner-portal", "top-underwriting-desk")
+
+
+def write_csv(out: TextIO) -> int:
+    """Write PEOPLE as `annals people import` reads them; gives the number of rows."""
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(Person._fields)
+    table.writerows(PEOPLE)
+    return len(PEOPLE)
 
 
 def _listed(text: str) -> tuple[str, ...]:
@@ -62,6 +136,67 @@ BRANCHES: Final = (
     ("5401", "ДО «Обской»"),
     ("5202", "ДО «Покровский»"),
     ("2305", "ДО «Кубань»"),
+)
+# Code, name, amount in thousands of roubles, years, rate in per cent.
+OFFERS: Final = {
+    "mortgage": (
+        ("MORTGAGE_SECONDARY", "Ипотека на готовое жильё", (1_500, 18_000), (10, 30), (15, 22)),
+        ("MORTGAGE_PRIMARY", "Ипотека на новостройку", (2_000, 25_000), (10, 30), (14, 21)),
+        ("MORTGAGE_FAMILY", "Семейная ипотека", (2_000, 12_000), (15, 30), (5, 6)),
+    ),
+    "car": (
+        ("CAR_NEW", "Автокредит на новый автомобиль", (700, 6_000), (2, 7), (13, 21)),
+        ("CAR_USED", "Автокредит на автомобиль с пробегом", (300, 3_000), (1, 5), (17, 25)),
+    ),
+    "consumer": (
+        ("CONSUMER_CASH", "Потребительский кредит", (50, 3_000), (1, 7), (19, 34)),
+        ("CONSUMER_REFINANCE", "Рефинансирование", (100, 5_000), (2, 7), (17, 29)),
+    ),
+}
+WORKFLOW: Final = (
+    ("DRAFT", "Заполнение анкеты"),
+    ("SCORING", "Скоринг"),
+    ("DOCUMENTS", "Сбор документов"),
+    ("UNDERWRITING", "Андеррайтинг"),
+    ("APPROVED", "Одобрена"),
+    ("DEAL", "Подготовка сделки"),
+    ("SIGNING", "Подписание"),
+    ("REGISTRATION", "Регистрация залога"),
+)
+OUTCOMES: Final = (
+    *(("ISSUED", "Кредит выдан"),) * 3,
+    ("REJECTED", "Отказ банка"),
+    ("WITHDRAWN", "Отказ клиента"),
+)
+PAPERS: Final = (
+    ("PASSPORT", "Паспорт гражданина РФ"),
+    ("SNILS", "СНИЛС"),
+    ("INCOME", "Справка о доходах"),
+    ("EMPLOYMENT", "Копия трудовой книжки"),
+    ("APPRAISAL", "Отчёт об оценке"),
+    ("EGRN", "Выписка из ЕГРН"),
+    ("SALE_CONTRACT", "Договор купли-продажи"),
+    ("POLICY", "Страховой полис"),
+    ("CONSENT", "Согласие супруга"),
+    ("ACCOUNT", "Выписка по счёту"),
+)
+CONDITIONS: Final = (
+    ("INSURE_LIFE", "Личное страхование до выдачи"),
+    ("INSURE_OBJECT", "Страхование предмета залога"),
+    ("DOWN_PAYMENT", "Подтвердить первоначальный взнос"),
+    ("CLOSE_CARD", "Закрыть кредитную карту"),
+    ("SPOUSE_CONSENT", "Нотариальное согласие супруга"),
+)
+TASKS: Final = (
+    ("CALL_CLIENT", "Позвонить клиенту"),
+    ("CHECK_INCOME", "Проверить доход"),
+    ("CHECK_REALTY", "Проверить объект залога"),
+    ("PREPARE_DEAL", "Подготовить сделку"),
+)
+REALTY: Final = ("Квартира", "Апартаменты", "Жилой дом", "Земельный участок", "Комната")
+CARS: Final = (
+    *(("LADA", "Vesta"), ("LADA", "Granta"), ("Haval", "Jolion"), ("Chery", "Tiggo 7 Pro")),
+    *(("Geely", "Monjaro"), ("УАЗ", "Патриот"), ("Москвич", "3")),
 )
 SENTENCES: Final = (
     "Клиент подтвердил доход справкой по форме банка.",

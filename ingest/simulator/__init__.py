@@ -1,1 +1,0 @@
-"""Realistic load: loan applications of a bank, living through their versions. Pure: no I/O."""
