@@ -38,12 +38,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     benches = parser.add_subparsers(dest="bench", required=True, metavar="BENCH")
 
-    def add(name: str, text: str, **numbers: tuple[int, str]) -> argparse.ArgumentParser:
+    def add(name: str, text: str, *numbers: tuple[str, int, str]) -> argparse.ArgumentParser:
         bench: argparse.ArgumentParser = benches.add_parser(name, help=text, description=text)
         bench.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
-        for option, (default, meaning) in numbers.items():
+        for option, default, meaning in numbers:
             bench.add_argument(
-                f"--{option.replace('_', '-')}",
+                option,
                 type=int,
                 default=default,
                 metavar="N",
@@ -54,19 +54,23 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "ingest",
         "Measure the consumer against bare COPY of the same rows.",
-        messages=(300_000, "messages in each run"),
-        rounds=(3, "measurements of COPY and consumer, in turn"),
+        ("--messages", 300_000, "messages in each run"),
+        ("--rounds", 3, "measurements of COPY and consumer, in turn"),
     )
     add(
         "timeline",
         "Measure timeline pages as SQL, as Python calls and over HTTP.",
-        rows=(5_000_000, "versions of applications over 90 days"),
-        parallel_seconds=(60, "seconds for which 16 clients read during ingest; 0 = leave it out"),
+        ("--rows", 5_000_000, "versions of applications over 90 days"),
+        (
+            "--parallel-seconds",
+            60,
+            "seconds for which 16 clients read during ingest; 0 = leave it out",
+        ),
     )
     add(
         "diff",
         "Measure the comparison of snapshots against DeepDiff and jsonpatch.",
-        messages=(20_000, "simulated messages whose versions are compared"),
+        ("--messages", 20_000, "simulated messages whose versions are compared"),
     ).add_argument(
         "--real",
         default="",
@@ -76,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "start",
         "Measure how long commands, the web and the consumer take to start.",
-        rounds=(5, "starts of each process"),
+        ("--rounds", 5, "starts of each process"),
     )
     return parser
 

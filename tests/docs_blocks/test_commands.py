@@ -101,7 +101,9 @@ def test_annals_is_called_annals() -> None:
 
 def test_the_programs_of_the_repository_have_their_options() -> None:
     """`python -m tests.soak --minutes 60`, `scripts/kafka start --secured`."""
-    found = re.compile(r"(?:python -m ((?:tests|annals|ingest)(?:\.\w+)*)|(scripts/[\w.]+))(.*)")
+    found = re.compile(
+        r"(?:python -m ((?:tests|annals|benchmarks)(?:\.\w+)*)|(scripts/[\w.]+))(.*)"
+    )
     seen = 0
     for page, text in [*SPANS, *LINES]:
         if match := found.search(text):
