@@ -59,11 +59,11 @@ JOURNAL_FAILURES: Final = REGISTER.counter(
     "Requests that could not be written to the access journal, by what became of them.",
     became=("refused", "answered"),
 )
-QUOTA_REFUSALS: Final = REGISTER.counter(
-    "annals_quota_refusals_total",
-    "requests",
-    "Requests refused because the login had opened too many different applications in an hour.",
-    who=("person", "program"),
+MOST_OPENED: Final = REGISTER.collected_gauge(
+    "annals_journal_most_opened",
+    "applications",
+    "Different applications that one login was shown in the last hour, of the login with the most.",
+    actor=("person", "program"),
 )
 
 # The ledger and the quarantine.

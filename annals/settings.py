@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from psycopg.conninfo import conninfo_to_dict
 
 from annals import env, librdkafka
-from annals.access import address, roles
+from annals.access import address
 from annals.access.oidc import providers
 from annals.observe import logs
 from history.database import session
@@ -84,14 +84,8 @@ TEMPLATES = [
 
 SESSION = session.options({**session.SESSION, "plan_cache_mode": "force_generic_plan"})
 
-# How many calls of the rule of ANNALS_NEED_TO_KNOW run at a time in a process.
-RULE_CALLS = 16
-
-
-def _connections() -> int:
-    """Of a web process: one for each thread, one for each call of the rule, which runs in a thread
-    of its own while the request waits, and two for what belongs to no request."""
-    return env.WEB_THREADS + (RULE_CALLS if ANNALS.need_to_know else 0) + 2
+# Of a web process: one for each thread, and two for what belongs to no request.
+CONNECTIONS = env.WEB_THREADS + 2
 
 
 def _database(url: str) -> dict[str, Any]:
@@ -112,7 +106,7 @@ def _database(url: str) -> dict[str, Any]:
             "connect_timeout": 5,
             **parts,
             "options": f"{SESSION} {parts.get('options', '')}".strip(),
-            "pool": {"min_size": 0, "max_size": _connections(), "timeout": 10},
+            "pool": {"min_size": 0, "max_size": CONNECTIONS, "timeout": 10},
         },
     }
 
@@ -129,9 +123,6 @@ KAFKA = {
 
 # The identity providers, in the order of their file.
 OIDC_PROVIDERS = providers.given(ANNALS)
-
-# By role, how many applications its people may open in an hour.
-QUOTAS = roles.quotas(ANNALS)
 
 TRUSTED_PROXIES = address.trusted(ANNALS)
 OPERATOR_NETWORKS = address.of_operators(ANNALS)

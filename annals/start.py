@@ -31,10 +31,6 @@ def checked_settings(arguments: Sequence[str] = ()) -> env.Settings:
         refuse_open_demo(settings, _binds(arguments))
         _refuse_missing(settings)
         _refuse_wrong_kinds(settings)
-        if settings.quota_roles:
-            from annals.access import roles
-
-            roles.quotas(settings)
         if settings.trusted_proxies or settings.operator_networks:
             from annals.access import address
 

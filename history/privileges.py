@@ -50,7 +50,7 @@ def each(table: str, given: str) -> Iterator[Right]:
 
 def missing(wanted: Iterable[Right]) -> tuple[str, list[list[str]]]:
     """A statement and its values: those of the rights that the login of the session lacks, in
-    words, for example "INSERT on access_opened.login"."""
+    words, for example "INSERT on access_journal.login"."""
     return _MISSING, [list(column) for column in zip(*wanted, strict=True)]
 
 

@@ -10,10 +10,6 @@ from history.failure.complaint import Complaint
 # of the command. A receiver that raises ExportRefusedError stops the export.
 begins: Final = Signal()
 
-# Sent with user and applications (a set of ids) when a reader opens these for the first time in a
-# request. A receiver that raises prevents it.
-opens: Final = Signal()
-
 
 class ExportRefusedError(Complaint, RuntimeError):
     """The export must not begin; the message says why."""

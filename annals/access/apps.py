@@ -17,14 +17,13 @@ class AccessConfig(AppConfig):
         from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
         from django.db.models.signals import pre_delete
 
-        from history.signals import begins, opens
+        from history.signals import begins
 
         user_login_failed.connect(late("annals.access.attempts.on_failed"), weak=False)
         user_logged_in.connect(late("annals.access.attempts.on_success"), weak=False)
         user_logged_out.connect(late("annals.access.sessions.on_logout"), weak=False)
         pre_delete.connect(late("annals.access.deletion.before_deletion"), sender=User, weak=False)
         begins.connect(late("annals.access.journal.operators.on_export"), weak=False)
-        opens.connect(late("annals.access.quota.on_open"), weak=False)
         if settings.ANNALS.need_to_know is not None:
             self._check_rule()
 

@@ -15,7 +15,7 @@ from django.db import connection
 from django.db.models import Model
 from psycopg import sql
 
-from annals.access.models import JournalEntry, LogoutToken, Opened
+from annals.access.models import JournalEntry, LogoutToken
 from history import privileges
 from history.models import VERSION_MODELS
 from ingest import rights
@@ -42,9 +42,9 @@ WEB_WRITES: Final[Mapping[str, str]] = {
     "access_providersession": "INSERT, UPDATE (identity_id, provider_session, began), DELETE",
     "access_attempts": "INSERT, UPDATE (failures, last), DELETE",
 }
-# The web adds to the access journal, and to what the quota and logout count; nothing that it runs
+# The web adds to the access journal, and to the used logout tokens; nothing that it runs
 # can change or remove a row, or give one another time than the database's.
-WEB_INSERTS: Final = (JournalEntry, Opened, LogoutToken)
+WEB_INSERTS: Final = (JournalEntry, LogoutToken)
 # What the web reads in part only: the columns of these tables but for the named ones.
 HIDDEN_FROM_WEB: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
     (Quarantined, frozenset({"key", "value", "headers"})),

@@ -67,20 +67,6 @@ class Attempts(models.Model):
         default_permissions = ()
 
 
-class Opened(models.Model):
-    """An application that a login opened; see annals.access.quota. caller: a digest. Rows are added
-    and, when they count no more, removed by the upkeep."""
-
-    pk = models.CompositePrimaryKey("caller", "at", "application")
-    caller = models.CharField(max_length=32)
-    at = models.DateTimeField(db_default=Now())
-    application = models.CharField(max_length=32)
-
-    class Meta:
-        db_table = "access_opened"
-        default_permissions = ()
-
-
 class LogoutToken(models.Model):
     """A logout token that was used, by a digest of its provider and id, until it expires."""
 

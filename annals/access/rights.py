@@ -12,7 +12,7 @@ from history import privileges
 
 def missing() -> list[str]:
     """What the login of this process lacks of the web's rights, for example "INSERT on
-    access_opened.login". One query. Raises the errors of the database."""
+    access_journal.login". One query. Raises the errors of the database."""
     statement, values = privileges.missing(grants.of_web())
     with connection.cursor() as cursor:
         cursor.execute(statement, values)

@@ -13,8 +13,6 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from annals import env
-
 log = logging.getLogger(__name__)
 
 COMPLETENESS = "ingest.view_completeness"
@@ -55,29 +53,6 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "privacy": (*READ, UNMASK, JOURNAL),
     "admin": (*READ, *OPERATE, *ADMINISTER),
 }
-
-
-# As of the other quotas.
-MOST_QUOTA = 1_000_000
-
-
-def quotas(given: env.Settings) -> Mapping[str, int]:
-    """ANNALS_QUOTA_ROLES, by role. Raises env.SettingError."""
-    found: dict[str, int] = {}
-    for text in given.quota_roles:
-        role, _, number = (part.strip() for part in text.partition("="))
-        digits = number.isascii() and number.isdigit() and len(number) <= len(str(MOST_QUOTA))
-        if role not in ROLES or not digits or int(number) > MOST_QUOTA:
-            raise env.SettingError(
-                f"ANNALS_QUOTA_ROLES is wrong: {text!r} must be ROLE=NUMBER, of at most "
-                f"{MOST_QUOTA}; the roles are {', '.join(ROLES)}. See docs/settings.md."
-            )
-        if role in found:
-            raise env.SettingError(
-                f"ANNALS_QUOTA_ROLES is wrong: it has {role} twice. See docs/settings.md."
-            )
-        found[role] = int(number)
-    return found
 
 
 def receive(using: str = "default", **_: Any) -> None:

@@ -37,28 +37,6 @@ class Access(Messages, frozen=True, kw_only=True):
             "application, in addition to the roles; see docs/access.md. Unset: the roles alone."
         ),
     ] = None
-    quota_people: Annotated[
-        Annotated[int, Meta(ge=0, le=1_000_000)] | None,
-        Meta(
-            description="Maximum different applications that a person may open in an hour; "
-            "0 = no limit. Unset: 200, and no limit in the demo."
-        ),
-    ] = None
-    quota_roles: Annotated[
-        tuple[str, ...],
-        Meta(
-            description="Other limits for people with a role, comma-separated: `auditor=1000`; "
-            "the highest of a person's roles counts, 0 = no limit. Unset: none."
-        ),
-    ] = ()
-    quota_programs: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=1_000_000,
-            description="The same for a program with a Bearer token; 0 = no limit.",
-        ),
-    ] = 0
     oidc_file: Annotated[
         Path | None,
         Meta(

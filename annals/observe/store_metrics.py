@@ -4,6 +4,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import psycopg
 from django.db import Error as DatabaseError
@@ -61,6 +62,7 @@ class StoreCollector(Collector):
                 *server_metrics.wal_archive(),
                 *server_metrics.prepared_left(),
                 *gap_metrics.gaps(),
+                *_most_opened(),
             ]
         except (DatabaseError, psycopg.Error) as error:
             log.warning("metrics: %s", describe(error))
@@ -126,3 +128,26 @@ def _quarantine() -> Metric:
     for status, reason, count in rows.order_by("status", "reason"):
         family.add_metric([status, reason], count)
     return family
+
+
+# Programs read for everybody, so their number is of another size.
+_MOST_OPENED: Final = """
+SELECT actor, max(opened) FROM (
+    SELECT CASE actor WHEN 'service' THEN 'program' ELSE 'person' END AS actor,
+        count(DISTINCT application) AS opened
+    FROM access_journal
+    WHERE at > now() - interval '1 hour' AND outcome = 'shown' AND application <> ''
+        AND actor IN ('person', 'break-glass', 'service')
+    GROUP BY 1, identity
+) AS each_login GROUP BY 1
+"""
+
+
+def _most_opened() -> Iterator[Metric]:
+    """Of the access journal. One hour of it is read."""
+    family = metrics.MOST_OPENED()
+    with connection.cursor() as cursor:
+        cursor.execute(_MOST_OPENED)
+        for actor, opened in cursor.fetchall():
+            family.add_metric([actor], opened)
+    yield family

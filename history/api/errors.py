@@ -7,7 +7,7 @@
 | 403 | no_permission, need_to_know |
 | 404 | unknown_entity, not_found, older_than_retention, no_applications, unknown_address |
 | 405 | method_not_allowed |
-| 429 | too_many_requests, too_many_applications, with Retry-After |
+| 429 | too_many_requests, with Retry-After |
 | 500 | internal_error |
 | 499 | client_left, which only the log and the metrics see |
 | 503 | unavailable, archive_unavailable, journal_unavailable, busy, with Retry-After; too_long |
@@ -38,7 +38,7 @@ from history import deadline
 from history.deadline import ClientLeftError, StoppedError, TooLongError
 from history.exactjson import dumps
 from history.language import language_of
-from history.need_to_know import NeedToKnowError, QuotaError, RuleFailedError
+from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.shares import BusyError
 from history.timeline import (
     ArchiveUnavailableError,
@@ -97,7 +97,6 @@ _KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ..
     ((PermissionDenied, exceptions.PermissionDenied), 403, "no_permission"),
     (exceptions.MethodNotAllowed, 405, "method_not_allowed"),
     (exceptions.Throttled, 429, "too_many_requests"),
-    (QuotaError, 429, "too_many_applications"),
     ((UnavailableError, RuleFailedError), 503, "unavailable"),
     (OUTAGES, 503, "unavailable"),
     (ArchiveUnavailableError, 503, "archive_unavailable"),
@@ -143,8 +142,6 @@ def answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
             response.headers["WWW-Authenticate"] = str(error.auth_header)  # type: ignore[attr-defined]
         if isinstance(error, exceptions.Throttled):
             response.headers["Retry-After"] = str(int(getattr(error, "wait", None) or 1))
-    if isinstance(error, QuotaError):
-        response.headers["Retry-After"] = str(error.wait)
     if status == 503 and not isinstance(error, TooLongError):
         response.headers["Retry-After"] = str(RETRY_SECONDS)
     return response

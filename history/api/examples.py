@@ -218,11 +218,6 @@ ERRORS: dict[int, list[tuple[str, str]]] = {
             "too_many_requests",
             "too many requests; the header Retry-After says how long to wait",
         ),
-        (
-            "too_many_applications",
-            "this login may open 200 different applications an hour, those in lists of search"
-            " results included; the next one in 61 seconds",
-        ),
     ],
     503: [
         ("unavailable", "the database cannot be reached; try again in a moment"),

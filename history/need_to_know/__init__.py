@@ -3,7 +3,6 @@
 from history.need_to_know.reader import (
     REASON,
     NeedToKnowError,
-    QuotaError,
     RuleFailedError,
     Unknown,
     applies,
@@ -18,7 +17,6 @@ __all__ = [
     "REASON",
     "Application",
     "NeedToKnowError",
-    "QuotaError",
     "Rule",
     "RuleFailedError",
     "Unknown",

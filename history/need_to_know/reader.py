@@ -3,7 +3,6 @@ anything of it, or of a child of it, is shown.
 
 NeedToKnowError   the rule does not open an application to the reader
 RuleFailedError   the rule failed at an application, which stays closed
-QuotaError        the reader has opened too many applications in the last hour
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from history.exactjson import Json
 from history.masking.reader import Caller
 from history.need_to_know import rule as rules
 from history.need_to_know.rule import Application, Rule
-from history.signals import opens
 
 REASON: Final = "need-to-know"
 FAILED: Final = "need-to-know: the rule failed"
@@ -59,19 +57,6 @@ class RuleFailedError(RuntimeError):
         )
 
 
-class QuotaError(Exception):
-    """Too many different applications in an hour. wait: seconds until another one can be opened."""
-
-    def __init__(self, limit: int, wait: int) -> None:
-        text = _(
-            "this login may open {limit} different applications an hour, those in lists of search "
-            "results included; the next one in {wait} seconds"
-        )
-        super().__init__(text.format(limit=limit, wait=wait))
-        self.limit = limit
-        self.wait = wait
-
-
 @dataclass(slots=True)
 class _Reader:
     """The reader of one request. decided: the applications that the rule was asked about;
@@ -87,16 +72,16 @@ class _Reader:
         for start in range(0, len(unknown), CHUNK):
             chunk = unknown[start : start + CHUNK]
             found = documents(chunk)
-            asked: list[Application] = []
             for each in chunk:
                 document = found.get(each)
-                if isinstance(document, Unknown):
+                said = (
+                    None
+                    if isinstance(document, Unknown)
+                    else rules.allows(rule, self.user, Application(each, document))
+                )
+                self.decided[each] = bool(said)
+                if said is None:
                     self.failed.add(each)
-                else:
-                    asked.append(Application(each, document))
-            said = rules.opened(rule, self.user, asked)
-            self.decided.update((each, each in said.allowed) for each in chunk)
-            self.failed |= said.failed
         return {each for each in wanted if self.decided[each]}
 
 
@@ -139,8 +124,7 @@ def undecided() -> None:
 
 def permit(applications: Iterable[str], documents: Documents) -> None:
     """Something of these applications is about to be shown. Raises NeedToKnowError unless the
-    reader may see all of them, RuleFailedError if that is not known, and what a receiver of `opens`
-    raises."""
+    reader may see all of them, RuleFailedError if that is not known."""
     reader = _reader.get()
     new = set(applications) - (reader.opened if reader else set())
     if not new:
@@ -153,5 +137,4 @@ def permit(applications: Iterable[str], documents: Documents) -> None:
         looks.refused(REASON)
         raise NeedToKnowError
     if reader is not None:
-        opens.send(sender=None, user=reader.user, applications=new)
         reader.opened |= new

@@ -12,7 +12,6 @@ from typing import Protocol
 
 from tests.attack import (
     client_leaves,
-    collecting,
     deadline,
     dear_questions,
     forged_logs,
@@ -45,7 +44,6 @@ ATTACKS: dict[str, Attack] = {
     "forged-logs": forged_logs.run,
     "giant-documents": giant_documents.run,
     "guesses": guesses.run,
-    "collecting": collecting.run,
 }
 
 

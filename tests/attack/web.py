@@ -113,12 +113,10 @@ def request(path: str, *headers: str) -> bytes:
 
 
 # Limits that an attack need not wait long for. Attacks set them too where they count.
-QUOTA = 20  # more applications than any other attack opens
 PROXY = {"ANNALS_TRUSTED_PROXIES": "127.0.0.1/32"}  # attackers have many addresses
 ALL = PROXY | {
     "ANNALS_REQUEST_SECONDS": "3",
     "ANNALS_CLIENT_SECONDS": "3",
-    "ANNALS_QUOTA_PEOPLE": str(QUOTA),
 }
 
 

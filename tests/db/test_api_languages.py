@@ -24,7 +24,7 @@ from history.api.access import ALLOWANCES
 from history.api.errors import _KINDS
 from history.deadline import TooLongError
 from history.entities import BY_NAME
-from history.need_to_know import NeedToKnowError, QuotaError
+from history.need_to_know import NeedToKnowError
 from history.shares import BusyError
 from tests.access.issuer import CLIENT, Issuer
 from tests.access.masked_answers import mark
@@ -134,7 +134,6 @@ def test_all_codes_are_tried(
     fails(NeedToKnowError, "need_to_know")
     fails(TooLongError, "too_long")
     fails(BusyError, "busy")
-    fails(lambda: QuotaError(200, 61), "too_many_applications")
 
     def no_journal(*_: object) -> None:
         # The answer that may not be shown is closed within the request, and with it the test's

@@ -90,7 +90,6 @@ def owner() -> Iterator[Plain]:
     [
         ("INSERT ON access_journal", "INSERT on access_journal.login"),
         ("SELECT ON participant_role_aud", "SELECT on participant_role_aud"),
-        ("ALL ON access_opened", "SELECT on access_opened"),
         ("UPDATE (session_data) ON django_session", "UPDATE on django_session.session_data"),
         ("SELECT (status) ON ingest_quarantine", "SELECT on ingest_quarantine.status"),
     ],

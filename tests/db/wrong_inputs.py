@@ -153,7 +153,6 @@ INPUTS: Final = (
     setting("ANNALS_NOSUCH", "1", "docs/settings.md"),
     setting("ANNALS_ALLOWED_HOSTS", "https://x", "host name"),
     setting("ANNALS_FALLBACK_URL", f"https://u:{SECRET}@h", "https://HOST"),
-    setting("ANNALS_QUOTA_ROLES", "auditor"),
     setting("ANNALS_TRUSTED_PROXIES", "nohost"),
     # Files
     *(

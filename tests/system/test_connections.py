@@ -13,7 +13,7 @@ import pytest
 from annals.access.journal.floods import OF_ONE
 from annals.embedded.postgres import Postgres
 from annals.serving.listener import CONNECTIONS
-from tests.attack.web import LOGIN, Answer, Site, Web, close, request, still_open, together
+from tests.attack.web import LOGIN, Answer, Site, Web, close, request, still_open
 from tests.consuming import until
 from tests.processes import own_database, server
 
@@ -160,16 +160,3 @@ def test_a_process_that_ends_writes_what_it_has_counted(site: Site) -> None:
         assert web.query(counted) == []
         os.kill(web.pid, signal.SIGHUP)
         until(lambda: web.query(counted), "no row about the refused requests")
-
-
-def test_a_rule_that_asks_the_database_has_connections_for_it(site: Site) -> None:
-    """More requests at once than threads: each holds a connection while its rule asks for one."""
-    found: list[int] = []
-    with site.serve(ANNALS_NEED_TO_KNOW="tests.access.asking_rule.may_open") as web:
-
-        def ask() -> None:
-            found.extend(web.get(f"{PATH}?pageSize=1").status for _ in range(5))
-
-        with together(40, ask):
-            pass
-    assert found == [200] * 200

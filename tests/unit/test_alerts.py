@@ -453,17 +453,17 @@ CASES = [
         )
         for became, values in (("refused", "0+0x10 3+0x40"), ("answered", "_x10 1+0x40"))
     ),
-    *(
-        Case(
-            "AnnalsQuota",
-            {f'annals_quota_refusals_total{{instance="w1",who="{who}"}}': values},
-            quiet=(5, 9),
-            fires=(11, 20),
-            clears=30,
-            labels={"instance": "w1", "who": who},
-            summary=f"A {who} wanted to open more applications in an hour than the quota (w1)",
-        )
-        for who, values in (("person", "0+0x10 3+0x60"), ("program", "_x10 1+0x60"))
+    Case(
+        "AnnalsManyOpened",
+        {
+            'annals_journal_most_opened{instance="w1",actor="person"}': "150x10 250x10 20x40",
+            'annals_journal_most_opened{instance="w1",actor="program"}': "5000x60",
+        },
+        quiet=(5, 9),
+        fires=(12, 20),
+        clears=30,
+        labels={},
+        summary="A person has opened 250 different applications in an hour",
     ),
     *(
         Case(

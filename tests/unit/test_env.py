@@ -89,8 +89,6 @@ def test_a_host_as_browsers_send_it_is_valid(host: str) -> None:
 @pytest.mark.parametrize(
     "name, value, said",
     [
-        ("ANNALS_QUOTA_ROLES", "auditor=99999999999999999999", "of at most 1000000"),
-        ("ANNALS_QUOTA_ROLES", "auditor=1,auditor=2", "it has auditor twice"),
         ("ANNALS_TRUSTED_PROXIES", "0.0.0.0/0", "everybody would be trusted"),
         ("ANNALS_OPERATOR_NETWORKS", "::/0", "everybody would be trusted"),
         ("ANNALS_ENVELOPES_FILE", "/nonexist", "there is no file /nonexist"),

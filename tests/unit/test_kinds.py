@@ -180,7 +180,7 @@ def test_a_kind_that_stands_alone_under_a_rule_for_applications_is_refused(
     file = tmp_path / "kinds.toml"
     file.write_text(f"[[kind]]\n{ORDER}", encoding="utf-8")
     monkeypatch.setenv("ANNALS_ENTITIES_FILE", str(file))
-    monkeypatch.setenv("ANNALS_NEED_TO_KNOW", "tests.access.asking_rule.open_to")
+    monkeypatch.setenv("ANNALS_NEED_TO_KNOW", "tests.access.test_need_to_know.not_vip")
     with pytest.raises(SystemExit, match="'order' of ANNALS_ENTITIES_FILE stands alone"):
         start.checked_settings(["migrate"])
 

@@ -11,7 +11,7 @@ from django.shortcuts import render
 
 from history import fallback, masking, need_to_know, shares
 from history.entities import ROOT
-from history.need_to_know import NeedToKnowError, QuotaError, RuleFailedError
+from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.permitted import may
 
 PERMISSION = "history.view_history"
@@ -54,20 +54,17 @@ def may_view_history(view: Callable[P, HttpResponse]) -> Callable[P, HttpRespons
             own = shares.of_login(request.user.pk)
             with own, fallback.asking(), need_to_know.read_by(request.user):
                 return view(*args, **kwargs)
-        except (NeedToKnowError, QuotaError, RuleFailedError) as error:
+        except (NeedToKnowError, RuleFailedError) as error:
             return _refused(request, error)
 
     return checked
 
 
-def _refused(
-    request: HttpRequest, error: NeedToKnowError | QuotaError | RuleFailedError
-) -> HttpResponse:
-    quota = error if isinstance(error, QuotaError) else None
+def _refused(request: HttpRequest, error: NeedToKnowError | RuleFailedError) -> HttpResponse:
     failed = isinstance(error, RuleFailedError)
-    context = {**admin.site.each_context(request), "quota": quota, "failed": failed}
-    status = 429 if quota else 503 if failed else 403
+    context = {**admin.site.each_context(request), "failed": failed}
+    status = 503 if failed else 403
     answer = render(request, "history/not_open.html", context, status=status)
-    if quota or failed:
-        answer.headers["Retry-After"] = str(quota.wait if quota else RETRY_SECONDS)
+    if failed:
+        answer.headers["Retry-After"] = str(RETRY_SECONDS)
     return answer
