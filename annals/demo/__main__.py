@@ -4,20 +4,22 @@ import argparse
 import os
 import sys
 import time
-from pathlib import Path
 
 from annals import env
-from annals.demo import check, shop, words
-from annals.demo.client import Client, ClientError
-from annals.demo.people import LOGINS
-from annals.demo.port import Port, hold
-from annals.demo.supervisor import DemoError, StopAskedError, Supervisor, print_step
+from annals.demo import check, shop
+from annals.demo.client import LOGINS, Client, ClientError
+from annals.demo.supervisor import (
+    MANAGE,
+    DemoError,
+    Port,
+    StopAskedError,
+    Supervisor,
+    hold,
+    print_step,
+)
 from annals.embedded import logins
 from annals.embedded.process import EmbeddedError
-from annals.own_commands import PROGRAM
 
-MANAGE = str(PROGRAM)
-MARKS = str(Path(__file__).with_name("sensitive-fields.json"))
 FIRST_PORT, PORTS = 8000, 100
 FIRST_LOAD = ("--applications", "40", "--days", "30", "--json")
 CONTINUOUS_LOAD = ("--rps", "2")
@@ -76,32 +78,10 @@ def hold_port(asked: int | None) -> Port:
     raise DemoError(f"No port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1} is free: use --port.")
 
 
-def prepare(demo: Supervisor) -> None:
-    """Start the servers; create the tables, the logins of the processes, the partitions, the
-    simulated people and the marks of sensitive fields."""
-    os.environ["ANNALS_HOME"] = str(demo.home)
-    print_step("Annals", f"in {demo.home}")
-    demo.servers()
-    demo.run("migrate", MANAGE, "migrate", "--verbosity", "0")
-    roles = {"web": logins.WEB, "consumer": logins.CONSUMER}
-    made = [
-        ("--login", role, login, str(demo.postgres.password_file(login)))
-        for role, login in roles.items()
-    ]
-    demo.run("grants", MANAGE, "grants", "--apply", *(word for each in made for word in each))
-    demo.run("partitions", MANAGE, "partitions", "maintain")
-    people = demo.home / "people.csv"
-    with people.open("w", encoding="utf-8") as file:
-        words.write_csv(file)
-    demo.run("people", MANAGE, "people", "import", str(people), login=logins.WEB)
-    demo.run("labels", MANAGE, "labels", "load", MARKS, login=logins.WEB)
-    print_step("Tables", "one partition per day, from the start of retention to some days ahead")
-
-
 def serve(demo: Supervisor, port: Port, options: argparse.Namespace) -> None:
     """Start the consumer, the web, the shop and the simulator, and print the addresses. Returns
     only by an exception."""
-    shop_environment = shop.prepare(demo, MANAGE) if options.with_shop else None
+    shop_environment = shop.prepare(demo) if options.with_shop else None
     demo.start("consume", MANAGE, "consume", login=logins.CONSUMER)
     demo.web(port)
     address = f"http://localhost:{port.number}"
@@ -169,10 +149,14 @@ def main(given: list[str]) -> int:
         environment(options.with_shop)
         home = env.read(os.environ).home.resolve()
         if options.check:
-            return check.run(MANAGE, prepare, began, options.with_shop)
+            return check.run(began, options.with_shop)
         with Supervisor(home) as demo:
             port = hold_port(options.port)
-            prepare(demo)
+            demo.servers()
+            demo.finish(demo.make_tables())
+            print_step(
+                "Tables", "one partition per day, from the start of retention to some days ahead"
+            )
             serve(demo, port, options)
     except StopAskedError:
         print("\nEverything has stopped.")

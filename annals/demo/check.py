@@ -1,31 +1,80 @@
 """`scripts/demo --check`: runs everything once on a small load and verifies the result."""
 
+import os
+import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+import urllib.parse
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from annals.demo import json_patch, masked, people, produced, shop
-from annals.demo.client import Client, ClientError
-from annals.demo.port import Port, hold
-from annals.demo.produced import Produced
-from annals.demo.supervisor import Supervisor, print_step
+from annals.demo import shop
+from annals.demo.client import JOURNAL, LOGINS, MASKED, QUARANTINE, Client, ClientError
+from annals.demo.supervisor import MANAGE, ChildProcess, Port, Supervisor, hold, print_step
 from annals.embedded import logins, process
+from history import diff, exactjson
+from history.entities import BY_TOPIC, ENTITIES
+from ingest.source import kafka
+from ingest.source.producer import Producer
 
-LOAD = ("--messages", "2000", "--days", "20", "--seed", "7", "--json")
+# Few partitions, of which the load fills most. The embedded broker lets a new member wait for half
+# of its session's time.
+SMALL = {
+    "ANNALS_RETENTION_DAYS": "22",
+    "ANNALS_AHEAD_DAYS": "2",
+    "ANNALS_KAFKA_SESSION_TIMEOUT_MS": "2000",
+}
+LOAD = ("--messages", "1000", "--days", "20", "--seed", "7", "--json")
 REPEATS = 25
 PAGE_SIZE = 7  # small, so that most timelines have several pages
+TOGETHER = 4  # requests
+PARTITIONS = 3
+# Read until no message follows. The end offset cannot be used: the embedded broker reports one
+# that lies before the last batch.
+ALL = 10**9
+SHORT_WAIT = {"fetch.wait.max.ms": "10"}
+
+# One message for each kind of error: the text, a type, a time, a missing field, a wrong value.
+BAD = (
+    b"not JSON",
+    b'{"id": "bad-1", "version": "one"}',
+    b'{"id": "bad-2", "version": 1, "type": "CREATE", "updatedAt": "yesterday", "clientId": "x",'
+    b' "data": {}}',
+    b'{"id": "bad-3", "version": 1, "type": "CREATE", "updatedAt": "2025-07-03T11:42:48", "data":'
+    b' {"no": "clientId"}}',
+    b'{"id": "bad-4", "version": -1, "type": "CREATE", "updatedAt": "2025-07-03T11:42:48",'
+    b' "clientId": "x", "data": {}}',
+)
+# Where a participant of the simulator has what the demo says is masked.
+PATHS = ("/phones/*/number", "/passport", "/income", "/birthDate")
+TOKEN = re.compile("masked:[0-9a-f]{16}")  # as docs/api.md has it
+MOST = 5  # participants that are looked at
 
 
 class CheckError(AssertionError):
     """A result is wrong; the text says which."""
 
 
-def run(
-    manage: str, prepare: Callable[[Supervisor], None], began: float, with_shop: bool = False
-) -> int:
+@dataclass(frozen=True)
+class Produced:
+    """messages: their number. documents: by entity and id, then by version, the message."""
+
+    messages: int = 0
+    bad: int = 0
+    repeated: int = 0
+    documents: dict[tuple[str, str], dict[int, dict[str, Any]]] = field(default_factory=dict)
+
+    @property
+    def versions(self) -> int:
+        return sum(map(len, self.documents.values()))
+
+
+def run(began: float, with_shop: bool = False) -> int:
     """Exit code: 0 if everything is right. Leaves no process and no file behind.
 
     with_shop: change a price in the example shop, too. began: time.monotonic() at the start of the
@@ -33,13 +82,14 @@ def run(
     """
     home = Path(tempfile.mkdtemp(prefix="annals-check-"))
     problem: Exception | None = None
+    os.environ.update({**SMALL, **os.environ})
     try:
         with Supervisor(home) as demo:
             try:
-                prepare(demo)
-                address = _check(demo, manage)
+                demo.servers()
+                address = _check(demo)
                 if with_shop:
-                    _shop(demo, manage, Client(address, "support", "support"))
+                    _shop(demo, Client(address, "support", "support"))
             except (CheckError, ClientError, shop.ShopError) as error:
                 problem = error
     finally:
@@ -48,30 +98,64 @@ def run(
     return 1 if problem else 0
 
 
-def _check(demo: Supervisor, manage: str) -> str:
+def _check(demo: Supervisor) -> str:
     """The address of the web, which still runs."""
-    load = demo.run("simulate", manage, "simulate", *LOAD)
-    showcase = load.answer()["showcase"]
-    produced.add_bad_and_repeated(REPEATS)
-    expected = produced.read()
+    load = demo.start("simulate", MANAGE, "simulate", *LOAD, ends=True)
+    tables = demo.make_tables()
+    showcase = demo.finish(load).answer()["showcase"]
+    _add_bad_and_repeated()
+    expected = _read()
     print_step(
         "Produced",
         f"{expected.messages:,} messages: {expected.versions:,} versions of "
         f"{len(expected.documents):,} documents, {expected.repeated} repeats, {expected.bad} bad",
     )
-    _consumed(demo, manage, expected)
+    demo.finish(tables)
+    words = ("consume", "--until-idle", "1", "--json")
+    consumer = demo.start("consume", MANAGE, *words, login=logins.CONSUMER, ends=True)
     port = _port()
     demo.web(port)
     address = f"http://{process.HOST}:{port.number}"
-    client = Client(address, "support", "support")
+    _consumed(demo, consumer, expected)
     _served(Client(address, "underwriter", "underwriter"), expected)
     _masked(address, expected)
     application = f"/admin/history/product-instance/{showcase}/"
-    page = client.screen(application)
+    page = Client(address, "support", "support").screen(application)
     _same("the application's screen", showcase in page and "support" in page, True)
     print_step("Screens", f"support sees {application}")
     _logged_in(address, application)
     return address
+
+
+def _add_bad_and_repeated() -> None:
+    """Produce the bad messages, and repeat the first messages of a topic."""
+    servers = os.environ["KAFKA_BOOTSTRAP_SERVERS"]
+    producer = Producer({"bootstrap.servers": servers})
+    topic = ENTITIES[0].topics[0]
+    for message in kafka.peek(servers, SHORT_WAIT, (topic, 0), 0, REPEATS):
+        producer.send(topic, message.key or b"", message.value or b"")
+    for number, value in enumerate(BAD):
+        producer.send(topic, f"bad-{number}".encode(), value)
+    producer.flush()
+
+
+def _read() -> Produced:
+    """Everything on all topics."""
+    servers = os.environ["KAFKA_BOOTSTRAP_SERVERS"]
+    places = [(topic, n) for topic in BY_TOPIC for n in range(PARTITIONS)]
+    messages = bad = repeated = 0
+    documents: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
+    for place in places:
+        for message in kafka.peek(servers, SHORT_WAIT, place, 0, ALL):
+            messages += 1
+            if message.value in BAD:
+                bad += 1
+                continue
+            content: Any = exactjson.loads(message.value or b"")
+            versions = documents.setdefault((BY_TOPIC[place[0]].name, content["id"]), {})
+            repeated += content["version"] in versions
+            versions[content["version"]] = content
+    return Produced(messages, bad, repeated, documents)
 
 
 def _port() -> Port:
@@ -81,10 +165,10 @@ def _port() -> Port:
     return port
 
 
-def _shop(demo: Supervisor, manage: str, reader: Client) -> None:
+def _shop(demo: Supervisor, reader: Client) -> None:
     """A price that a person changes in the shop is in Annals."""
-    environment = shop.prepare(demo, manage)
-    demo.start("consume", manage, "consume", login=logins.CONSUMER)
+    environment = shop.prepare(demo)
+    demo.start("consume", MANAGE, "consume", login=logins.CONSUMER)
     port = _port()
     shop.serve(demo, port, environment)
     seen = shop.change(demo, f"http://{process.HOST}:{port.number}", reader)
@@ -97,23 +181,37 @@ def _shop(demo: Supervisor, manage: str, reader: Client) -> None:
 
 def _logged_in(address: str, application: str) -> None:
     """Each login opens its own screens and no others, and the privacy officer reads who looked."""
-    reader, operator = [application], [people.QUARANTINE]
-    expected = dict.fromkeys(people.LOGINS, reader) | {
+    reader, operator = [application], [QUARANTINE]
+    expected = dict.fromkeys(LOGINS, reader) | {
         "ops": operator,
-        "privacy": [*reader, people.JOURNAL],
+        "privacy": [*reader, JOURNAL],
         "admin": reader + operator,
     }
-    _same("the screens of each login", people.opened(address, application), expected)
-    journal = Client(address, "privacy", "privacy").screen(people.JOURNAL)
-    missing = [login for login in people.LOGINS if f"?login={login}" not in journal]
+
+    def opened(login: str) -> list[str]:
+        client = Client(address, login, login)
+        return [each for each in (application, QUARANTINE, JOURNAL) if _opens(client, each)]
+
+    _same("the screens of each login", {login: opened(login) for login in LOGINS}, expected)
+    journal = Client(address, "privacy", "privacy").screen(JOURNAL)
+    missing = [login for login in LOGINS if f"?login={login}" not in journal]
     _same("logins that are not in the access journal", missing, [])
     print_step("Logins", f"{', '.join(expected)}: each its own screens; privacy sees who looked")
 
 
-def _consumed(demo: Supervisor, manage: str, expected: Produced) -> None:
-    consumer = logins.CONSUMER
-    demo.run("consume", manage, "consume", "--until-idle", "2", "--json", login=consumer)
-    ledger = demo.run("ledger", manage, "ledger", "--json", login=consumer)
+def _opens(client: Client, screen: str) -> bool:
+    try:
+        client.screen(screen)
+    except ClientError as error:
+        if ": 403 " in str(error):
+            return False
+        raise
+    return True
+
+
+def _consumed(demo: Supervisor, consumer: ChildProcess, expected: Produced) -> None:
+    demo.finish(consumer)
+    ledger = demo.run("ledger", MANAGE, "ledger", "--json", login=logins.CONSUMER)
     totals = ledger.answer()["totals"]
     _same("read", totals["read"], expected.messages)
     _same("stored", totals["stored"], expected.versions)
@@ -129,9 +227,12 @@ def _consumed(demo: Supervisor, manage: str, expected: Produced) -> None:
 def _served(client: Client, expected: Produced) -> None:
     """Read every timeline to its last page; compare the versions with what was produced, and
     apply every diff."""
-    versions = diffs = 0
-    for (entity, identifier), messages in expected.documents.items():
+
+    def compared(document: tuple[tuple[str, str], dict[int, dict[str, Any]]]) -> tuple[int, int]:
+        """How many versions and diffs are right."""
+        (entity, identifier), messages = document
         where = f"{entity} {identifier}"
+        diffs = 0
         shown = {each["version"]: each for each in client.timeline(entity, identifier, PAGE_SIZE)}
         _same(f"{where}: versions", sorted(shown), sorted(messages))
         for number, version in shown.items():
@@ -141,10 +242,14 @@ def _served(client: Client, expected: Produced) -> None:
                 _same(f"{place}: {name}", version[name], said)
             previous = version["previousVersion"]
             if previous is not None:
-                reached = json_patch.apply(shown[previous]["entity"], version["diff"])
+                reached = _patched(shown[previous]["entity"], version["diff"])
                 _same(f"{place}: diff applied to {previous}", reached, version["entity"])
                 diffs += 1
-            versions += 1
+        return len(shown), diffs
+
+    with ThreadPoolExecutor(TOGETHER) as pool:
+        counts = list(pool.map(compared, expected.documents.items()))
+    versions, diffs = (sum(each) for each in zip(*counts, strict=True))
     print_step(
         "Served",
         f"{versions:,} versions, each as it was produced; {diffs:,} diffs, each of which gives "
@@ -152,22 +257,86 @@ def _served(client: Client, expected: Produced) -> None:
     )
 
 
+def _patched(document: Any, operations: list[dict[str, Any]]) -> Any:
+    """The document after the operations of an RFC 6902 patch, without the code that made it."""
+    holder = {"": deepcopy(document)}
+    for operation in operations:
+        if operation["op"] == "move":
+            value = _take(holder, operation["from"])
+        elif operation["op"] in ("remove", "replace"):
+            _take(holder, operation["path"])
+        if operation["op"] in ("add", "replace"):
+            value = deepcopy(operation["value"])
+        if operation["op"] != "remove":
+            at, key = _place(holder, operation["path"])
+            if isinstance(at, list):
+                at.insert(int(key), value)
+            else:
+                at[key] = value
+    return holder[""]
+
+
+def _take(holder: Any, pointer: str) -> Any:
+    at, key = _place(holder, pointer)
+    return at.pop(int(key) if isinstance(at, list) else key)
+
+
+def _place(holder: Any, pointer: str) -> tuple[Any, str]:
+    """The object or list in which a pointer ends, and the key in it."""
+    *steps, last = (each.replace("~1", "/").replace("~0", "~") for each in pointer.split("/"))
+    for step in steps:
+        holder = holder[int(step) if isinstance(holder, list) else step]
+    return holder, last
+
+
 def _masked(address: str, expected: Produced) -> None:
     """The logins that read applications masked get no sensitive value of a participant; the privacy
     officer unmasks one."""
-    participants = dict(masked.sensitive(expected))
+    participants = dict(_sensitive(expected))
     _same("that participants have sensitive values", bool(participants), True)
-    for login in people.MASKED:
-        shown = masked.in_clear(Client(address, login, login), participants)
+    for login in MASKED:
+        shown = _in_clear(Client(address, login, login), participants)
         _same(f"the sensitive values that {login} gets", shown, [])
     identifier, data = next(iter(participants.items()))
-    page = masked.passport(Client(address, "privacy", "privacy"), identifier)
+    page = _passport(Client(address, "privacy", "privacy"), identifier)
     _same(f"the passport of {identifier} on a page", data["passport"]["number"] in page, True)
     print_step(
         "Masked",
-        f"{', '.join(masked.PATHS)} of {len(participants)} participants, for "
-        f"{', '.join(people.MASKED)}; privacy unmasks one",
+        f"{', '.join(PATHS)} of {len(participants)} participants, for "
+        f"{', '.join(MASKED)}; privacy unmasks one",
     )
+
+
+def _sensitive(expected: Produced) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The id and version 0 of some participants that have all the values."""
+    found = (
+        (identifier, versions[0]["data"])
+        for (entity, identifier), versions in expected.documents.items()
+        if entity == "participant-role" and 0 in versions
+    )
+    full = (each for each in found if all(diff.find(path, each[1]) for path in PATHS))
+    yield from (each for each, _ in zip(full, range(MOST), strict=False))
+
+
+def _in_clear(client: Client, participants: Iterable[str]) -> list[str]:
+    """The id and path of each of these values for which this login gets no mask."""
+    return [
+        f"{identifier} {path}"
+        for identifier in participants
+        for entity in [client.get(_address(identifier))["entity"]]
+        for path in PATHS
+        if not all(TOKEN.fullmatch(str(value)) for _, value in diff.find(path, entity))
+    ]
+
+
+def _passport(client: Client, identifier: str) -> str:
+    """The page that shows a passport after a reason is given."""
+    address = f"/admin/{_address(identifier)}/unmask/?path=/passport"
+    return client.send(address, reason="scripts/demo --check")
+
+
+def _address(identifier: str) -> str:
+    return f"history/participant-role/{urllib.parse.quote(identifier, safe='')}/versions/0"
 
 
 def _same(what: str, found: Any, wanted: Any) -> None:

@@ -1,4 +1,5 @@
-"""A client of Annals: the API with HTTP Basic, the screens after a log-in with the form."""
+"""A client of Annals with the logins of the demo: the API with HTTP Basic, the screens after a
+log-in with the form."""
 
 import base64
 import html
@@ -8,7 +9,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from http.cookiejar import CookieJar
-from typing import Any
+from typing import Any, Final
 
 from history import exactjson
 
@@ -16,6 +17,23 @@ TIMEOUT_S = 30
 _HIDDEN = re.compile(r'<input type="hidden" name="([^"]*)"(?: value="([^"]*)")?')
 
 _TYPED = re.compile(r'<input type="(?:hidden|text|number)" name="([^"]*)"(?: value="([^"]*)")?')
+
+
+QUARANTINE: Final = "/admin/ingest/quarantined/"
+JOURNAL: Final = "/admin/journal/"
+
+# What each may do, in words.
+LOGINS: Final = {
+    "support": "reads applications, sensitive fields masked",
+    "auditor": "reads the same",
+    "ops": "quarantine, ledger and completeness; no application",
+    "underwriter": "reads applications whole",
+    "privacy": "reads them masked, shows one value for a reason, reads the access journal",
+    "admin": "reads them masked; quarantine, ledger, people, field labels, logins",
+}
+
+# Those who read applications with sensitive fields masked.
+MASKED: Final = ("support", "auditor", "privacy", "admin")
 
 
 class ClientError(RuntimeError):

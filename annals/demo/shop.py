@@ -14,8 +14,7 @@ import psycopg
 from psycopg import sql
 
 from annals.demo.client import Client, ClientError
-from annals.demo.port import Port
-from annals.demo.supervisor import Supervisor
+from annals.demo.supervisor import MANAGE, Port, Supervisor
 from annals.embedded import logins
 from annals.embedded.postgres import Postgres
 
@@ -23,7 +22,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 SHOP: Final = ROOT / "examples" / "shop"
 KINDS: Final = SHOP / "annals-kinds.toml"
 PEOPLE: Final = SHOP / "annals-people.csv"
-MANAGE: Final = str(SHOP / "manage.py")
+SHOP_MANAGE: Final = str(SHOP / "manage.py")
 LOGINS: Final = {"anna": "Соколова Анна", "boris": "Кузнецов Борис"}
 # The first product of its demo data.
 SKU: Final = "KETTLE-17"
@@ -48,9 +47,9 @@ class Seen:
     milliseconds: float
 
 
-def prepare(demo: Supervisor, manage: str) -> dict[str, str]:
+def prepare(demo: Supervisor) -> dict[str, str]:
     """Create its database and its demo data, import the names of its people into Annals, and start
-    its relay. Returns the environment of its processes. manage: manage.py of Annals."""
+    its relay. Returns the environment of its processes."""
     _create_database(demo.postgres)
     environment = {
         "DATABASE_URL": demo.postgres.url(DATABASE, LOGIN),
@@ -60,9 +59,9 @@ def prepare(demo: Supervisor, manage: str) -> dict[str, str]:
         "SHOP_SECRET_KEY": secrets.token_urlsafe(),
     }
     for words in (("migrate", "--verbosity", "0"), ("demo_data",)):
-        demo.run(f"shop-{words[0]}", MANAGE, *words, environment=environment)
-    demo.run("people", manage, "people", "import", str(PEOPLE), login=logins.WEB)
-    demo.start("shop-relay", MANAGE, "outbox", "relay", environment=environment)
+        demo.run(f"shop-{words[0]}", SHOP_MANAGE, *words, environment=environment)
+    demo.run("people", MANAGE, "people", "import", str(PEOPLE), login=logins.WEB)
+    demo.start("shop-relay", SHOP_MANAGE, "outbox", "relay", environment=environment)
     return environment
 
 

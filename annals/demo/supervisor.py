@@ -1,28 +1,43 @@
 """Starts the servers and processes of the demo, watches them, and always stops them."""
 
+import contextlib
+import errno
 import fcntl
+import json
 import os
 import shutil
 import signal
+import socket
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from annals import embedded
-from annals.demo.child_process import ChildProcess
-from annals.demo.port import Port
 from annals.embedded import logins, process
 
+# The command `annals`.
+MANAGE = str(Path(__file__).resolve().parents[1] / "__main__.py")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_S = 0.1
 CHECK_S = 1.0
 # Two files of PostgreSQL's write-ahead log.
 MIN_FREE_BYTES = 32 << 20
+LINES = 25
+# How long to wait for the output of a process that has ended.
+OUTPUT_S = 1
+# `localhost` means either of them.
+LOOPBACK = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
+NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 class StopAskedError(Exception):
@@ -32,6 +47,116 @@ class StopAskedError(Exception):
 class DemoError(RuntimeError):
     """The demo cannot continue. The text says why, with the end of the log of the process that
     failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A port number, and the sockets that listen on it on all loopback addresses."""
+
+    number: int
+    sockets: tuple[socket.socket, ...]
+
+    def close(self) -> None:
+        """Close the sockets of this process; those that a child inherited stay open."""
+        for each in self.sockets:
+            each.close()
+
+
+def hold(number: int) -> Port | None:
+    """Listen on this port, or on any free port for 0. None if another program uses it."""
+    sockets: list[socket.socket] = []
+    for family, host in LOOPBACK:
+        try:
+            sockets.append(_listen(family, host, number))
+        except OSError as error:
+            if sockets and error.errno in NO_SUCH_ADDRESS:  # a machine without IPv6
+                continue
+            Port(number, tuple(sockets)).close()
+            return None
+        number = sockets[0].getsockname()[1]
+    return Port(number, tuple(sockets))
+
+
+def _listen(family: int, host: str, number: int) -> socket.socket:
+    """A listening socket: one that is only bound does not keep others from listening."""
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, number))
+        made.listen()
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+class ChildProcess:
+    """One process in a session of its own. Ctrl-C therefore reaches only the supervisor, which
+    stops the processes in an order that loses nothing.
+
+    Its output comes through a pipe: a full disk neither ends it nor hides its last lines.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        log: Path,
+        pass_fds: Sequence[int] = (),
+        environment: Mapping[str, str] | None = None,
+        ends: bool = False,
+    ) -> None:
+        """arguments: those of the Python interpreter. log: overwritten at the start. pass_fds: the
+        open files that it inherits. environment: None means this process's own. ends: whether it
+        does not run until it is stopped."""
+        self.name = name
+        self.ends = ends
+        self.log = log
+        command = [sys.executable, "-m", "annals.demo.end_with_parent", str(os.getpid())]
+        self.process = subprocess.Popen(
+            [*command, sys.executable, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=pass_fds,
+            env=environment,
+        )
+        self._last: deque[bytes] = deque(maxlen=LINES)
+        self._reader = Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None  # noqa: S101 - it is a pipe
+        with self.process.stdout as output, self.log.open("wb", buffering=0) as log:
+            for line in output:
+                self._last.append(line)
+                with contextlib.suppress(OSError):
+                    log.write(line)
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs."""
+        return self.process.poll()
+
+    def answer(self) -> Any:
+        """The last line of its output, which is JSON. Call it after the end."""
+        return json.loads(self.output_end().splitlines()[-1])
+
+    def output_end(self) -> str:
+        """The last lines of its output. Call it after the end."""
+        self._reader.join(OUTPUT_S)
+        return b"".join(self._last).decode(errors="replace").rstrip()
+
+    def stop(self, patience: float = 10) -> None:
+        """Ask it to end; after `patience` seconds kill it and all processes that it started."""
+        if self.returncode is None:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(patience)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # children that it may have left
+        self.process.wait()
 
 
 class Supervisor:
@@ -79,6 +204,8 @@ class Supervisor:
     def servers(self) -> None:
         """Start PostgreSQL and the broker, and set KAFKA_BOOTSTRAP_SERVERS for this process and its
         children. DATABASE_URL is each child's own."""
+        os.environ["ANNALS_HOME"] = str(self.home)
+        print_step("Annals", f"in {self.home}")
         postgres = self.postgres
         broker = embedded.broker_server(self.home)
         for name, server in (("PostgreSQL", postgres), ("The broker", broker)):
@@ -92,9 +219,9 @@ class Supervisor:
             "Servers", f"PostgreSQL on port {postgres.port()}, broker on port {broker.port()}"
         )
 
-    def at_end(self, callback: Callable[[], Any]) -> None:
-        """Call `callback` at the end, before everything that was started earlier is stopped."""
-        self._undo.callback(callback)
+    def make_tables(self) -> ChildProcess:
+        """Start what makes them, with the people, the logins and the marks of sensitive fields."""
+        return self.start("tables", "-m", "annals.demo.tables", str(self.home), ends=True)
 
     def start(
         self,
@@ -103,11 +230,13 @@ class Supervisor:
         login: str = logins.OWNER,
         pass_fds: Sequence[int] = (),
         environment: Mapping[str, str] = MappingProxyType({}),
+        ends: bool = False,
     ) -> ChildProcess:
-        """Start a Python process that works as this login in PostgreSQL. If it ends without `stop`,
-        the demo ends too. environment: variables that it has next to those of this process."""
+        """Start a Python process that works as this login in PostgreSQL. environment: variables
+        that it has next to those of this process. If it ends, the demo ends too; ends: it has to
+        end with 0, see `finish`."""
         variables = {**os.environ, "DATABASE_URL": self.postgres.url(login=login), **environment}
-        child = ChildProcess(name, arguments, self.logs / f"{name}.log", pass_fds, variables)
+        child = ChildProcess(name, arguments, self.logs / f"{name}.log", pass_fds, variables, ends)
         self.children.append(child)
         self._undo.callback(child.stop)
         return child
@@ -120,27 +249,24 @@ class Supervisor:
         environment: Mapping[str, str] = MappingProxyType({}),
     ) -> ChildProcess:
         """Run a Python process to its end. Raises DemoError unless it exits with 0."""
-        child = self.start(name, *arguments, login=login, environment=environment)
-        self.wait(lambda: child.returncode is not None, but=child)
+        return self.finish(
+            self.start(name, *arguments, login=login, environment=environment, ends=True)
+        )
+
+    def finish(self, child: ChildProcess) -> ChildProcess:
+        """Wait for the end of a process that ends. Raises DemoError unless it exits with 0."""
+        self.wait(lambda: child.returncode is not None)
         self.children.remove(child)
-        if child.returncode:
-            raise DemoError(_ended(child))
         return child
 
-    def stop(self, child: ChildProcess) -> None:
-        """Stop one process during the demo. Raises DemoError unless it exits with 0."""
-        self.children.remove(child)
-        child.stop()
-        if child.returncode:
-            raise DemoError(_ended(child))
-
-    def checkpoint(self, but: ChildProcess | None = None) -> None:
-        """Raises StopAskedError after a signal, DemoError if a process other than `but` or a server
-        has ended, or if the disk is full."""
+    def checkpoint(self) -> None:
+        """Raises StopAskedError after a signal, DemoError if a process or a server has ended, or if
+        the disk is full."""
         if self.asked is not None:
             raise StopAskedError
         for child in self.children:
-            if child is not but and child.returncode is not None:
+            code = child.returncode
+            if code is not None and (code or not child.ends):
                 raise DemoError(_ended(child))
         if time.monotonic() >= self._check_due:
             self._check_due = time.monotonic() + CHECK_S
@@ -161,10 +287,10 @@ class Supervisor:
                 "kept."
             )
 
-    def wait(self, condition: Callable[[], bool], but: ChildProcess | None = None) -> None:
+    def wait(self, condition: Callable[[], bool]) -> None:
         """Return once the condition holds; raises what `checkpoint` raises."""
         while True:
-            self.checkpoint(but)
+            self.checkpoint()
             if condition():
                 return
             time.sleep(POLL_S)

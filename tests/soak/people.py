@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from functools import partial
 from urllib.parse import quote
 
-from annals.demo.client import Client
-from annals.demo.people import JOURNAL, LOGINS, QUARANTINE
+from annals.demo.client import JOURNAL, LOGINS, QUARANTINE, Client
 from history.entities import ENTITIES, root
 from tests.soak.recorder import Key
 

@@ -18,9 +18,8 @@ import psutil
 import psycopg
 import pytest
 
-from annals.demo.client import Client
-from annals.demo.people import LOGINS
-from annals.demo.port import LOOPBACK
+from annals.demo.client import LOGINS, Client
+from annals.demo.supervisor import LOOPBACK
 from annals.embedded import process
 from annals.embedded.postgres import Postgres
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from annals.demo.port import LOOPBACK, hold
-from annals.demo.supervisor import MIN_FREE_BYTES, DemoError, Supervisor
+from annals.demo.supervisor import LOOPBACK, MIN_FREE_BYTES, DemoError, Supervisor, hold
 
 
 def test_a_full_disk_ends_the_demo_with_the_reason(

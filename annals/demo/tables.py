@@ -1,0 +1,37 @@
+"""`python -m annals.demo.tables FOLDER`: the tables, the logins of the processes, the partitions,
+the simulated people and the marks of sensitive fields. One process: most of what each command
+takes is its start."""
+
+import os
+import sys
+from pathlib import Path
+
+import django
+from django.core.management import call_command
+
+from annals.demo import words
+from annals.embedded import database_server, logins
+
+MARKS = Path(__file__).with_name("sensitive-fields.json")
+
+
+def main(home: Path) -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "annals.settings")
+    django.setup()
+    call_command("migrate", verbosity=0)
+    postgres = database_server(home)
+    made = [
+        ("--login", role, login, str(postgres.password_file(login)))
+        for role, login in (("web", logins.WEB), ("consumer", logins.CONSUMER))
+    ]
+    call_command("grants", "--apply", *(word for each in made for word in each))
+    call_command("partitions", "maintain", verbosity=0)
+    people = home / "people.csv"
+    with people.open("w", encoding="utf-8") as file:
+        words.write_csv(file)
+    call_command("people", "import", str(people))
+    call_command("labels", "load", str(MARKS))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
