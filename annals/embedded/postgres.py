@@ -15,7 +15,7 @@ from typing import Literal
 import psycopg
 from psycopg import sql
 
-from annals.embedded import cluster, logins, process, secret_file, system_user
+from annals.embedded import cluster, logins, process, secret_file
 from annals.embedded.process import EmbeddedError
 
 USER = "annals"
@@ -193,7 +193,7 @@ class Postgres:
             cluster.mark_pid_file_stale(self.data)
             offset = self.log.stat().st_size if self.log.exists() else 0
             argv = (cluster.programs() / "postgres", "-D", self.data)
-            owner = system_user.for_data(self.data)
+            owner = cluster.user_for_data(self.data)
             pid = process.spawn(argv, self.log, self.data, cluster.environment(), owner)
             if self._await_ready(pid, timeout):
                 return

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from annals import env
 from annals.embedded import process, secret_file
-from annals.embedded.daemon import Client, Daemon
+from annals.embedded.broker import Client, Daemon
 from annals.embedded.process import EmbeddedError
 from tests.apache import certificates, kafka_jars
 

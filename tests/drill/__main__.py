@@ -23,8 +23,7 @@ from typing import Any
 import psycopg
 
 from annals.embedded import logins
-from annals.embedded.broker import Broker
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Broker, Daemon
 from history import days
 from history.entities import ENTITIES, ROOT
 from tests.apache.broker import Apache

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from tests.apache.broker import Apache
 
 INTERNAL = "__"

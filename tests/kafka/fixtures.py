@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from annals.embedded.broker import Broker
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Broker, Daemon
 from history.entities import ENTITIES
 from tests import need
 from tests.apache.broker import Apache

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib.metadata import files
 from typing import Any
 
-from annals.embedded.daemon import Client
+from annals.embedded.broker import Client
 
 RawHeaders = Iterable[tuple[bytes, bytes | None]]
 

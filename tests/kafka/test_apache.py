@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from annals.embedded.daemon import Client
+from annals.embedded.broker import Client
 from tests.apache import certificates
 from tests.apache.broker import SECURED, Apache
 from tests.kafka import brokers

@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import Consumer, Message, Producer
 
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from tests.kafka import brokers
 
 pytestmark = pytest.mark.kafka

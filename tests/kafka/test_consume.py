@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from annals.embedded import logins
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from history import days
 from tests.consuming import Consumers, Database, Feed, complete, environment, send, until
 from tests.kafka import brokers

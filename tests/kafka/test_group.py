@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from ingest.source import kafka
 from tests.apache.broker import Apache
 from tests.consuming import send

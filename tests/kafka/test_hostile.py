@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from history.entities import ENTITIES
 from history.nul_text import from_store
 from tests.consuming import Consumers, Database, send, until

@@ -8,7 +8,7 @@ from datetime import datetime
 import psycopg
 import pytest
 
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from history.entities import ROOT
 from tests.consuming import Consumers, Database, Feed, send, until
 from tests.messages import CHILD, value

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from tests.consuming import Consumers, Database, until
 from tests.messages import TOPIC, TWIN, value
 from tests.processes import consumers, database, server

@@ -8,7 +8,7 @@ import time
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from history.entities import ENTITIES
 from ingest.forecast.loss import DELETED, TIME
 from ingest.source.retention import Forecaster

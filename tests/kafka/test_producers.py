@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from annals.embedded import logins
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from tests import need
 from tests.consuming import ROOT, Consumers, Database, command
 from tests.messages import TOPIC

@@ -17,8 +17,7 @@ from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
 from annals.demo.simulator import stream
-from annals.embedded.broker import Broker
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Broker, Daemon
 from history.entities import ENTITIES
 from ingest.source.producer import Producer
 from tests.kafka import brokers

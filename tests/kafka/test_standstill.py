@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from tests.consuming import ROOT, Consumers, Database, send, until
 from tests.messages import TOPIC, value
 from tests.processes import consumers, database, server

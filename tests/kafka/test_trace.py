@@ -9,7 +9,7 @@ import confluent_kafka as ck
 import pytest
 
 from annals.embedded import logins
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from tests.apache.broker import Apache
 from tests.consuming import Consumers, Database, command, send
 from tests.kafka import brokers

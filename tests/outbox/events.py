@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from outbox.inbox import Message
 from outbox.inbox.models import Waiting
 from tests.outbox import consumers, processes, relays

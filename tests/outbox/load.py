@@ -14,7 +14,7 @@ from pathlib import Path
 from django.db import OperationalError, connection, transaction
 
 import outbox
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from tests.outbox import processes, relays, stored
 from tests.outbox.processes import Process
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from confluent_kafka import Producer
 
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from outbox.ring import SLOT
 from tests.outbox.stand import stand
 

@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from django.db import connection
 
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from outbox.conf import read
 from outbox.message import IDEMPOTENCY_KEY
 from outbox.relay.loop import Relay

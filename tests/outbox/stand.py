@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tests.postgres  # noqa: F401 - starts the server before Django reads its settings
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from django.db import connection
 
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from outbox.errors import WrongSettings
 from outbox.inbox import status
 from outbox.inbox.conf import read

@@ -13,7 +13,7 @@ from django.db import connection, connections, transaction
 from django.db.models import F
 
 import outbox
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from outbox.conf import read
 from outbox.models import Bucket, Document, Relay
 from outbox.relay import database

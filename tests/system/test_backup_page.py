@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from annals.embedded import cluster, system_user
+from annals.embedded import cluster
 from annals.embedded.postgres import Postgres
 from tests.consuming import until
 from tests.docs_blocks.pages import BLOCKS, lines
@@ -54,7 +54,7 @@ def notes(server: Postgres) -> list[str]:
 
 def test_what_the_page_says_restores_the_moment(server: Postgres) -> None:
     backup, data = server.home.parent / "backup", server.data
-    owner = system_user.for_data(data)
+    owner = cluster.user_for_data(data)
     (backup / "wal").mkdir(parents=True)
     if owner is not None:
         for folder in (backup, backup / "wal", server.home):

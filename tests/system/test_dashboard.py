@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from annals.embedded import logins, process
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from history.entities import ENTITIES
 from tests import need
 from tests.consuming import Consumers, Database, Feed, send, until

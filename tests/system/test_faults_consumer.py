@@ -9,7 +9,7 @@ import time
 import psutil
 import pytest
 
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from ingest.consumer.background import BEAT_SECONDS
 from tests.consuming import Consumers, Database, Feed, complete, until
 from tests.processes import consumers, database, feed, server

@@ -22,7 +22,7 @@ import psycopg
 import pytest
 
 from annals.embedded import logins
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from annals.embedded.postgres import Postgres
 from tests.consuming import OWNER_URL, ROOT, Consumers, Database, Feed, complete, send, until
 from tests.messages import NOW, TOPIC, value

@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 
 from annals.embedded import process
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from ingest.consumer.background import BEAT_SECONDS
 from tests.consuming import LIVE, Consumers, Database, Feed, Running, send, until
 from tests.messages import TOPIC, value

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from annals.embedded import logins
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from annals.embedded.postgres import Postgres
 from tests.consuming import ROOT, Consumers, Database, command, environment, send
 from tests.kafka import brokers

@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from annals import metrics as annals_metrics
 from annals.embedded import process
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Daemon
 from history import metrics as history_metrics
 from history.metric import faults
 from ingest import metrics as ingest_metrics

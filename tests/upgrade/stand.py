@@ -12,8 +12,7 @@ from pathlib import Path
 import psycopg
 
 from annals.embedded import logins, process
-from annals.embedded.broker import Broker
-from annals.embedded.daemon import Daemon
+from annals.embedded.broker import Broker, Daemon
 from annals.embedded.postgres import Postgres
 from history.entities import ENTITIES
 from tests.apache.broker import Apache
