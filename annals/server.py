@@ -58,14 +58,6 @@ def child_exit(_server: Any, worker: Any) -> None:
     mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
 
 
-def worker_exit(_server: Any, worker: Any) -> None:
-    """Runs in a worker that ends, however it ends: what it counted for the journal is written."""
-    if worker.booted:
-        from annals.access.journal.floods import FLOOD
-
-        FLOOD.flush()
-
-
 def on_exit(_server: Any) -> None:
     """Runs in the master process when it ends."""
     shutil.rmtree(METRICS, ignore_errors=True)

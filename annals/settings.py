@@ -61,7 +61,6 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "annals.access.sessions.SessionLimits",
-    "annals.access.refusals.TooManyParameters",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -154,6 +153,9 @@ USE_TZ = True
 STATIC_URL = "static/"
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
+
+# More than the request line of gunicorn has room for.
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 2500
 
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {

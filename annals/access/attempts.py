@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from annals import metrics
 from annals.access.address import client, network, within
-from annals.access.journal.actions import BREAK_GLASS
+from annals.access.journal.words import BREAK_GLASS
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from django.utils.translation import ngettext
 from annals import metrics
 from annals.access import attempts
 from annals.access.address import within
-from annals.access.journal import actions
+from annals.access.journal.words import BREAK_GLASS
 from annals.access.models import BreakGlass
 from history.logins import login
 from history.shares import BusyError, Share
@@ -64,7 +64,7 @@ class Passwords(ModelBackend):
             attempts.succeeded(request, username)
             metrics.BREAK_GLASS_LOGINS.inc()
             if request is not None:
-                setattr(request, actions.BREAK_GLASS, True)  # for the journal
+                setattr(request, BREAK_GLASS, True)  # for the journal
             log.error(
                 "BREAK GLASS: %r logged in with a local password from %s",
                 *(user.get_username(), attempts.address_of(request)),

@@ -11,9 +11,8 @@ from datetime import date
 
 from rich.progress import Progress
 
-from annals.access.journal.operators import record
 from annals.access.journal.words import Action
-from annals.access.journal.write import JournalError
+from annals.access.journal.write import JournalError, record
 from history.archive import origin
 from history.archive.adopt import adopt
 from history.archive.forget import forget

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.db.conftest import own_labels, own_minute, store
+from tests.db.conftest import own_labels, store
 from tests.db.installation import in_both, installation
 from tests.processes import server
 
-__all__ = ["installation", "own_labels", "own_minute", "server", "store"]
+__all__ = ["installation", "own_labels", "server", "store"]
 
 
 # What exports: where the tables are distributed, it asks the nodes for their other writers.

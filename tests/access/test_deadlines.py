@@ -19,7 +19,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test import Client, RequestFactory
 from django.urls import reverse
 
-from annals.access.journal import download
+from annals.access.journal import screen
 from annals.serving import watch
 from annals.serving.deadlines import Deadlines
 from annals.serving.visit import VISIT, Visit
@@ -384,7 +384,7 @@ def test_a_download_takes_no_place_of_other_dear_questions(
 def test_a_login_has_one_download_in_all_processes(client: Client) -> None:
     privacy = User.objects.get(username="privacy")
     client.force_login(privacy)
-    key = f"{download.LOCK}, {privacy.pk}"
+    key = f"{screen.LOCK}, {privacy.pk}"
     with raw() as other:
         other.execute(f"SELECT pg_advisory_lock({key})")
         assert client.get(DOWNLOAD).status_code == 503

@@ -108,11 +108,6 @@ def test_neither_are_head_304_and_404(
         assert support.generic(method, address, headers=headers).status_code == 503
 
 
-def test_a_refusal_without_a_row_is_no_answer_either(client: Client, store: Store) -> None:
-    with missing():
-        assert client.get(API).status_code == 503
-
-
 def test_pages_that_are_no_looks_do_not_need_it(support: Client) -> None:
     with missing():
         for address in ("/admin/", "/api/v1/completeness", "/healthz"):

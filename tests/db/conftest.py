@@ -1,10 +1,7 @@
 """Fixtures of the tests that need the database."""
 
-import time
-
 import pytest
 
-from annals.access.journal import floods
 from history import labels
 from tests.db.ingested import ingested
 from tests.db.installation import in_both, installation
@@ -33,12 +30,6 @@ def own_labels() -> None:
     """No test sees the field labels that one before it made: they were rolled back, but are kept
     in memory for some seconds."""
     labels.forget()
-
-
-@pytest.fixture(autouse=True)
-def own_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test has fewer rows in the access journal because of refused requests before it."""
-    monkeypatch.setattr(floods.FLOOD, "minute", floods.Minute(time.time(), ends=True))
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from annals.access.journal.floods import OF_ONE
 from annals.embedded.postgres import Postgres
 from annals.serving.listener import CONNECTIONS
 from tests.attack.web import LOGIN, Answer, Site, Web, close, request, still_open
@@ -150,13 +149,3 @@ def test_what_cannot_be_answered_at_the_end_is_cancelled(
         os.kill(web.pid, signal.SIGTERM)
         until(lambda: web.waiting() == 0, "the statement goes on without its process")
         close(held)
-
-
-def test_a_process_that_ends_writes_what_it_has_counted(site: Site) -> None:
-    counted = "SELECT query FROM access_journal WHERE query LIKE '%%more requests%%'"
-    with site.serve() as web:
-        for _ in range(4 * OF_ONE):
-            assert web.get(PATH, headers={"Authorization": ""}).status == 401
-        assert web.query(counted) == []
-        os.kill(web.pid, signal.SIGHUP)
-        until(lambda: web.query(counted), "no row about the refused requests")

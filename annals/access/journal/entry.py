@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC
@@ -9,13 +10,11 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from django.contrib.auth import SESSION_KEY, get_user
-from django.http import HttpRequest, HttpResponseBase, QueryDict
+from django.http import HttpRequest, HttpResponseBase
 from django.urls import reverse
 
 from annals.access.attempts import address_of
-from annals.access.journal import parameters
-from annals.access.journal.actions import BREAK_GLASS
-from annals.access.journal.words import Action, Actor, Outcome
+from annals.access.journal.words import BREAK_GLASS, Action, Actor, Outcome
 from annals.access.models import identity_of
 from annals.access.service import Service
 from history import need_to_know
@@ -29,8 +28,16 @@ TRACE: Final = "api/v1/trace"  # what it is about is in its parameters
 REASON: Final = "X-Annals-Reason"
 # A list of a thousand hits may hide as many; the first ones say who looked for what.
 MOST_HIDDEN: Final = 20
-# Of the query of a request that nobody in particular makes.
-SHORT: Final = 200
+# Parameters whose values are no data of a client: closed sets of words, numbers, moments. Others
+# are not kept, and none of a request that was refused or failed.
+_HARMLESS: Final = frozenset(
+    (
+        *("pageSize", "sort", "order", "type", "include", "archive", "download", "format"),
+        *("entity", "topic", "version", "partition", "offset", "action", "outcome"),
+        *("from", "to", "time", "since", "until", "at", "fromAt", "toAt", "updatedAt"),
+    )
+)
+_HARMLESS_VALUE: Final = re.compile(r"[A-Za-z.,-]{1,60}|\d{1,6}|20\d\d-\d\d-\d\d[T\d:.+Z-]{,30}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,6 @@ def entries(
     """The rows of a request that was answered: one for each application that it read, or one; and
     one for each that a list left out, because the reader may not see it."""
     actor, login, identity = _who(request)
-    known = actor is not Actor.NOBODY
     entity, identifier, application = _subject(request, action)
     outcome = _outcome(response)
     if look.unmasked:
@@ -80,10 +86,10 @@ def entries(
         entity=entity,
         entity_id=identifier,
         method=request.method or "",
-        query=_query(request, action)[: None if known else SHORT],
+        query=_query(request, action, outcome),
         path=look.unmasked.path if look.unmasked else "",
         moment=look.unmasked.moment.astimezone(UTC).isoformat() if look.unmasked else "",
-        reason=_reason(request, look) if known else look.refused,
+        reason=_reason(request, look),
     )
     # What the address names may have shown another application too, where a child has moved.
     of = dict.fromkeys(filter(None, (application, *look.applications)))
@@ -134,7 +140,7 @@ def _subject(request: HttpRequest, action: Action) -> tuple[str, str, str]:
     given: Mapping[str, Any] = request.resolver_match.kwargs if request.resolver_match else {}
     if action is Action.QUARANTINE:
         return QUARANTINE, given.get("object_id", ""), ""
-    asked = parameters.given(request) or QueryDict()
+    asked = request.GET
     if action is Action.JOURNAL:
         return asked.get("entity", ""), asked.get("id", ""), asked.get("application", "")
     if request.resolver_match and request.resolver_match.route == TRACE:
@@ -158,6 +164,14 @@ def _outcome(response: HttpResponseBase) -> Outcome:
     return Outcome.REFUSED if login else Outcome.SHOWN
 
 
-def _query(request: HttpRequest, action: Action) -> str:
-    kept = parameters.kept(request, action)
+def _query(request: HttpRequest, action: Action, outcome: Outcome) -> str:
+    """The path, with the parameters that can be no data of a client."""
+    if outcome is not Outcome.SHOWN:
+        return request.path
+    kept = "&".join(
+        f"{name}={value}"
+        for name, value in request.GET.items()
+        if (name in _HARMLESS and _HARMLESS_VALUE.fullmatch(str(value)))
+        or (name == "login" and action is Action.JOURNAL)  # of an employee or a program
+    )
     return f"{request.path}?{kept}" if kept else request.path

@@ -12,9 +12,8 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
 from annals import metrics
-from annals.access.journal.actions import action_of
 from annals.access.journal.entry import entries
-from annals.access.journal.floods import bounded
+from annals.access.journal.words import Actor, Outcome, action_of
 from annals.access.journal.write import JournalError, write
 from history import looks
 from history.api import errors
@@ -43,7 +42,9 @@ class Journal:
             if action is None or _shows_nothing(request, response):
                 return response
             try:
-                if rows := bounded(list(entries(request, response, action, look))):
+                rows = list(entries(request, response, action, look))
+                # Nobody was shown nothing: the log of requests has it.
+                if rows[0].actor is not Actor.NOBODY or rows[0].outcome is Outcome.SHOWN:
                     write(rows)
             except (JournalError, Error, psycopg.Error) as error:
                 return _without_journal(request, response, error, look)

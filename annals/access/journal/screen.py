@@ -1,32 +1,48 @@
-"""The screen of the journal, for the privacy officer: newest first, filtered, as CSV."""
+"""The screen of the journal, for the privacy officer: newest first, filtered, as CSV: one
+download at a time, within ANNALS_DOWNLOAD_SECONDS, never cut silently."""
 
 from __future__ import annotations
 
+import contextlib
+import csv
+import time
 import uuid
-from datetime import UTC, date, datetime, time, timedelta
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
 
+import psycopg
 from django import forms
+from django.conf import settings
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponseBase
+from django.db import Error, connection
+from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from annals.access.journal import download, read
+from annals.access.journal import read
 from annals.access.journal.entry import QUARANTINE
-from annals.access.journal.lines import lines
-from annals.access.journal.read import Filters, Place
+from annals.access.journal.read import COLUMNS, Filters, Place, cell, lines
 from annals.access.journal.words import Action, Outcome
+from annals.access.models import JournalEntry
+from history import shares
 from history.admin.parts.cards import title
 from history.admin.parts.page_links import PAGE, pages
+from history.deadline import TooLongError
 from history.entities import ENTITIES, Entity
+from history.shares import BusyError
 
 PAGE_SIZE: Final = 100
 NAME: Final = "admin:journal"
 _ANY: Final = [("", _("any"))]
+# The last line of a file that ends too early; the connection is reset after it.
+NOT_COMPLETE: Final = "NOT COMPLETE"
+# With the id of the login, the key of an advisory lock. No other lock has this first number.
+LOCK: Final = 0x51075
 
 
 class FilterForm(forms.Form):
@@ -90,9 +106,9 @@ def page(request: HttpRequest) -> HttpResponseBase:
     a file does not say that it has more than was asked for. Each request is itself in the journal,
     with the next one to be seen."""
     form = FilterForm(request.GET)
-    csv = request.GET.get("format") == "csv"
-    if csv and not form.errors:
-        return download.answer(form.filters(), request.user.pk or 0)
+    as_csv = request.GET.get("format") == "csv"
+    if as_csv and not form.errors:
+        return download(form.filters(), request.user.pk or 0)
     token = request.GET.get(PAGE, "")
     place = _place(token)
     found = read.page(form.filters(), PAGE_SIZE + 1, place)
@@ -114,7 +130,7 @@ def page(request: HttpRequest) -> HttpResponseBase:
             if form.errors
             else f"{address}?{urlencode({**form.given, 'format': 'csv'})}",
         },
-        status=400 if csv else 200,
+        status=400 if as_csv else 200,
     )
 
 
@@ -126,7 +142,9 @@ def address_for(entity: Entity, id: str) -> str:
 
 def _midnight(day: date | None, days: int = 0) -> datetime | None:
     try:
-        return None if day is None else datetime.combine(day + timedelta(days), time(), UTC)
+        if day is None:
+            return None
+        return datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days)
     except OverflowError:
         return None
 
@@ -143,3 +161,70 @@ def _place(token: str) -> Place | None:
         return (moment.astimezone(UTC), uuid.UUID(id)) if moment.tzinfo else None
     except (ValueError, OverflowError):
         return None
+
+
+def download(filters: Filters, login: int) -> StreamingHttpResponse:
+    """All rows of the filter, for the login with this id. Raises BusyError while another download
+    runs in this process, or one of this login anywhere."""
+    made = _Download(_text(filters), login)
+    made.headers["Content-Disposition"] = 'attachment; filename="annals-journal.csv"'
+    return made
+
+
+class _Download(StreamingHttpResponse):
+    """A download has its place until its last byte, or until it ends early."""
+
+    def __init__(self, text: Iterator[str], login: int) -> None:
+        with ExitStack() as places:
+            places.enter_context(shares.download())
+            places.enter_context(_only_one(login))
+            self._places = places.pop_all()
+        super().__init__(text, content_type="text/csv; charset=utf-8")
+
+    def close(self) -> None:
+        self._places.close()
+        super().close()
+
+
+@contextmanager
+def _only_one(login: int) -> Iterator[None]:
+    """Of all web processes. PostgreSQL forgets the lock of a process that is killed."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [LOCK, login])
+        if cursor.fetchone() != (True,):
+            raise BusyError
+    try:
+        yield
+    finally:
+        # Without its connection the lock is gone too.
+        with contextlib.suppress(Error, psycopg.Error), connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [LOCK, login])
+
+
+class _Echo:
+    """A file for the csv module that gives back what is written."""
+
+    def write(self, text: str) -> str:
+        return text
+
+
+def _within(end: float, rows: Iterator[JournalEntry]) -> Iterator[JournalEntry]:
+    """These rows until a time.monotonic(). Then raises TooLongError."""
+    for row in rows:
+        if time.monotonic() >= end:
+            raise TooLongError
+        yield row
+
+
+def _text(filters: Filters) -> Iterator[str]:
+    """The lines. Raises TooLongError, and what the database raises, after a last line that says
+    that the file is not complete."""
+    end = time.monotonic() + settings.ANNALS.download_seconds
+    writer = csv.writer(_Echo())
+    yield "\N{ZERO WIDTH NO-BREAK SPACE}" + writer.writerow(COLUMNS)  # so Excel reads UTF-8
+    try:
+        for row in _within(end, read.rows(filters)):
+            yield writer.writerow([cell(row, name) for name in COLUMNS])
+    except Exception:
+        yield writer.writerow([NOT_COMPLETE])
+        raise

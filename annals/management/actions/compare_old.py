@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError
 
-from annals.access.journal.operators import record
 from annals.access.journal.words import Action
-from annals.access.journal.write import JournalError
+from annals.access.journal.write import JournalError, record
 from annals.management.comparing import Compared, Tally, Verdict, compare
 from history import masking
 from history.counted import counted

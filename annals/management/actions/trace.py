@@ -8,8 +8,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import translation
 
-from annals.access.journal.operators import record
 from annals.access.journal.words import Action
+from annals.access.journal.write import record
 from history import trace
 from history.entities import BY_NAME
 from history.plain_text import one_line

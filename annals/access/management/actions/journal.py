@@ -11,11 +11,9 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils.translation import override
 
 from annals.access.journal import read
-from annals.access.journal.lines import COLUMNS, Line, cell, lines
-from annals.access.journal.operators import record
-from annals.access.journal.read import Filters
+from annals.access.journal.read import COLUMNS, Filters, Line, cell, lines
 from annals.access.journal.words import Action, Outcome
-from annals.access.journal.write import JournalError
+from annals.access.journal.write import JournalError, record
 from history.counted import counted
 
 
