@@ -1,17 +1,20 @@
-"""Prints the sizes of modules and functions: `python scripts/sizes.py [ROOT]`.
+"""Prints the sizes of modules, functions, tests and docs: `python scripts/sizes.py [ROOT]`.
 
-`__init__.py` files and migrations do not count. It uses only the standard library, so it can also
-measure an older commit: `git worktree add /tmp/before COMMIT`, then `python scripts/sizes.py
-/tmp/before`.
+`__init__.py` files and migrations count in the lines of the product only. It uses only the
+standard library, so it can also measure an older commit: `git worktree add /tmp/before COMMIT`,
+then `python scripts/sizes.py /tmp/before`.
 """
 
 import ast
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 PACKAGES = ("annals", "history", "ingest", "outbox")
+# Pages that `python -m annals.docs` writes whole.
+GENERATED = ("commands.md", "metrics.md", "settings.md")
+MOST_MODULES = 16
 
 
 def modules(root: Path) -> dict[str, int]:
@@ -39,7 +42,36 @@ def describe(sizes: dict[str, int]) -> str:
     return f"{len(counts):>6} {statistics.median(counts):>8g} {p95:>6} {counts[-1]:>8}  {longest}"
 
 
+def lines_below(folders: Iterable[Path]) -> int:
+    """Lines of all Python files, as wc counts them."""
+    files = (file for folder in folders for file in folder.rglob("*.py"))
+    return sum(file.read_bytes().count(b"\n") for file in files)
+
+
+def words(files: Iterable[Path]) -> int:
+    return sum(len(file.read_text().split()) for file in files)
+
+
+def totals(root: Path) -> dict[str, int]:
+    docs, decisions = root / "docs", sorted((root / "docs" / "decisions").glob("[0-9]*.md"))
+    files = [file for package in PACKAGES for file in (root / package).rglob("*.py")]
+    return {
+        "lines of the product": lines_below(root / package for package in PACKAGES),
+        "modules": len(modules(root)),
+        "Python files": len(files),
+        "lines of tests": lines_below([root / "tests"]),
+        "lines of benchmarks": lines_below([root / "benchmarks"]),
+        "words of docs": words(page for page in docs.glob("*.md") if page.name not in GENERATED),
+        "words of CHANGELOG": words([root / "CHANGELOG.md"]),
+        "decisions": len(decisions),
+        "words of decisions": words(decisions),
+    }
+
+
 def main(root: Path) -> None:
+    for name, count in totals(root).items():
+        print(f"{name:<28}{count:>7,}")
+    print()
     lines = modules(root)
     found = dict(size for path in lines for size in functions(root, path))
     print(f"{'lines of':<28}{'number':>6} {'median':>8} {'p95':>6} {'longest':>8}")
@@ -49,7 +81,7 @@ def main(root: Path) -> None:
     folders = sorted({str(Path(path).parent) for path in lines})
     for folder in folders:
         inside = {path: count for path, count in lines.items() if str(Path(path).parent) == folder}
-        print(f"{folder:<28}{describe(inside)}")
+        print(f"{folder:<28}{describe(inside)}{'  TOO MANY' * (len(inside) > MOST_MODULES)}")
 
 
 if __name__ == "__main__":

@@ -150,11 +150,7 @@ def _comment(turn: Turn) -> Item:
     return {"pid": new_id(turn.rng), "at": turn.at, "by": turn.author, "text": text}
 
 
-_LISTS: Final[tuple[tuple[str, Callable[[Turn], Item]], ...]] = (
-    ("documents", _paper),
-    ("conditions", _condition),
-    ("comments", _comment),
-)
+_LISTS: Final = (("documents", _paper), ("conditions", _condition), ("comments", _comment))
 
 
 def _annuity(debt: Decimal, rate: Decimal, months: int) -> Decimal:
@@ -322,7 +318,6 @@ def _participant(document: Document, turn: Turn) -> tuple[Item, Item]:
     }, {
         "birthDate": date.fromordinal(rng.randint(*_BORN)).isoformat(),
         "phones": [{"pid": new_id(rng), "type": "MOBILE", "number": words.phone(rng)}],
-        "maritalStatus": rng.choice(("MARRIED", "SINGLE", "DIVORCED", None)),
         "employment": {"employer": rng.choice(words.EMPLOYERS), "months": rng.randint(3, 240)},
         "debtLoad": Decimal(rng.randint(500, 6500)).scaleb(-2),
         "registrationAddress": words.address(rng),
@@ -375,8 +370,7 @@ _KINDS: Final[Mapping[str, Callable[[Document, Turn], tuple[Item, Item]]]] = {
 
 
 def change_child(document: Document, turn: Turn) -> str | None:
-    rng, snapshot = turn.rng, document.snapshot
-    often = rng.random() < 0.5
+    rng, snapshot, often = turn.rng, document.snapshot, turn.rng.random() < 0.5
     match document.entity:
         case "participant-role" if often:
             snapshot["income"] = f"{rng.randint(45, 600) * 1000}.0"
@@ -389,8 +383,7 @@ def change_child(document: Document, turn: Turn) -> str | None:
         case "realty-info" if often:
             snapshot["assessedAmount"] = f"{rng.randint(900, 20_000)}000.0"
         case "realty-info":
-            place = f"{rng.randint(1, 20):02d}:{rng.randrange(10**7):07d}"
-            snapshot["cadastralNumber"] = f"77:{place}"
+            snapshot["cadastralNumber"] = f"77:{rng.randint(1, 20):02d}:{rng.randrange(10**7):07d}"
             return words.REGISTRAR
         case "product-car" if often:
             snapshot["vin"] = "X" + new_id(rng)[:16].upper()
