@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from annals import own_folder
-from annals.fields.moving import Moving
+from annals.fields import Settings
 from history.failure.complaint import Complaint
 from history.failure.files import FileError, of_file, read_bytes
 
@@ -55,11 +55,6 @@ _ELSEWHERE = (
 )
 
 WEB_THREADS = 16  # of a web process: they answer requests
-
-
-class Settings(Moving, frozen=True, kw_only=True):
-    """All settings. The environment variable of a field is ANNALS_ plus its name in capitals;
-    DATABASE_URL and KAFKA_BOOTSTRAP_SERVERS have no prefix."""
 
 
 def variable(field: str) -> str:
