@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from annals import own_folder
-from annals.fields import Settings
+from annals.fields import Settings as Settings
 from history.failure.complaint import Complaint
 from history.failure.files import FileError, of_file, read_bytes
 
