@@ -11,8 +11,7 @@ from typing import Any
 
 from history.counted import counted
 from ingest.completeness.figures import Entry
-from ingest.forecast.catch_up import ASSUMED_RATE, Backlog, catch_up
-from ingest.forecast.loss import Outlook
+from ingest.forecast import ASSUMED_RATE, Backlog, Outlook, Seen, catch_up
 from ingest.source.message import KafkaPartition
 
 # An end that was seen more recently is the end.
@@ -152,10 +151,14 @@ def reading_rate(entries: Sequence[Entry]) -> float:
     return max(known, default=ASSUMED_RATE)
 
 
-def seen(entries: Sequence[Entry]) -> dict[KafkaPartition, tuple[float, int]]:
-    """The end of each partition when a consumer saw it last, with that time (Unix)."""
+def seen(entries: Sequence[Entry]) -> dict[KafkaPartition, Seen]:
+    """The end of each partition when a consumer saw it last."""
     return {
-        (entry.topic, entry.partition): (entry.end_known_at.timestamp(), entry.high_watermark)
+        (entry.topic, entry.partition): Seen(
+            entry.end_known_at.timestamp(),
+            entry.high_watermark,
+            entry.arriving_rate or 0.0,
+        )
         for entry in entries
         if entry.current and entry.end_known_at is not None and entry.high_watermark is not None
     }

@@ -12,8 +12,7 @@ from math import inf
 from ingest.consumer.beats import Beats
 from ingest.consumer.positions import Positions
 from ingest.consumer.worker import Worker
-from ingest.forecast.catch_up import Backlog, to_hold
-from ingest.forecast.loss import Outlook
+from ingest.forecast import Backlog, Outlook, to_hold
 from ingest.source.client import Unreachable
 from ingest.source.kafka import Source
 from ingest.source.message import KafkaPartition

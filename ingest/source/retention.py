@@ -14,22 +14,20 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from ingest.forecast.facts import Log, Retention, Unread
-from ingest.forecast.loss import Outlook, forecast, segment_end
+from ingest.forecast import Log, Outlook, Retention, Seen, forecast
 from ingest.source.client import COMMON, TIMEOUT_SECONDS, Config, Heard, made
 from ingest.source.message import KafkaPartition
-from ingest.source.sizes import message_bytes
 
 logger = logging.getLogger(__name__)
 
-# Configurations and sizes of messages change seldom.
+# Configurations change seldom.
 REFRESH_SECONDS = 600.0
-# The rate of new messages is the highest of these times that the log covers: a burst counts, and so
-# does the average. The short one counts only if the log is shorter than the others.
-WINDOWS_SECONDS = (600.0, 60.0)
-SHORT_WINDOW_SECONDS = 10.0
 # Ends that were seen more recently than this say little about the rate.
 SEEN_SECONDS = 20.0
+# What a message takes besides key and value.
+OVERHEAD_BYTES = 20
+# At a place in a log, the size of this many messages is seen.
+SAMPLE = 100
 
 
 class Forecaster:
@@ -43,8 +41,8 @@ class Forecaster:
         self._consumer: ck.Consumer | None = None
         self._retention: dict[str, Retention | None] = {}
         self._refreshed_at = 0.0
-        self._sizes: dict[str, float | None] = {}
-        self._seen: dict[KafkaPartition, tuple[float, int]] = {}
+        self._sizes: dict[str, float] = {}
+        self._seen: dict[KafkaPartition, Seen] = {}
 
     def partitions(self, topics: Iterable[str]) -> list[KafkaPartition]:
         """The partitions of those topics that exist. Raises Unreachable."""
@@ -59,19 +57,16 @@ class Forecaster:
     def outlook(
         self,
         positions: Mapping[KafkaPartition, int | None],
-        seen: Mapping[KafkaPartition, tuple[float, int]] | None = None,
+        seen: Mapping[KafkaPartition, Seen] | None = None,
     ) -> dict[KafkaPartition, Outlook]:
         """The forecast of each partition that exists. positions: the oldest unread offset, None for
-        a partition that was never read. seen: a time (Unix) and the end offset of each partition
-        then, from an earlier run. Raises Unreachable."""
+        a partition that was never read. seen: what an earlier run saw. Raises Unreachable."""
         self._refresh({topic for topic, _ in positions})
         self._seen = {**(seen or {}), **self._seen}
         bounds = self.bounds(positions)
         at = time.time()
         try:
-            rates = self._rates(bounds, at)
-            logs = self._logs(bounds, rates, at)
-            return self._forecasts(positions, logs)
+            return self._forecasts(positions, bounds, self._rates(bounds, at), at)
         except ck.KafkaException as error:
             raise self._heard.unreachable(self._admin, error) from error
 
@@ -111,7 +106,7 @@ class Forecaster:
     def _refresh(self, topics: Collection[str]) -> None:
         """Ask for the configuration of these topics, if it is not known or old."""
         if time.monotonic() - self._refreshed_at > REFRESH_SECONDS:
-            self._retention, self._sizes = {}, {}
+            self._retention = {}
             self._refreshed_at = time.monotonic()
         missing = sorted(set(topics) - self._retention.keys())
         if not missing:
@@ -138,92 +133,56 @@ class Forecaster:
     def _rates(
         self, bounds: Mapping[KafkaPartition, tuple[int, int]], at: float
     ) -> dict[KafkaPartition, float]:
-        """Offsets per second that come: as the times of the messages say, and as the ends do that
-        were seen before, because producers may set any time."""
-        rates = dict.fromkeys(bounds, 0.0)
-        for seconds in (*WINDOWS_SECONDS, SHORT_WINDOW_SECONDS):
-            for place, first in self._offsets_at(bounds, at - seconds).items():
-                start, end = bounds[place]
-                if start < first < end and (seconds in WINDOWS_SECONDS or not rates[place]):
-                    rates[place] = max(rates[place], (end - first) / seconds)
+        """Offsets per second that came since the ends were seen before; 0 where none were seen."""
         for place, (_, end) in bounds.items():
-            if place in self._seen:
-                since, before = self._seen[place]
-                if at - since < SEEN_SECONDS:
-                    continue
-                rates[place] = max(rates[place], (end - before) / (at - since))
-            self._seen[place] = (at, end)
-        return rates
+            before = self._seen.get(place, Seen(at, end, 0.0))
+            seconds = at - before.at
+            if seconds >= SEEN_SECONDS:
+                before = Seen(at, end, max(0, end - before.end) / seconds)
+            self._seen[place] = before
+        return {place: self._seen[place].arriving for place in bounds}
 
-    def _offsets_at(
-        self, partitions: Iterable[KafkaPartition], at: float
-    ) -> dict[KafkaPartition, int]:
-        """The first offset of each partition with this time or a later one; -1: there is none."""
-        asked = [ck.TopicPartition(*place, int(at * 1000)) for place in partitions]
-        if not asked:
-            return {}
-        found = self._reader().offsets_for_times(asked, timeout=TIMEOUT_SECONDS)
-        return {(each.topic, each.partition): each.offset for each in found if not each.error}
-
-    def _logs(
+    def _forecasts(
         self,
+        positions: Mapping[KafkaPartition, int | None],
         bounds: Mapping[KafkaPartition, tuple[int, int]],
         rates: Mapping[KafkaPartition, float],
         at: float,
-    ) -> dict[KafkaPartition, Log]:
-        # One partition stands for its topic: keys spread the entities over the partitions.
-        fullest = sorted(bounds, key=lambda place: bounds[place][0] - bounds[place][1])
-        for place in fullest:
-            topic = place[0]
-            if self._retention.get(topic) is not None and self._sizes.get(topic) is None:
-                self._sizes[topic] = message_bytes(self._settings, place, *bounds[place])
-        return {
-            place: Log(at, start, end, rates[place], self._sizes.get(place[0]))
-            for place, (start, end) in bounds.items()
-        }
-
-    def _forecasts(
-        self, positions: Mapping[KafkaPartition, int | None], logs: Mapping[KafkaPartition, Log]
     ) -> dict[KafkaPartition, Outlook]:
-        nexts = {
-            place: log.start if (at := positions[place]) is None else at
-            for place, log in logs.items()
+        nexts = {p: start if (n := positions[p]) is None else n for p, (start, _) in bounds.items()}
+        known = {p: kept for p in bounds if (kept := self._retention.get(p[0])) is not None}
+        behind = {p: nexts[p] for p in known if bounds[p][0] <= nexts[p] < bounds[p][1]}
+        sizes = {
+            p: max(start, end - SAMPLE)
+            for p, (start, end) in bounds.items()
+            if p in known and known[p].bytes and p[0] not in self._sizes and start < end
         }
-        behind = [p for p, log in logs.items() if log.start <= nexts[p] < log.end]
-        behind = [p for p in behind if self._retention.get(p[0]) is not None]
-        oldest = self._times({p: nexts[p] for p in behind})
-        first = self._times({p: logs[p].start for p in behind})
-        unread = {p: Unread(nexts[p], oldest.get(p), first.get(p)) for p in behind}
-        ends: dict[KafkaPartition, int] = {}
-        for p in behind:
-            retention = self._retention[p[0]]
-            assert retention is not None  # noqa: S101 - of those behind
-            ends[p] = min(logs[p].end, int(segment_end(retention, logs[p], unread[p])))
-        newest = self._times({p: max(nexts[p], ends[p] - 1) for p in behind})
-        for p in behind:
-            unread[p] = Unread(nexts[p], oldest.get(p), first.get(p), newest.get(p))
-        return {
-            place: Outlook(
-                log,
-                None
-                if (kept := self._retention.get(place[0])) is None
-                else forecast(kept, log, unread.get(place, Unread(nexts[place]))),
-            )
-            for place, log in logs.items()
-        }
+        times = self._read({**sizes, **behind})
+        found = {}
+        for p, (start, end) in bounds.items():
+            log = Log(at, start, end, rates[p], self._sizes.get(p[0]))
+            said = forecast(known[p], log, nexts[p], times.get(p)) if p in known else None
+            found[p] = Outlook(log, said)
+        return found
 
-    def _times(self, offsets: Mapping[KafkaPartition, int]) -> dict[KafkaPartition, float]:
-        """The time of the message at or after each offset, of those partitions that have one."""
+    def _read(self, offsets: Mapping[KafkaPartition, int]) -> dict[KafkaPartition, float]:
+        """The time of the message at or after each offset, of those partitions that have one. Keeps
+        the mean size of the messages there as that of their topic: one partition stands for all,
+        because keys spread the entities over them."""
         if not offsets:
             return {}
         reader = self._reader()
         reader.assign([ck.TopicPartition(*place, offset) for place, offset in offsets.items()])
         found: dict[KafkaPartition, float] = {}
+        sizes: dict[str, list[int]] = {}
         left = set(offsets)
         until = time.monotonic() + TIMEOUT_SECONDS
         while left and time.monotonic() < until:
-            for raw in reader.consume(len(left), 0.1):
+            for raw in reader.consume(SAMPLE, 0.1):
                 place = (str(raw.topic()), int(raw.partition() or 0))
+                if raw.error() is None:
+                    size = len(raw.key() or b"") + len(raw.value() or b"") + OVERHEAD_BYTES
+                    sizes.setdefault(place[0], []).append(size)
                 if place in left:
                     left.discard(place)
                     reader.pause([ck.TopicPartition(*place)])
@@ -233,6 +192,7 @@ class Forecaster:
         # librdkafka keeps a partition paused through assignments.
         reader.resume([ck.TopicPartition(*place) for place in offsets])
         reader.assign([])
+        self._sizes |= {topic: sum(each) / len(each) for topic, each in sizes.items()}
         return found
 
     def _reader(self) -> ck.Consumer:
@@ -247,8 +207,7 @@ class Forecaster:
                     "auto.offset.reset": "earliest",
                     # The end of a partition is an answer too.
                     "enable.partition.eof": True,
-                    # One batch at a time: one message of it is wanted.
-                    "fetch.message.max.bytes": 1,
+                    "fetch.message.max.bytes": 65_536,
                     "queued.min.messages": 1,
                     "fetch.wait.max.ms": 100,
                 },

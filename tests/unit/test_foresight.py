@@ -14,8 +14,7 @@ from ingest.consumer import foresight
 from ingest.consumer.breaker import Tolerance
 from ingest.consumer.foresight import FREE_SECONDS, HOLD_SECONDS, Foresight
 from ingest.consumer.positions import Positions
-from ingest.forecast.facts import Log
-from ingest.forecast.loss import TIME, Forecast, Outlook
+from ingest.forecast import TIME, Forecast, Log, Outlook
 from ingest.source.client import Unreachable
 from ingest.source.message import KafkaPartition, TopicPartition
 from ingest.store.claim import Claim

@@ -17,7 +17,7 @@ from history.table import Table, print_sentence, print_table
 from ingest.completeness import figures, losses
 from ingest.completeness.acknowledge import acknowledge
 from ingest.completeness.retire import retire, unretire
-from ingest.forecast.loss import Outlook
+from ingest.forecast import Outlook
 from ingest.management.actions.consume import brokers
 from ingest.management.known import refuse_unknown_topic
 from ingest.source.client import TIMEOUT_SECONDS, Unreachable

@@ -1,0 +1,180 @@
+"""Minutes to loss: when the brokers delete what is not read yet, and what to read first. Pure.
+
+Times are seconds since 1970. The brokers keep a message for retention.ms at least, and the newest
+retention.bytes of a partition. They delete whole segments, so that a message may stay longer: a
+forecast is too early at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple, TypeVar
+
+P = TypeVar("P", bound=Hashable)
+
+TIME, SIZE, DELETED = "time", "size", "deleted"
+# Messages per second of one consumer, where none has measured it yet: below every measured rate.
+ASSUMED_RATE = 5_000.0
+# A partition is endangered if its oldest unread message is kept for less than this, and for less
+# than half of the time for which a new one is.
+ENDANGERED_SECONDS = 3_600.0
+# Others that lose messages almost as soon are read at the same time.
+CLOSE_SECONDS = 60.0
+CLOSE_SHARE = 0.1
+# What is this close to its end costs little to read: new messages of live topics go on to be stored
+# at once.
+SMALL_UNREAD = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long the brokers keep a topic, from its configuration: the limits, None for none.
+    deletes: False if only compaction removes messages."""
+
+    seconds: float | None
+    bytes: int | None
+    deletes: bool = True
+
+    @classmethod
+    def of(cls, configuration: Mapping[str, str]) -> Retention | None:
+        """From the names and values that a broker answers, the broker's defaults among them. None
+        if it does not give them: some brokers answer only what was set for the topic."""
+        try:
+            policies = configuration["cleanup.policy"].replace(" ", "").split(",")
+            seconds = int(configuration["retention.ms"]) / 1000
+            size = int(configuration["retention.bytes"])
+        except (KeyError, ValueError):
+            return None
+        return cls(
+            seconds if seconds >= 0 else None, size if size >= 0 else None, "delete" in policies
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """One partition at the broker at the moment `at`. start, end: its first offset and the one
+    after its last. arriving: offsets per second. message_bytes: of one message without compression,
+    None if not known."""
+
+    at: float
+    start: int
+    end: int
+    arriving: float
+    message_bytes: float | None = None
+
+
+class Seen(NamedTuple):
+    """The end offset of a partition at a time (Unix), and how many came per second before."""
+
+    at: float
+    end: int
+    arriving: float
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What happens to a partition if nothing more of it is read.
+
+    at: when its oldest unread message is deleted, or, if all is read, the next one that comes; None
+    if retention never deletes it. by: which limit does it (TIME, SIZE), or DELETED: some unread
+    messages are gone already. unread: offsets at the broker that are not read. deleted: those
+    that are gone. kept: for how many seconds a message that comes now is kept at least; None for
+    ever.
+    """
+
+    at: float | None
+    by: str
+    unread: int
+    deleted: int
+    kept: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What the brokers say about one partition. forecast: None if they do not say how long they
+    keep its topic."""
+
+    log: Log
+    forecast: Forecast | None
+
+
+def forecast(
+    retention: Retention, log: Log, next_offset: int, oldest_at: float | None = None
+) -> Forecast:
+    """The forecast for one partition that is read up to next_offset. oldest_at: the time of the
+    message there, None if not known. A producer may set it, and retention.ms counts from it. The
+    broker looks every few minutes (log.retention.check.interval.ms) and deletes that much later."""
+    unread = max(0, log.end - max(next_offset, log.start))
+    next_gone, next_by = _loss(retention, log, 0, log.at)
+    kept = None if next_gone == inf else max(0.0, next_gone - log.at)
+    if next_offset < log.start:
+        return Forecast(log.at, DELETED, unread, log.start - next_offset, kept)
+    at, by = _loss(retention, log, unread, oldest_at) if unread else (next_gone, next_by)
+    return Forecast(None if at == inf else max(at, log.at), by, unread, 0, kept)
+
+
+def _loss(retention: Retention, log: Log, newer: int, time: float | None) -> tuple[float, str]:
+    """When a message is deleted, and by which limit. newer: how many come after it. time: its
+    own."""
+    if not retention.deletes:
+        return inf, ""
+    by_time = by_size = inf
+    if retention.seconds is not None and time is not None:
+        by_time = time + retention.seconds
+    if retention.bytes is not None and log.message_bytes is not None:
+        missing = retention.bytes / log.message_bytes - newer
+        if missing <= 0:
+            by_size = log.at
+        elif log.arriving > 0:
+            by_size = log.at + missing / log.arriving
+    if by_time <= by_size:
+        return by_time, TIME if by_time < inf else ""
+    return by_size, SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What is not read of one partition. unread: offsets. arriving: offsets per second.
+    seconds: until the first of it is lost, inf for never. kept: for how many seconds a message that
+    comes now is kept, inf for ever."""
+
+    unread: int
+    arriving: float
+    seconds: float
+    kept: float = inf
+
+    @property
+    def endangered(self) -> bool:
+        return self.unread > 0 and self.seconds < min(ENDANGERED_SECONDS, self.kept / 2)
+
+
+def catch_up(backlogs: Mapping[P, Backlog], rate: float) -> dict[P, float]:
+    """Seconds until each partition is read to its end, the most endangered first; inf if as many
+    messages come as are read. rate: of all partitions together, in messages per second."""
+    net = rate - sum(each.arriving for each in backlogs.values())
+    seconds: dict[P, float] = {}
+    ahead = 0
+    for place, each in sorted(backlogs.items(), key=lambda item: item[1].seconds):
+        ahead += each.unread
+        if not each.unread:
+            seconds[place] = 0.0
+        else:
+            seconds[place] = ahead / net if net > 0 else inf
+    return seconds
+
+
+def to_hold(backlogs: Mapping[P, Backlog]) -> Collection[P]:
+    """The partitions to hold back, so that the most endangered is read first: those with a backlog
+    and more time; none if no partition is endangered."""
+    endangered = [each.seconds for each in backlogs.values() if each.endangered]
+    if not endangered:
+        return frozenset()
+    first = min(endangered)
+    close = first + max(CLOSE_SECONDS, CLOSE_SHARE * first)
+    return frozenset(
+        place
+        for place, each in backlogs.items()
+        if each.seconds > close and each.unread > SMALL_UNREAD
+    )
