@@ -225,13 +225,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "believed, comma-separated. Unset: nobody's."
         ),
     ] = ()
-    operator_networks: Annotated[
-        tuple[str, ...],
-        Meta(
-            description="Addresses or networks (CIDR) of operators, comma-separated: failed logins "
-            "elsewhere do not delay a login from here. This machine is always one."
-        ),
-    ] = ()
 
     # What the web server answers, how long it takes, and what operators see.
 

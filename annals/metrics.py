@@ -43,13 +43,6 @@ STOPPED: Final = REGISTER.counter(
 
 # Access.
 
-LOGIN_FAILURES: Final = REGISTER.counter(
-    "annals_login_failures_total",
-    "logins",
-    "Failed logins with a password: it was wrong, it came before the end of a wait (not checked), "
-    "or the process was hashing others (busy, not checked).",
-    why=("wrong", "wait", "busy"),
-)
 BREAK_GLASS_LOGINS: Final = REGISTER.counter(
     "annals_break_glass_logins_total", "logins", "Logins of the break-glass superuser."
 )

@@ -124,20 +124,13 @@ KAFKA = {
 OIDC_PROVIDERS = providers.given(ANNALS)
 
 TRUSTED_PROXIES = address.trusted(ANNALS)
-OPERATOR_NETWORKS = address.of_operators(ANNALS)
 AUTHENTICATION_BACKENDS = [
-    "annals.access.passwords.Passwords",
+    *(["annals.access.local_logins.DemoPasswords"] if ANNALS.demo else []),
+    "annals.access.local_logins.BreakGlassLogins",
     "annals.access.oidc.backend.ProviderBackend",
 ]
-AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": f"django.contrib.auth.password_validation.{name}"}
-    for name in (
-        "MinimumLengthValidator",
-        "CommonPasswordValidator",
-        "NumericPasswordValidator",
-        "UserAttributeSimilarityValidator",
-    )
-]
+# Of the link of `annals breakglass`.
+PASSWORD_RESET_TIMEOUT = 600
 LOGIN_URL = "admin:login"
 
 LANGUAGE_CODE = "ru"

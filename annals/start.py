@@ -31,11 +31,10 @@ def checked_settings(arguments: Sequence[str] = ()) -> env.Settings:
         refuse_open_demo(settings, _binds(arguments))
         _refuse_missing(settings)
         _refuse_wrong_kinds(settings)
-        if settings.trusted_proxies or settings.operator_networks:
+        if settings.trusted_proxies:
             from annals.access import address
 
             address.trusted(settings)
-            address.of_operators(settings)
         if settings.oidc_file is not None:
             # Imported late: most starts have no such file.
             from annals.access.oidc import providers

@@ -1,8 +1,7 @@
 """The share of a web process that dear requests may take, so that cheap ones are always answered.
 
-Dear is what reads many versions for one answer, and whatever computes for long. Passwords have a
-share of their own (annals.access.passwords), and so have logins at a provider
-(annals.access.oidc.discovery).
+Dear is what reads many versions for one answer, and whatever computes for long. Logins at a
+provider have a share of their own (annals.access.oidc.discovery).
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
+from django.conf import settings
+from django.http import HttpRequest
+
 from annals import env
 
 Network = IPv4Network | IPv6Network
@@ -14,19 +17,11 @@ LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 IPV6_PREFIX = 64
 
 
-def trusted(settings: env.Settings) -> tuple[Network, ...]:
+def trusted(given: env.Settings) -> tuple[Network, ...]:
     """ANNALS_TRUSTED_PROXIES. Raises env.SettingError."""
-    return _networks("ANNALS_TRUSTED_PROXIES", settings.trusted_proxies)
-
-
-def of_operators(settings: env.Settings) -> tuple[Network, ...]:
-    """ANNALS_OPERATOR_NETWORKS and this machine. Raises env.SettingError."""
-    return LOOPBACK + _networks("ANNALS_OPERATOR_NETWORKS", settings.operator_networks)
-
-
-def _networks(name: str, given: Sequence[str]) -> tuple[Network, ...]:
+    name = "ANNALS_TRUSTED_PROXIES"
     try:
-        found = tuple(ip_network(each) for each in given)
+        found = tuple(ip_network(each) for each in given.trusted_proxies)
     except ValueError as error:
         raise env.SettingError(f"{name} is wrong: {error}. See docs/settings.md.") from None
     for each in found:
@@ -36,6 +31,14 @@ def _networks(name: str, given: Sequence[str]) -> tuple[Network, ...]:
                 "See docs/settings.md."
             )
     return found
+
+
+def address_of(request: HttpRequest) -> str:
+    """The address of the client of a request."""
+    meta = request.META
+    return client(
+        meta.get("REMOTE_ADDR", ""), meta.get("HTTP_X_FORWARDED_FOR", ""), settings.TRUSTED_PROXIES
+    )
 
 
 def client(peer: str, forwarded: str, trusted: Sequence[Network]) -> str:

@@ -14,13 +14,12 @@ class AccessConfig(AppConfig):
 
     def ready(self) -> None:
         from django.contrib.auth.models import User
-        from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
+        from django.contrib.auth.signals import user_logged_in, user_logged_out
         from django.db.models.signals import pre_delete
 
         from history.signals import begins
 
-        user_login_failed.connect(late("annals.access.attempts.on_failed"), weak=False)
-        user_logged_in.connect(late("annals.access.attempts.on_success"), weak=False)
+        user_logged_in.connect(late("annals.access.sessions.on_login"), weak=False)
         user_logged_out.connect(late("annals.access.sessions.on_logout"), weak=False)
         pre_delete.connect(late("annals.access.deletion.before_deletion"), sender=User, weak=False)
         begins.connect(late("annals.access.journal.write.on_export"), weak=False)

@@ -40,7 +40,6 @@ WEB_WRITES: Final[Mapping[str, str]] = {
     "django_session": "INSERT, UPDATE (session_data, expire_date), DELETE",
     "access_identity": "INSERT, UPDATE (login)",
     "access_providersession": "INSERT, UPDATE (identity_id, provider_session, began), DELETE",
-    "access_attempts": "INSERT, UPDATE (failures, last), DELETE",
 }
 # The web adds to the access journal, and to the used logout tokens; nothing that it runs
 # can change or remove a row, or give one another time than the database's.

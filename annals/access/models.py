@@ -1,5 +1,4 @@
-"""Who a login is at its provider, where it is logged in, how many of its logins failed, what it
-opened, and who looked at what."""
+"""Who a login is at its provider, where it is logged in, and who looked at what."""
 
 from typing import Final
 
@@ -50,18 +49,6 @@ class BreakGlass(models.Model):
 
     user = models.OneToOneField(User, on_delete=models.CASCADE, primary_key=True)
     made = models.DateTimeField()
-
-    class Meta:
-        default_permissions = ()
-
-
-class Attempts(models.Model):
-    """Failed logins of a name, from an address, or of both together, since the last quiet hour; see
-    annals.access.attempts."""
-
-    key = models.CharField(max_length=64, primary_key=True)  # a digest: no name is kept here
-    failures = models.IntegerField()
-    last = models.DateTimeField(db_index=True)
 
     class Meta:
         default_permissions = ()

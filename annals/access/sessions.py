@@ -3,6 +3,7 @@ between, the provider is asked again about its people."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -17,8 +18,12 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 
+from annals.access.address import address_of
+from annals.access.journal.words import BREAK_GLASS
 from annals.access.models import Identity, ProviderSession
 from annals.access.session_store import SessionStore
+
+log = logging.getLogger(__name__)
 
 PROVIDER: Final = "annals_provider"
 BEGAN: Final = "annals_began"
@@ -79,6 +84,13 @@ class SessionLimits:
             return None
         back = urlencode({"renew": "1", "next": request.get_full_path()})
         return HttpResponseRedirect(f"{address}?{back}")
+
+
+def on_login(request: HttpRequest, user: Any, **_: Any) -> None:
+    """A receiver of user_logged_in: leaves a line, and marks a break-glass session."""
+    log.info("login of %r from %s", user.get_username(), address_of(request))
+    if getattr(request, BREAK_GLASS, False):
+        request.session[BREAK_GLASS] = True  # the journal says so at each look
 
 
 def on_logout(request: HttpRequest, **_: Any) -> None:

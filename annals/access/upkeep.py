@@ -8,8 +8,7 @@ from typing import Any, Final
 from django.contrib.sessions.models import Session
 from django.db.models import Exists, OuterRef, QuerySet
 
-from annals.access.attempts import FORGET
-from annals.access.models import Attempts, LogoutToken, ProviderSession
+from annals.access.models import LogoutToken, ProviderSession
 
 ROWS_AT_ONCE: Final = 10_000
 # A login stores its provider session before its session is complete.
@@ -17,16 +16,14 @@ BEGINS: Final = timedelta(hours=1)
 
 
 def remove_ended(now: datetime) -> int:
-    """Remove expired sessions, provider sessions without a session, and failed logins and used
-    logout tokens that count no more. Returns the number of rows. Each statement is a short
-    transaction of its own."""
+    """Remove expired sessions, provider sessions without a session, and used logout tokens that
+    count no more. Returns the number of rows. Each statement is a short transaction of its own."""
     live = Session.objects.filter(session_key=OuterRef("session_key"), expire_date__gte=now)
     return sum(
         _remove(rows)
         for rows in (
             Session.objects.filter(expire_date__lt=now),
             ProviderSession.objects.filter(~Exists(live), began__lt=now - BEGINS),
-            Attempts.objects.filter(last__lt=now - FORGET),
             LogoutToken.objects.filter(until__lt=now),
         )
     )

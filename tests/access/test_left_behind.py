@@ -75,7 +75,7 @@ def test_a_production_web_on_the_database_of_a_demo(demo: Database, tmp_path: Pa
     web = Web(demo, tmp_path)
     web.start([PROVIDER])
     try:
-        # Before `migrate` the logins are there, and no password works but that of breakglass.
+        # Before `migrate` the logins are there, and no password works.
         assert {name: gets_in(web, name) for name in LOGINS} == {name: [] for name in LOGINS}
         said = migrate(demo, tmp_path, demo=False)
         assert active(demo) == set()

@@ -88,6 +88,7 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
     "api/schema/": ("api/schema/", EVERYBODY),
     "api/docs/": ("api/docs/", EVERYBODY),
     "api/docs/login/": ("api/docs/login/", EVERYBODY),
+    "break-glass/<str:name>/<str:token>/": ("break-glass/none/x/", EVERYBODY),
     "api/v1/completeness": ("api/v1/completeness", COMPLETENESS),
     "api/v1/trace": ("api/v1/trace?entity=product-instance&id=A1&version=0", READERS),
     "api/v1/search": ("api/v1/search?q=A1", READERS),

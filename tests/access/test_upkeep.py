@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 
 from annals.access import upkeep
-from annals.access.models import Attempts, Identity, LogoutToken, ProviderSession
+from annals.access.models import Identity, LogoutToken, ProviderSession
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -27,8 +27,6 @@ def rows(db: None) -> None:
         ProviderSession.objects.create(
             session_key=name, identity=identity, began=NOW - timedelta(hours=hours)
         )
-    for name, minutes in (("waits", 59), ("forgotten", 61), ("old", 10_000)):
-        Attempts.objects.create(key=name, failures=9, last=NOW - timedelta(minutes=minutes))
     for name, minutes in (("counts", 59), ("forgotten", 121)):
         LogoutToken.objects.create(digest=name, until=NOW + timedelta(minutes=60 - minutes))
 
@@ -38,12 +36,11 @@ def test_ended_logins_are_removed(
     at_once: int, rows: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep, "ROWS_AT_ONCE", at_once)
-    assert upkeep.remove_ended(NOW) == 7
+    assert upkeep.remove_ended(NOW) == 5
     assert set(Session.objects.values_list("session_key", flat=True)) == {"live"}
     assert set(ProviderSession.objects.values_list("session_key", flat=True)) == {
         "live",
         "beginning",
     }
-    assert set(Attempts.objects.values_list("key", flat=True)) == {"waits"}
     assert [each.digest for each in LogoutToken.objects.all()] == ["counts"]
     assert upkeep.remove_ended(NOW) == 0

@@ -83,10 +83,8 @@ class Web:
         return {row["username"]: (row["is_superuser"], row["roles"]) for row in rows}
 
     def forget(self) -> None:
-        """No users, people, sessions and failed logins any more."""
-        self.database.execute(
-            "TRUNCATE auth_user, history_person, django_session, access_attempts CASCADE"
-        )
+        """No users, people, sessions any more."""
+        self.database.execute("TRUNCATE auth_user, history_person, django_session CASCADE")
 
     def said(self) -> str:
         """The log so far."""

@@ -16,7 +16,6 @@ from tests.attack import (
     dear_questions,
     forged_logs,
     giant_documents,
-    guesses,
     half_open,
     odd_requests,
     slow_loris,
@@ -43,7 +42,6 @@ ATTACKS: dict[str, Attack] = {
     "odd-requests": odd_requests.run,
     "forged-logs": forged_logs.run,
     "giant-documents": giant_documents.run,
-    "guesses": guesses.run,
 }
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from psycopg import errors, sql
 
 from annals.access.grants import CONSUMER, WEB
-from annals.access.passwords import make_break_glass, switch_off
+from annals.access.local_logins import make_break_glass, switch_off
 from history import clock
 from history.entities import ENTITIES, ROOT
 from history.failure.sentences import sentence
@@ -183,7 +183,7 @@ def test_the_web_makes_no_superuser_and_no_password() -> None:
 
 def test_the_web_changes_no_superuser_but_the_time_of_the_login() -> None:
     """Nobody who took over the web keeps the break-glass login out."""
-    user = make_break_glass("breakglass", "secret", NOW)
+    user = make_break_glass("breakglass", NOW)
     changes = (
         "is_active = false",
         "is_staff = false",

@@ -16,7 +16,6 @@ from django.test import Client
 
 from annals.access.grants import WEB
 from annals.access.journal import days as journal
-from annals.access.models import Attempts
 from history import labels
 from history.capacity import measured
 from history.models import FieldLabel, Person
@@ -165,10 +164,7 @@ def test_the_quarantine_is_shown_without_contents(web: str) -> None:
         assert ops.get(f"/admin/ingest/quarantined/{address}").status_code == 200, address
 
 
-def test_a_wrong_password_is_counted_and_no_new_hash_is_stored(web: str, settings: Any) -> None:
-    wrong = {"username": "support", "password": "wrong"}
-    assert Client().post("/admin/login/", wrong).status_code == 200
-    assert Attempts.objects.exists()
+def test_no_new_hash_of_a_password_is_stored(web: str, settings: Any) -> None:
     # A new release of Django may hash with more iterations, and stores that at the next login.
     better = "django.contrib.auth.hashers.PBKDF2PasswordHasher"
     settings.PASSWORD_HASHERS = [better, *settings.PASSWORD_HASHERS]

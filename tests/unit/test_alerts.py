@@ -430,7 +430,7 @@ CASES = [
         fires=(21, 30),
         clears=40,
         labels={"instance": "w1"},
-        summary="Somebody logged in with the break-glass password at w1",
+        summary="Somebody logged in with a break-glass link at w1",
     ),
     Case(
         "AnnalsBreakGlass",
@@ -439,7 +439,7 @@ CASES = [
         fires=(11, 20),
         clears=30,
         labels={"instance": "w1"},
-        summary="Somebody logged in with the break-glass password at w1",
+        summary="Somebody logged in with a break-glass link at w1",
     ),
     *(
         Case(
@@ -614,18 +614,6 @@ CASES = [
         clears=1201 * 60,
         interval="1h",
         summary="An archived day was last checked 36d 0h 0m 0s ago",
-    ),
-    Case(  # of all web processes together
-        "AnnalsGuessing",
-        {
-            f'annals_login_failures_total{{instance="{each}",why="{why}"}}':
-                "0+0x10 0+3x20 60+0x40"
-            for each, why in (("w1", "wrong"), ("w2", "wait"))
-        },
-        quiet=(10, 15),
-        fires=(28,),
-        clears=50,
-        summary="90 logins with a password failed in 15 minutes",
     ),
     Case(
         "AnnalsTokensRefused",

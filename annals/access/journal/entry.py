@@ -13,7 +13,7 @@ from django.contrib.auth import SESSION_KEY, get_user
 from django.http import HttpRequest, HttpResponseBase
 from django.urls import reverse
 
-from annals.access.attempts import address_of
+from annals.access.address import address_of
 from annals.access.journal.words import BREAK_GLASS, Action, Actor, Outcome
 from annals.access.models import identity_of
 from annals.access.service import Service

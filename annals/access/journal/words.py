@@ -37,7 +37,7 @@ class Action(models.TextChoices):
     UNMASK = "unmask", _("unmasking")
     EXPORT = "export", _("export")
     JOURNAL = "journal", _("access journal")
-    LOGIN = "break-glass login", _("login with the break-glass password")
+    LOGIN = "break-glass login", _("login with a break-glass link")
     OTHER = "other", _("other")
 
 

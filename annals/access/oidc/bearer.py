@@ -12,8 +12,7 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed, PermissionDenied, Throttled
 from rest_framework.request import Request
 
-from annals.access.address import network
-from annals.access.attempts import address_of
+from annals.access.address import address_of, network
 from annals.access.models import Identity
 from annals.access.oidc import tokens
 from annals.access.oidc.calls import ProviderDownError

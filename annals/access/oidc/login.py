@@ -28,8 +28,7 @@ from django.views.decorators.http import require_POST
 from mozilla_django_oidc.views import OIDCAuthenticationCallbackView, OIDCAuthenticationRequestView
 
 from annals.access import sessions
-from annals.access.address import network
-from annals.access.attempts import address_of
+from annals.access.address import address_of, network
 from annals.access.models import Identity, ProviderSession
 from annals.access.oidc import handshake, tokens
 from annals.access.oidc.backend import by_name, setting

@@ -12,8 +12,8 @@ from history.late import late
 
 class Command(BaseCommand):
     help = (
-        "Make a local superuser for the day on which no identity provider answers, or give it a "
-        "new password. The password is printed once. Each login with it is logged and alerted."
+        "Print a link that logs a local superuser in, for the day on which no identity provider "
+        "answers. It works once, for ten minutes. The login is logged and alerted."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:

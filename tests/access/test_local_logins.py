@@ -1,0 +1,197 @@
+"""Passwords are the demo's; the break-glass link works once, for ten minutes."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.core.management import call_command
+from django.db import connection
+from django.test import Client
+from prometheus_client import REGISTRY
+
+from annals.access import local_logins
+from annals.access.local_logins import link, make_break_glass
+from annals.access.models import BreakGlass
+from history.api.access import DemoBasic
+from tests.db.partitioned import transactional_db
+from tests.messages import NOW
+
+__all__ = ["transactional_db"]
+
+PRODUCTION = ["annals.access.local_logins.BreakGlassLogins"]
+
+
+@pytest.fixture
+def committed(transactional_db: None) -> Iterator[None]:
+    DemoBasic._verified.clear()
+    yield
+    BreakGlass.objects.all().delete()
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE django_session, access_journal")
+
+
+def by_basic(name: str, password: str) -> bool:
+    given = base64.b64encode(f"{name}:{password}".encode()).decode()
+    answer = Client().get("/api/v1/search?q=x", headers={"Authorization": f"Basic {given}"})
+    return bool(answer.status_code == 200)
+
+
+def by_form(name: str, password: str) -> bool:
+    form = {"username": name, "password": password}
+    return bool(Client().post("/admin/login/?next=/admin/", form).status_code == 302)
+
+
+@pytest.mark.parametrize("way", [by_form, by_basic])
+def test_a_password_opens_the_demo(way: Any, db: None) -> None:
+    DemoBasic._verified.clear()
+    assert way("support", "support")
+    assert not way("support", "wrong")
+    assert not way("nobody-here", "wrong")
+    User.objects.filter(username="support").update(is_active=False)
+    assert not way("support", "support")
+
+
+def test_equal_passwords_at_once_are_hashed_once(
+    committed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[str] = []
+    plain = local_logins.check_password
+
+    def slow(*args: Any) -> Any:
+        hashed.append("once")
+        time.sleep(0.5)
+        return plain(*args)
+
+    monkeypatch.setattr(local_logins, "check_password", slow)
+
+    def ask(_: int) -> bool:
+        try:
+            return by_basic("support", "support")
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(ask, range(8)))
+    assert hashed == ["once"]
+
+
+def test_a_session_of_the_demo_is_worth_nothing_elsewhere(
+    client: Client, db: None, settings: Any
+) -> None:
+    """A web with the demo's key on the demo's database, before `migrate` has run."""
+    client.force_login(User.objects.get(username="support"))
+    assert client.get("/admin/").status_code == 200
+    settings.AUTHENTICATION_BACKENDS = PRODUCTION
+    assert client.get("/admin/").status_code == 302
+    assert client.get("/api/v1/search?q=x").status_code == 401
+    client.force_login(make_break_glass("glass", NOW), backend=local_logins.BACKEND)
+    assert client.get("/admin/").status_code == 200
+
+
+def test_no_password_works_in_production(db: None, settings: Any) -> None:
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, demo=False)
+    settings.AUTHENTICATION_BACKENDS = PRODUCTION
+    glass = make_break_glass("glass", NOW)
+    glass.set_password("a long password")
+    glass.save()
+    assert not by_form("support", "support")
+    assert not by_form("glass", "a long password")
+    assert b'name="password"' not in Client().get("/admin/login/").content
+
+
+def path_of(user: User) -> str:
+    return urlsplit(link(user)).path
+
+
+def logins() -> float:
+    return REGISTRY.get_sample_value("annals_break_glass_logins_total") or 0.0
+
+
+def test_a_link_works_once(client: Client, db: None, caplog: pytest.LogCaptureFixture) -> None:
+    path, before = path_of(make_break_glass("glass", NOW)), logins()
+    for _ in range(2):
+        assert client.get(path).status_code == 200  # what only fetches it does not use it up
+    assert client.get("/admin/").status_code == 302
+    with caplog.at_level(logging.ERROR):
+        answer = client.post(path)
+    assert (answer.status_code, answer.headers["Location"]) == (302, "/admin/")
+    assert client.get("/admin/").status_code == 200
+    assert (logins(), "BREAK GLASS: 'glass' logged in" in caplog.text) == (before + 1, True)
+    other = Client()
+    assert other.post(path).status_code == 403
+    assert other.get("/admin/").status_code == 302
+
+
+def test_a_link_ends_after_ten_minutes(
+    client: Client, db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = path_of(make_break_glass("glass", NOW))
+    now = datetime.now(UTC).astimezone().replace(tzinfo=None)
+    for minutes, status in ((11, 403), (9, 302)):
+        later = datetime.fromtimestamp(now.timestamp() + minutes * 60)  # noqa: DTZ006 - as Django's
+        monkeypatch.setattr(type(local_logins._LINKS), "_now", lambda _, later=later: later)
+        assert client.post(path).status_code == status
+
+
+@pytest.mark.parametrize("change", ["again", "remove", "other", "token"])
+def test_another_link_is_none(change: str, client: Client, db: None) -> None:
+    path = path_of(make_break_glass("glass", NOW))
+    if change == "again":
+        call_command("breakglass", "glass")
+    elif change == "remove":
+        call_command("breakglass", "glass", remove=True)
+    elif change == "other":  # of another login, also where that is a superuser
+        User.objects.create_superuser("root")
+        path = path.replace("glass/glass", "glass/root")
+    else:
+        path = path[:-2] + ("a/" if path[-2] != "a" else "b/")
+    assert client.post(path).status_code == 403
+    assert client.get("/admin/").status_code == 302
+
+
+def test_a_link_at_once_logs_in_once(committed: None) -> None:
+    path = path_of(make_break_glass("glass", NOW))
+
+    def use(_: int) -> int:
+        try:
+            return Client().post(path).status_code
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(use, range(4))) == [302, 403, 403, 403]
+
+
+def test_a_link_needs_the_form_of_its_page(db: None) -> None:
+    client = Client(enforce_csrf_checks=True)
+    assert client.post(path_of(make_break_glass("glass", NOW))).status_code == 403
+
+
+def test_the_name_of_a_person_is_not_taken(db: None) -> None:
+    with pytest.raises(ValidationError):
+        make_break_glass("support", NOW)
+
+
+@pytest.mark.parametrize(
+    "https, hosts, begin",
+    [
+        (False, ("localhost",), "http://localhost/break-glass/glass/"),
+        (True, (".bank", "*", "annals.bank"), "https://annals.bank/break-glass/glass/"),
+    ],
+)
+def test_the_address_of_a_link(
+    https: bool, hosts: tuple[str, ...], begin: str, db: None, settings: Any
+) -> None:
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, https=https, allowed_hosts=hosts)
+    assert link(make_break_glass("glass", NOW)).startswith(begin)
