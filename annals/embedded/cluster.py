@@ -104,14 +104,6 @@ def initialise(data: Path, user: str, password: str, sync: bool) -> None:
             file.unlink()
 
 
-def clone(data: Path, conninfo: str, password: str) -> None:
-    """Copy a running server into `data`, ready to follow it as a standby."""
-    with new_data(data) as (fresh, owner):
-        what = ("--checkpoint=fast", "--wal-method=stream", "--write-recovery-conf", "--no-sync")
-        source = ("--dbname", conninfo)
-        run(owner, "pg_basebackup", "--pgdata", fresh, *what, *source, PGPASSWORD=password)
-
-
 def write_settings(data: Path, settings: Mapping[str, str | int]) -> None:
     """Replace postgresql.conf. Settings of ALTER SYSTEM are in another file and override it."""
     lines = [

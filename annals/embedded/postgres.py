@@ -5,7 +5,6 @@ because the path of a socket could be too long. Directory: `data/`, `password` o
 and `LOGIN.password` of each other login (0600), `port`, `server.log`, `lock`.
 """
 
-import os
 import signal
 import time
 from collections.abc import Mapping
@@ -141,33 +140,6 @@ class Postgres:
     def password_file(self, login: str) -> Path:
         """The file with the password of a login other than the superuser."""
         return logins.password_file(self.home, login)
-
-    def configure(self, settings: Settings) -> None:
-        """Change settings. A running server applies those that need no restart."""
-        self.settings.update(settings)
-        cluster.write_settings(self.data, {**self.settings, "port": self.port()})
-        pid = self.pid()
-        if pid is not None:
-            os.kill(pid, signal.SIGHUP)
-
-    def standby(self, home: str | Path, name: str, settings: Settings | None = None) -> "Postgres":
-        """A copy of this running server in `home`. When started it follows this server.
-
-        name: its name in `synchronous_standby_names` of the primary.
-        """
-        copy = Postgres(home, settings)
-        copy.home.mkdir(parents=True)
-        password = secret_file.write(copy.home / "password", (self.home / "password").read_text())
-        for file in self.home.glob("*.password"):
-            secret_file.write(copy.home / file.name, file.read_text())
-        source = f"host={process.HOST} port={self.port()} user={USER} application_name={name}"
-        cluster.clone(copy.data, source, password.read_text())
-        return copy
-
-    def promote(self) -> None:
-        """Make a standby a primary; returns when it accepts writes."""
-        with self._connect() as connection:
-            connection.execute("SELECT pg_promote(wait => true)")
 
     @property
     def _marker(self) -> str:

@@ -7,10 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-
-from tests.soak.faults import Restarts
 
 _VARIABLE = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{32}"), "ID"),
@@ -22,6 +20,20 @@ _POSTGRES = re.compile(r"^(\S+ \S+) UTC \[\d+\] (LOG|WARNING|ERROR|FATAL|PANIC):
 _LIBRDKAFKA = re.compile(r"%(\d)\|(\d+\.\d+)\|(\w+)\|[^|]*\| ?(.*)")
 _KAFKA = re.compile(r"(ERROR|FATAL) (.*)")
 BAD_LEVELS = ("WARNING", "ERROR", "CRITICAL", "FATAL", "PANIC")
+# How long after a restart its traces are expected: the processes try again with growing pauses.
+AFTER = timedelta(seconds=90)
+
+
+@dataclass
+class Restarts:
+    """The name of each server that was restarted, when that began and when it was there again."""
+
+    times: list[tuple[str, datetime, datetime]] = field(default_factory=list)
+
+    def during(self, name: str, moment: datetime) -> bool:
+        return any(
+            name == each and begin <= moment <= end + AFTER for each, begin, end in self.times
+        )
 
 
 @dataclass(frozen=True)

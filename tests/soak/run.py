@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from annals.embedded import logins
-from tests.soak.faults import Restarts
+from tests.soak.logs import Restarts
 from tests.soak.people import People
 from tests.soak.recorder import Recorder
 from tests.soak.samples import Sampler

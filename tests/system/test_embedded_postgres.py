@@ -16,6 +16,7 @@ import pytest
 from annals.embedded import logins
 from annals.embedded.postgres import Mode, Postgres, Settings
 from annals.embedded.process import EmbeddedError
+from tests.standby import configure, promote, standby_of
 
 FAST: Settings = {"fsync": "off", "shared_buffers": "16MB", "max_connections": 20}
 
@@ -205,7 +206,7 @@ def test_data_of_another_major_version_is_refused_by_name(server: Postgres) -> N
 
 
 def test_settings_change_while_it_runs(server: Postgres) -> None:
-    server.configure({"work_mem": "9MB"})
+    configure(server, {"work_mem": "9MB"})
     deadline = time.monotonic() + 10
     while ask(server, "SELECT current_setting('work_mem')") != ("9MB",):
         assert time.monotonic() < deadline
@@ -215,10 +216,10 @@ def test_settings_change_while_it_runs(server: Postgres) -> None:
 def test_a_synchronous_standby_takes_over_with_all_that_was_committed(
     server: Postgres, root: Path
 ) -> None:
-    standby = server.standby(root / "standby", "second", FAST)
+    standby = standby_of(server, root / "standby", "second", FAST)
     try:
         assert standby.start() is True
-        server.configure({"synchronous_standby_names": "second"})
+        configure(server, {"synchronous_standby_names": "second"})
         deadline = time.monotonic() + 10
         while ask(server, "SELECT sync_state FROM pg_stat_replication") != ("sync",):
             assert time.monotonic() < deadline
@@ -226,7 +227,7 @@ def test_a_synchronous_standby_takes_over_with_all_that_was_committed(
         remember(server, 41)
         assert ask(standby, "SELECT pg_is_in_recovery()") == (True,)
         server.kill()
-        standby.promote()
+        promote(standby)
         remember(standby, 42)
         assert ask(standby, "SELECT min(value), max(value) FROM memory") == (41, 42)
     finally:

@@ -27,6 +27,7 @@ from annals.embedded.postgres import Postgres
 from tests.consuming import OWNER_URL, ROOT, Consumers, Database, Feed, complete, send, until
 from tests.messages import NOW, TOPIC, value
 from tests.processes import consumers, database, feed, server
+from tests.standby import configure, promote, standby_of
 
 pytestmark = pytest.mark.system
 __all__ = ["consumers", "database", "feed", "server"]
@@ -105,13 +106,13 @@ def test_connections_cut(consumers: Consumers, database: Database, feed: Feed) -
 def standby(server: Postgres, database: Database) -> Iterator[Postgres]:
     """A synchronous standby of the server."""
     home = Path(tempfile.mkdtemp(prefix="annals-standby-"))
-    copy = server.standby(home / "postgres", "second", {"fsync": "off"})
+    copy = standby_of(server, home / "postgres", "second", {"fsync": "off"})
     copy.start()
-    server.configure({"synchronous_standby_names": "second"})
+    configure(server, {"synchronous_standby_names": "second"})
     sync = "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"
     until(lambda: database.query(sync), "no synchronous standby")
     yield copy
-    server.configure({"synchronous_standby_names": ""})
+    configure(server, {"synchronous_standby_names": ""})
     copy.stop("immediate")
     shutil.rmtree(home)
 
@@ -131,7 +132,7 @@ def test_the_primary_dies_and_the_standby_is_promoted(
         until(lambda: database.read() > 200, running.said)
         server.kill()
         time.sleep(0.5)
-        standby.promote()
+        promote(standby)
         before = promoted.read()
         until(lambda: promoted.read() > before + 200, running.said)
     until(lambda: promoted.read() == feed.produced.total(), running.said)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.soak.slopes import slope
+from tests.soak.report import slope
 
 
 def series(per_hour: float, noise: float, hours: float = 1.0) -> list[tuple[float, float]]:
