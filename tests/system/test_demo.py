@@ -167,11 +167,15 @@ def address(text: str) -> str:
 
 
 def test_it_starts_serves_and_leaves_nothing_behind_twice(home: Path) -> None:
-    """First with the example shop, then without it, over the same data."""
+    """First with the example shop, then without it, over the same data. An application that was
+    never stored is not shown."""
+    home.mkdir()
+    (home / "showcase").write_text("lost-with-the-broker")
     demo = Demo(home, "--port", str(free_port()), "--with-shop")
     text = demo.until(READY)
     link = re.search(r"http\S+/admin/history/product-instance/(\w+)/", text)
     assert link, text
+    assert (home / "showcase").read_text() == link[1]
     client = Client(address(text), "support", "support")
     versions = list(client.timeline("product-instance", link[1], 50))
     assert len(versions) > 1
@@ -197,16 +201,6 @@ def test_it_starts_serves_and_leaves_nothing_behind_twice(home: Path) -> None:
     os.killpg(again.process.pid, signal.SIGTERM)
     assert again.end()[0] == 0
     assert processes(home) == []
-
-
-def test_the_end_of_one_process_is_the_end_of_all(used: Path) -> None:
-    demo = Demo(used, "--port", str(free_port()), "--no-simulate")
-    demo.until(READY)
-    demo.child("consume").kill()
-    code, text = demo.end()
-    assert code == 1
-    assert "consume ended with -9" in text
-    assert processes(used) == []
 
 
 def test_a_killed_supervisor_ends_its_processes_and_the_next_uses_its_servers(used: Path) -> None:
@@ -247,6 +241,10 @@ def test_interrupted_while_it_starts_it_leaves_nothing_behind(home: Path) -> Non
 def test_one_demo_in_a_home_and_one_owner_of_a_port(used: Path) -> None:
     port = free_port()
     demo = Demo(used, "--port", str(port), "--no-simulate")
+    demo.until("Annals  ")  # before its web starts the port is its own, too
+    for family, host in LOOPBACK:
+        with socket.socket(family) as taken, pytest.raises(OSError, match="in use"):
+            taken.bind((host, port))
     text = demo.until(READY)
     assert "DATABASE_URL is set but ignored" in text
     assert str(used) in text
@@ -260,38 +258,13 @@ def test_one_demo_in_a_home_and_one_owner_of_a_port(used: Path) -> None:
     assert (code, f"Port {port} is in use" in text) == (1, True)
     demo.process.send_signal(signal.SIGINT)
     assert demo.end()[0] == 0
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        free.bind(("127.0.0.1", port))
 
 
-def test_the_port_is_the_demos_own_before_its_web_starts(used: Path) -> None:
-    port = free_port()
-    demo = Demo(used, "--port", str(port), "--no-simulate")
-    demo.until("Annals  ")
-    for family, host in LOOPBACK:
-        with socket.socket(family) as other, pytest.raises(OSError, match="in use"):
-            other.bind((host, port))
-    demo.until(READY)
-    demo.process.send_signal(signal.SIGINT)
-    assert demo.end()[0] == 0
-    with socket.socket() as other:
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        other.bind(("127.0.0.1", port))
-
-
-def test_an_application_that_was_never_stored_is_not_shown(home: Path) -> None:
-    home.mkdir()
-    (home / "showcase").write_text("lost-with-the-broker")
-    demo = Demo(home, "--port", str(free_port()))
-    text = demo.until(READY)
-    link = re.search(r"http\S+/admin/history/product-instance/(\w+)/", text)
-    assert link, text
-    client = Client(address(text), "support", "support")
-    assert list(client.timeline("product-instance", link[1], 50))
-    assert (home / "showcase").read_text() == link[1]
-    demo.process.send_signal(signal.SIGINT)
-    assert demo.end()[0] == 0
-
-
-def test_the_reason_is_shown_although_the_log_file_could_not_be_written(used: Path) -> None:
+def test_the_end_of_one_process_is_the_end_of_all_and_its_reason_is_shown(used: Path) -> None:
+    """Also where the log file cannot be written."""
     (used / "logs").mkdir(parents=True, exist_ok=True)
     (used / "logs" / "consume.log").unlink(missing_ok=True)
     (used / "logs" / "consume.log").symlink_to("/dev/full")
@@ -303,6 +276,7 @@ def test_the_reason_is_shown_although_the_log_file_could_not_be_written(used: Pa
     code, text = demo.end()
     assert code == 1
     assert re.search(r"consume ended with 0:\n(.*\n)*stopped: \d+ read", text), text
+    assert processes(used) == []
 
 
 def test_the_end_of_a_server_is_the_end_of_all(used: Path) -> None:
