@@ -5,24 +5,23 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from history.management.numbers import MOST_DAYS, number
+from history.management.numbers import MOST_DAYS, MOST_ID, MOST_SECONDS, number, whole
 
 if TYPE_CHECKING:
     from annals.demo.simulator import Message, Plan
     from ingest.source.producer import Producer
 
-N = TypeVar("N", int, float)
 _NO_WAIT = 0.001  # seconds: a shorter wait is left out
 _NOTICE = 0.2  # seconds within which a signal is noticed
 
@@ -33,20 +32,20 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
-        add("--rps", type=_at_least(0.0), help="messages per second; 0 = as fast as possible "
+        add("--rps", type=number(0, 1e6), help="messages per second; 0 = as fast as possible "
             "(default 200, with --days 0)")  # fmt: skip
-        add("--seconds", type=_at_least(0.0), help="stop after N seconds")
+        add("--seconds", type=number(0, MOST_SECONDS), help="stop after N seconds")
         add(
             "--applications",
-            type=_at_least(0),
+            type=whole(0, MOST_ID),
             help="number of applications, each produced up to its last version",
         )
-        add("--messages", type=_at_least(0), help="stop after N messages")
+        add("--messages", type=whole(0, MOST_ID), help="stop after N messages")
         add("--seed", type=int, help="the same seed and start give the same bytes "
             "(default: a different one each time)")  # fmt: skip
         add("--days", type=number(0, MOST_DAYS), default=0.0,
             help="spread updatedAt over the last N days (default 0: now)")  # fmt: skip
-        add("--topics-partitions", type=_at_least(1), default=3,
+        add("--topics-partitions", type=whole(1, 1_000), default=3,
             help="partitions of missing topics, which are created (default 3)")  # fmt: skip
         add("--json", action="store_true", help="print a summary as JSON")
 
@@ -202,16 +201,3 @@ def _until_signal() -> Iterator[Callable[[], bool]]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-
-
-def _at_least(least: N) -> Callable[[str], N]:
-    def number(text: str) -> N:
-        try:
-            value = type(least)(text)
-        except ValueError:
-            raise ArgumentTypeError(f"{text!r} is not a number") from None
-        if not value >= least:
-            raise ArgumentTypeError(f"{text} is less than {least:g}")
-        return value
-
-    return number
