@@ -9,7 +9,7 @@ from annals.access import local_logins
 from annals.access.oidc.description import LoginDocs, LoginDone
 from history.api import errors
 from history.api.schema import Schema
-from ingest.completeness.api import Completeness
+from ingest.completeness.views import Completeness
 
 # Here, and not when Django starts: a command needs no screens.
 admin.autodiscover()

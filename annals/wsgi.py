@@ -22,7 +22,7 @@ from annals.serving.charset import Utf8Request  # noqa: E402
 from history import privileges  # noqa: E402
 from history.addresses import keeping_raw_path  # noqa: E402
 from history.database import session  # noqa: E402
-from ingest.store.connect import connect  # noqa: E402
+from ingest.store.session import connect  # noqa: E402
 
 # A login could change its own limits to times in which nothing works. As for the statements:
 # annals.serving.watch cancels statements at the deadline of their request; this counts where its

@@ -22,11 +22,11 @@ from benchmarks.load import TOPIC, Prepared, prepared, produce, simulated
 from history.record import Record
 from history.search_index.keys import Fingerprint, NewKeys
 from history.window import Window
-from ingest.consumer.key_cache import BoundedCache
+from ingest.consumer.lanes import BoundedCache
 from ingest.source.decode import Decode, decode
 from ingest.source.envelope import Shape
 from ingest.source.message import Message
-from ingest.store.search_index import index
+from ingest.store.fast_path import index
 
 GIANT = 1_000_000
 Figures = dict[str, Any]

@@ -15,7 +15,7 @@ from history.window import Window
 from ingest.source.decode import decode
 from ingest.source.message import Message
 from ingest.source.producer import Producer
-from ingest.store.copy_format import HEADER, TRAILER, columns, encode_row
+from ingest.store.copy import HEADER, TRAILER, columns, encode_row
 
 ROOT = root()
 

@@ -3,7 +3,7 @@
 from django.contrib import admin
 from django.utils.translation import gettext_lazy as _
 
-from ingest.completeness import admin as completeness
+from ingest.completeness import views as completeness
 from ingest.models import Quarantined
 from ingest.quarantine.admin import QuarantinedAdmin
 

@@ -12,7 +12,7 @@ class Ledger(models.Model):
     quarantine_removed: those of the quarantined whose row retention has removed since.
     high_watermark: the end offset at the broker; 0 for an empty partition, null if it was never
     known. end_known_at: the latest moment at which this was the end. last_*: the last message that
-    was read, to recognise the log; see ingest/source/last_message.py. noted_from: from this offset
+    was read, to recognise the log; see ingest/source/message.py. noted_from: from this offset
     on ingest_unstored has what was not stored.
     forecast_at: when the consumer last asked when messages are lost. loss_at: when the broker
     deletes the oldest unread message if nothing more is read, null for never. kept_seconds: for how

@@ -2,7 +2,7 @@
 
 A limit of a role does not pass to its members, so each login has its own. PostgreSQL ends what
 lasts longer; a process can set another time for itself, and the consumer does
-(ingest.store.connect). It cannot set another number of connections.
+(ingest.store.session). It cannot set another number of connections.
 """
 
 from __future__ import annotations

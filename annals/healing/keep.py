@@ -17,9 +17,8 @@ from annals.healing.wanted import Asked, Document
 from history.entities import Entity
 from ingest.source.message import Message
 from ingest.source.names import declared, named
-from ingest.store import headers_json, recovered_rows, rejects
-from ingest.store.batch import Reject
-from ingest.store.claim import Claim
+from ingest.store import outside, rejects
+from ingest.store.batch import Claim, Reject
 from ingest.store.ledger import Connection
 from ingest.store.outside import Attempt, Outside
 
@@ -112,7 +111,7 @@ def _keep(asked: Asked, document: Document, answer: Answer, attempt: Attempt) ->
     refused = dict(answer.refused)
     given: dict[int, _Given] = {}
     for number, value in answer.values.items():
-        message = recovered_rows.message(topic, source, document.id, number, value)
+        message = outside.message(topic, source, document.id, number, value)
         try:
             moment = _moment(message, asked, document, number, attempt)
             given[id(message)] = _Given(number, message, moment)
@@ -132,7 +131,7 @@ def _keep(asked: Asked, document: Document, answer: Answer, attempt: Attempt) ->
         else:
             arrived.add(number)
             recovered += became == "stored"
-    place = recovered_rows.place(topic)
+    place = outside.place(topic)
     rejects.add(connection, bad, {place: Claim(place, 0, 0, 0, False)})
     _note(connection, source, document, answer, arrived, refused)
     kept = Kept(
@@ -202,7 +201,7 @@ def _note(
         "gone": _multirange(answer.gone),
         "refused": _multirange(_single(refused)),
         "covered": _multirange(answer.covered),
-        "detail": headers_json.storable_text(next(reversed(list(refused.values())), "")),
+        "detail": rejects.storable_text(next(reversed(list(refused.values())), "")),
         "pause": pause(1) if answer.waiting else None,
     }
     remember = bool(answer.gone or refused or answer.waiting)

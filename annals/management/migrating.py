@@ -13,7 +13,7 @@ from django.db import Error
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from history import schema
-from ingest.store.connect import connect
+from ingest.store.session import connect
 
 LOOK_SECONDS = 0.1
 _BLOCKERS = """

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.db import transaction
 from django.db.models import Count, F, IntegerField, OuterRef, Subquery, Value
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from history import clock
 from history.entities import BY_TOPIC
-from ingest.models import Ledger, Quarantined, RetiredTopic
+from ingest.models import Gap, Ledger, Quarantined, RetiredTopic
 from ingest.source.message import TopicPartition
 
 
@@ -224,3 +226,33 @@ def as_json(
 
 def _iso(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat()
+
+
+def acknowledge(topic: str, partition: int | None, why: str) -> int:
+    """Acknowledge all losses of a topic, or of one partition, that are known now. Returns the
+    number of messages; later losses are reported again."""
+    place = {"topic": topic} if partition is None else {"topic": topic, "partition": partition}
+    with transaction.atomic():
+        rows = Ledger.objects.filter(**place, lost__gt=F("lost_acknowledged"))
+        found = list(rows.select_for_update().order_by("topic", "topic_id", "partition"))
+        for row in found:
+            Ledger.objects.filter(pk=row.pk).update(lost_acknowledged=row.lost)
+        Gap.objects.filter(**place, lost=True, why="").update(why=why)
+    return sum(row.lost - row.lost_acknowledged for row in found)
+
+
+def retire(topic: str, why: str) -> int:
+    """Declare a topic finished; a second time: with another reason. Returns the number of its
+    messages that are known and were not read."""
+    RetiredTopic.objects.update_or_create(
+        topic=topic, defaults={"why": why}, create_defaults={"why": why, "retired_at": clock.now()}
+    )
+    newest = Ledger.objects.filter(topic=topic).order_by("partition", "-checked_at")
+    rows = newest.distinct("partition").values_list("high_watermark", "next_offset")
+    return sum(max(0, end - next_offset) for end, next_offset in rows if end is not None)
+
+
+def unretire(topic: str) -> bool:
+    """Take retire() back. False: the topic was not retired."""
+    count, _ = RetiredTopic.objects.filter(topic=topic).delete()
+    return bool(count)

@@ -12,9 +12,9 @@ from functools import partial
 import psycopg
 
 from history.error_text import describe
-from ingest.consumer.worker import Worker
+from ingest.consumer.background import Worker
 from ingest.store import ledger
-from ingest.store.claim import Claim
+from ingest.store.batch import Claim
 from ingest.store.ledger import Connection
 from ingest.store.session import Session
 

@@ -5,14 +5,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from history.entities import BY_TOPIC
 from history.search_index.keys import Fingerprint
-from ingest.consumer.key_cache import REMEMBERED, BoundedCache
 from ingest.source.decode import Decode
 from ingest.source.message import KafkaPartition, TopicPartition
-from ingest.store.batch import Batch, Limits
-from ingest.store.claim import Claim
+from ingest.store.batch import Batch, Claim, Limits
+
+Value = TypeVar("Value")
+
+# Entities of which a consumer remembers the business keys.
+REMEMBERED = 30_000
+
+
+class BoundedCache(Generic[Value]):
+    """Keeps the values of at least the last `size` names, and at most twice as many."""
+
+    def __init__(self, size: int = REMEMBERED) -> None:
+        self._size = size
+        self._new: dict[str, Value] = {}
+        self._old: dict[str, Value] = {}
+
+    def get(self, name: str) -> Value | None:
+        """The last value of a name; None if it is not in the cache."""
+        found = self._new.get(name)
+        return self._old.get(name) if found is None else found
+
+    def update(self, values: Mapping[str, Value]) -> None:
+        """Set the values of these names."""
+        self._new.update(values)
+        if len(self._new) >= self._size:
+            self._old, self._new = self._new, {}
 
 
 @dataclass(frozen=True, slots=True)

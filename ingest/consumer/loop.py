@@ -17,10 +17,9 @@ from history.window import Window
 from ingest import metrics
 from ingest.consumer.background import Background, Probe
 from ingest.consumer.beats import Beats
-from ingest.consumer.breaker import Tolerance
 from ingest.consumer.foresight import Foresight
 from ingest.consumer.lanes import Lane
-from ingest.consumer.positions import ClaimedPartition
+from ingest.consumer.positions import ClaimedPartition, Tolerance
 from ingest.consumer.state_machine import StateMachine, Verdict
 from ingest.consumer.totals import Meter, Totals
 from ingest.consumer.writers import Writers

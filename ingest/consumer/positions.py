@@ -3,13 +3,59 @@ comes next in each. Pure: the time is passed in, in seconds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 
-from ingest.consumer.breaker import Breaker, Tolerance
-from ingest.source.last_message import LastMessage
-from ingest.source.message import KafkaPartition, TopicPartition
-from ingest.store.claim import Claim
+from ingest.source.message import KafkaPartition, LastMessage, TopicPartition
+from ingest.store.batch import Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """The limits: `consecutive` bad messages in a row, or `ratio` of the last `window` messages."""
+
+    consecutive: int
+    ratio: float
+    window: int
+
+
+@dataclass(slots=True)
+class Breaker:
+    """The last messages of one partition, good and bad."""
+
+    tolerance: Tolerance
+    _recent: deque[bool] = field(default_factory=deque)
+    _bad: int = 0
+    _row: int = 0
+
+    def note(self, bad: bool) -> None:
+        """Count one message."""
+        self._recent.append(bad)
+        self._bad += bad
+        self._row = self._row + 1 if bad else 0
+        if len(self._recent) > self.tolerance.window:
+            self._bad -= self._recent.popleft()
+
+    def note_good(self, count: int) -> None:
+        """Count good messages. None of them trips the breaker."""
+        if not count:
+            return
+        recent = self._recent
+        recent.extend(repeat(False, count))
+        self._row = 0
+        for _ in range(len(recent) - self.tolerance.window):
+            self._bad -= recent.popleft()
+
+    def tripped(self) -> str | None:
+        """Why reading must stop; None if it may continue."""
+        if self._row >= self.tolerance.consecutive:
+            return f"{self._row} bad messages in a row"
+        full = len(self._recent) >= self.tolerance.window
+        if full and self._bad >= self.tolerance.ratio * self.tolerance.window:
+            return f"{self._bad} of the last {self.tolerance.window} messages are bad"
+        return None
 
 
 @dataclass(slots=True)
@@ -107,3 +153,40 @@ class Positions:
             name: each.expected if each.last is None else each.last.offset
             for name, each in self.claimed.items()
         }
+
+
+class Standstill:
+    """seconds: how long nothing may come. After each time that this was noticed the wait is twice
+    as long, until something comes: where the brokers hold messages back, a new client does not
+    help either."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = self._wait = seconds
+        self._positions: Mapping[KafkaPartition, int] = {}
+        self._since: float | None = None
+
+    def noticed(
+        self,
+        now: float,
+        positions: Mapping[KafkaPartition, int],
+        behind: Collection[KafkaPartition],
+    ) -> bool:
+        """Whether the client should be replaced: for the whole wait there were partitions that may
+        be read and that have more, and no position moved.
+
+        positions: the next offset of each partition. behind: those of which the brokers have more
+        than was delivered.
+        """
+        moved = any(self._positions.get(each, at) != at for each, at in positions.items())
+        self._positions = dict(positions)
+        if moved:
+            self._wait = self._seconds
+        if moved or not behind:
+            self._since = None
+        elif self._since is None:
+            self._since = now
+        elif now - self._since >= self._wait:
+            self._since = None
+            self._wait *= 2
+            return True
+        return False

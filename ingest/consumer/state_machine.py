@@ -10,14 +10,11 @@ from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 
 from history.window import Window
-from ingest.consumer.breaker import Tolerance
 from ingest.consumer.lanes import Flight, Lane, deal
-from ingest.consumer.positions import ClaimedPartition, Positions
+from ingest.consumer.positions import ClaimedPartition, Positions, Tolerance
 from ingest.source.decode import Decode, decode
-from ingest.source.last_message import LastMessage
-from ingest.source.message import KafkaPartition, Message
-from ingest.store.batch import Gap, Limits, Reject
-from ingest.store.claim import Claim
+from ingest.source.message import KafkaPartition, LastMessage, Message
+from ingest.store.batch import Claim, Gap, Limits, Reject
 
 # Another consumer moved the ledger: the rebalance that explains it is given this long to arrive.
 CLAIM_AFTER_FENCED_SECONDS = 3.0

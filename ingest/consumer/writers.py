@@ -7,10 +7,10 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, wait
 from functools import partial
 
+from ingest.consumer.background import Worker
 from ingest.consumer.lanes import Flight
-from ingest.consumer.worker import Worker
 from ingest.source.message import TopicPartition
-from ingest.store.claim import Claim
+from ingest.store.batch import Claim
 from ingest.store.ledger import Connection
 from ingest.store.retrying import RetryingWriter
 from ingest.store.transaction import Written

@@ -3,14 +3,156 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from history.entities import ENTITIES
-from ingest.contract import asyncapi, schema
-from ingest.contract.reasons import BREACHES, NO_VALUE, Breach
-from ingest.source.decode import Reason
-from ingest.source.field_error import RULES
+from history.exponents import MOST_AFTER_POINT, MOST_BEFORE_POINT, MOST_DIGITS
+from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH, MAX_VERSION
+from ingest.contract import schema
+from ingest.source.decode import MAX_NESTING, Reason
+from ingest.source.envelope import RULES
+
+NO_VALUE: Final = ""
+_REPEAT: Final = re.compile(rb"TIMES\((.+?), (\d+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """One reason. example: the value of a message of a child; None where the reason is not in the
+    message. before: the message that must be stored already. by_database: PostgreSQL finds it."""
+
+    when: str
+    remedy: str
+    example: str | None
+    before: str | None = None
+    by_database: bool = False
+
+
+def good(**changes: str) -> str:
+    """A good message of a child. changes: the JSON text of fields that differ; without it, the
+    field is left out."""
+    found = {
+        "id": '"T1"',
+        "version": "1",
+        "type": '"CREATE"',
+        "updatedAt": '"2026-11-22T10:00:00Z"',
+        "clientId": '"tasks"',
+        "productInstanceId": '"A1"',
+        "data": '{"done":false}',
+        **changes,
+    }
+    return "{" + ",".join(f'"{name}":{text}' for name, text in found.items() if text) + "}"
+
+
+def value(example: str) -> bytes:
+    """The bytes of an example, with what repeats written out."""
+    return _REPEAT.sub(lambda found: found[1] * int(found[2]), example.encode())
+
+
+BREACHES: Final = {
+    Reason.EMPTY: Breach(
+        "The message has no value, as a tombstone of a compacted topic.",
+        "Send a deletion as a message whose `type` is `DELETE`.",
+        NO_VALUE,
+    ),
+    Reason.NOT_JSON: Breach(
+        "The value is no JSON in UTF-8: cut off, UTF-16, a byte order mark, NaN, half of a "
+        "surrogate pair, the prefix of a schema registry.",
+        "Send the JSON text alone, in UTF-8.",
+        good(data='{"rate":NaN}'),
+    ),
+    Reason.BAD_FIELD: Breach(
+        f"A required field is missing, or a field has another JSON type or length: `id` and "
+        f"`productInstanceId` have up to {ID_LENGTH} characters, `clientId` up to "
+        f"{CLIENT_ID_LENGTH}, `author` up to {AUTHOR_LENGTH}; `version` is a whole number from 0 "
+        f"to {MAX_VERSION}.",
+        "Correct the field; the detail names it.",
+        good(version='"1"'),
+    ),
+    Reason.BAD_TYPE: Breach(
+        "`type`, or `revType` where there is no `type`, is missing or none of `CREATE`, `UPDATE`, "
+        "`DELETE`, 0, 1, 2.",
+        "Send one of these, in capitals.",
+        good(type='"UPSERT"'),
+    ),
+    Reason.BAD_TIME: Breach(
+        "`updatedAt` is not written as [a time](#time) must be, or does not exist, as 30 February.",
+        "Send ISO 8601 with `T`, at most nine digits of a second, and `Z` or an offset.",
+        good(updatedAt='"22.11.2026 10:00"'),
+    ),
+    Reason.BAD_DATA: Breach(
+        "`data` is missing, or no object; or null although `type` is not `DELETE`.",
+        "Send the whole snapshot as an object.",
+        good(data='"{}"'),
+    ),
+    Reason.NO_APPLICATION: Breach(
+        "A child does not name its application: `productInstanceId` is missing, null or empty.",
+        "Send the application's id in each version of the child, also in a deletion.",
+        good(productInstanceId=""),
+    ),
+    Reason.TOO_DEEP: Breach(
+        f"Objects and lists are nested deeper than {MAX_NESTING} levels.",
+        "Make the snapshot flatter.",
+        good(data=f'{{"a":TIMES([, {MAX_NESTING})TIMES(], {MAX_NESTING})}}'),
+    ),
+    Reason.TOO_LARGE: Breach(
+        f"The numbers of the snapshot have exponents that stand for more than {MOST_DIGITS:,} "
+        "digits.",
+        "Send such numbers as texts.",
+        good(data='{"a":[TIMES(1e131071,, 9000)0]}'),
+    ),
+    Reason.FUTURE: Breach(
+        "`updatedAt` is after the last day that is accepted (`ANNALS_AHEAD_DAYS` after today).",
+        "Set the clock of the service, or send the offset that belongs to the time. A retry "
+        "accepts the message once its day is near.",
+        good(updatedAt='"9999-12-31T23:59:59Z"'),
+    ),
+    Reason.UNKNOWN_TOPIC: Breach(
+        "No kind of entity is declared for the topic. The consumer subscribes to declared topics "
+        "only; this remains of a kind whose declaration was removed.",
+        "Declare the kind again, or discard the messages.",
+        None,
+    ),
+    Reason.BAD_TEXT: Breach(
+        "`id`, `clientId`, `author` or `productInstanceId` has a NUL character, or a text in "
+        "`data` has bytes that are not UTF-8. NUL in `data` is stored.",
+        "Remove the character.",
+        good(id='"T\\u00001"'),
+    ),
+    Reason.BAD_NUMBER: Breach(
+        f"A number in `data` has more than {MOST_BEFORE_POINT:,} digits before its point or "
+        f"{MOST_AFTER_POINT:,} after it.",
+        "Send such a number as a text.",
+        good(data='{"amount":1e400000}'),
+        by_database=True,
+    ),
+    Reason.NOT_STORABLE: Breach(
+        "PostgreSQL refuses the row for another reason: a constraint or trigger that your "
+        "installation has.",
+        "Ask the operators of the database; the detail has PostgreSQL's code.",
+        None,
+        by_database=True,
+    ),
+    Reason.DIVERGENT: Breach(
+        "A version with the same `id`, `updatedAt` and `version` is stored, and differs in another "
+        "field.",
+        "Give a changed document a new `version`. The stored one stays.",
+        good(data='{"done":true}'),
+        before=good(),
+        by_database=True,
+    ),
+    Reason.NO_PARTITION: Breach(
+        "The day of `updatedAt` is accepted but has no partition, and the consumer may not make "
+        "one.",
+        "Nothing at the service: a retry stores the message when `partitions maintain` has run.",
+        None,
+        by_database=True,
+    ),
+}
+
 
 # When a field is needed that the common rules do not require.
 _NEEDED: Final[Mapping[str, str]] = {
@@ -64,7 +206,7 @@ def schema_text() -> str:
 
 def asyncapi_text() -> str:
     """The AsyncAPI document of the topics, as it is in docs/."""
-    return text(asyncapi.document())
+    return text(schema.document())
 
 
 def _example(breach: Breach) -> str:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from functools import partial
 from typing import Any
 
 from django.conf import settings
 from psycopg.rows import namedtuple_row
 
+from history.window import Window
+from ingest.source.decode import Decode, decode
 from ingest.source.message import Message
 from ingest.source.names import declared, named
-from ingest.store import headers_json
+from ingest.store import rejects
 from ingest.store.ledger import Connection
+from ingest.store.outside import Attempt, Outside
 from ingest.store.rejects import FIRST_PAUSE_SECONDS
 
 MAX_ATTEMPTS = 10
@@ -133,7 +138,7 @@ def postpone(connection: Connection, locked: LockedMessage, reason: str, detail:
             "status": status,
             "attempts": attempts,
             "reason": reason,
-            "detail": headers_json.storable_text(detail),
+            "detail": rejects.storable_text(detail),
             "pause": None if status == "failed" else pause,
             "entity": names.entity,
             "entity_id": names.id,
@@ -170,7 +175,126 @@ def _where(selection: Selection) -> tuple[str, list[Any]]:
 
 
 def _locked_message(row: Any) -> LockedMessage:
-    given = headers_json.from_json(row.headers)
+    given = rejects.from_json(row.headers)
     stamp = -1 if row.timestamp is None else int(row.timestamp.timestamp() * 1000)
     message = Message(row.topic, row.partition, row.offset, stamp, row.key, row.value, given)
     return LockedMessage(row.id, row.topic_id, row.reason, row.attempts, message)
+
+
+REMOVED_PER_TRANSACTION = 1_000
+
+_REMOVE = """
+DELETE FROM ingest_quarantine WHERE id = ANY(ARRAY(
+    SELECT id FROM ingest_quarantine
+    WHERE (status IN ('resolved', 'discarded') AND (day < %(settled)s OR first_seen < %(settled)s))
+        OR (day < %(unsettled)s AND first_seen < %(held)s)
+        OR (day > %(newest)s AND first_seen < %(unsettled)s)
+    ORDER BY id LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
+RETURNING topic, topic_id, partition, "offset", status, outcome
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Numbers of messages. unsettled: nobody resolved or discarded them in time."""
+
+    settled: int = 0
+    unsettled: int = 0
+
+
+def remove_old(connection: Connection, window: Window, hold_days: int, now: datetime) -> Removed:
+    """Remove the messages whose version, or whose arrival, is older than the window; unsettled ones
+    hold_days later, as long as they hold their day. The arrival of an unsettled message counts only
+    if its day is after the window: a retry could store a version inside the window.
+
+    Each thousand is a transaction of its own. The ledger counts them as quarantined forever.
+    """
+    unsettled = window.oldest - timedelta(days=hold_days)
+    values = {
+        "settled": _midnight(window.oldest),
+        "unsettled": _midnight(unsettled),
+        "newest": window.newest,
+        "held": now - timedelta(days=hold_days),
+        "limit": REMOVED_PER_TRANSACTION,
+    }
+    removed, count = Removed(), REMOVED_PER_TRANSACTION
+    while count == REMOVED_PER_TRANSACTION:
+        with connection.transaction():
+            rows = connection.execute(_REMOVE, values).fetchall()
+            gone: defaultdict[Place, dict[int, bool]] = defaultdict(dict)
+            for topic, topic_id, partition, offset, status, outcome in rows:
+                if outcome != "stored":
+                    place = str(topic), str(topic_id), int(partition)  # type: ignore[call-overload]
+                    gone[place][int(offset)] = status != "resolved"  # type: ignore[call-overload]
+            for place in sorted(gone):
+                _keep_count(connection, place, gone[place])
+        count = len(rows)
+        settled = sum(row[-2] in ("resolved", "discarded") for row in rows)
+        removed = Removed(removed.settled + settled, removed.unsettled + count - settled)
+    return removed
+
+
+def _keep_count(connection: Connection, place: Place, gone: Mapping[int, bool]) -> None:
+    """Note in the ledger what was removed. gone: by offset, whether the message is still counted as
+    quarantined. That it was not stored is not known any more."""
+    counted = count_in_ledger(connection, place, (at for at, counts in gone.items() if counts))
+    connection.execute(
+        "UPDATE ingest_ledger SET quarantine_removed = quarantine_removed + %s,"
+        " noted_from = greatest(noted_from, least(%s, next_offset))"
+        " WHERE topic = %s AND topic_id = %s AND partition = %s",
+        (len(counted), max(gone) + 1, *place),
+    )
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)
+
+
+MESSAGES_PER_TRANSACTION = 100
+
+
+def retry(
+    connection: Connection,
+    selection: Selection,
+    window: Callable[[], Window],
+    dry_run: bool = False,
+    decode: Decode = decode,
+) -> Iterator[Counter[str]]:
+    """Retry the selected messages, MESSAGES_PER_TRANSACTION at a time. Yields the outcomes of each
+    transaction: `stored`, `repeated`, `expired`, or the new status (`retrying`, `failed`).
+
+    The ledger's counts move with them. With dry_run everything is done and rolled back. window is
+    asked for each transaction: a run can last past midnight. Raises psycopg.Error if the database
+    is not available; what was yielded before is committed.
+    """
+    outside, after = Outside(connection, window, decode), 0
+    while True:
+        outcomes, last = outside.transaction(partial(_some, selection, after), dry_run)
+        if last is None:
+            return
+        after = last
+        yield outcomes
+
+
+def _some(selection: Selection, after: int, attempt: Attempt) -> tuple[Counter[str], int | None]:
+    """Retry the messages after an id: what became of them, and the last one's id; None if there is
+    none. The ledger is updated last, in the order of its partitions."""
+    connection = attempt.connection
+    locked = lock(connection, selection, MESSAGES_PER_TRANSACTION, after)
+    of_message = {id(each.message): each for each in locked}
+    settled: list[tuple[LockedMessage, str]] = []
+    outcomes: Counter[str] = Counter()
+    for message, became, reject in attempt.store([each.message for each in locked]):
+        held = of_message[id(message)]
+        if reject is None:
+            settled.append((held, became))
+            outcomes[became] += 1
+        else:
+            outcomes[postpone(connection, held, reject.reason, reject.detail)] += 1
+    resolve(connection, settled)
+    return outcomes, locked[-1].id if locked else None
+
+
+def by_ids(selection: Selection, ids: tuple[int, ...]) -> Selection:
+    """The same selection, limited to these messages; of any status that is not settled."""
+    return replace(selection, ids=ids, due_only=False, statuses=UNSETTLED)

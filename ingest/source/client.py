@@ -2,17 +2,80 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from operator import methodcaller
 from typing import Any, Final, Protocol, TypeVar
 
 import confluent_kafka as ck
 
 from history.failure.complaint import Complaint
-from ingest.source import trouble
-from ingest.source.throttled_log import ThrottledLog
+
+_PLACE: Final = re.compile(r"^(?:\w+://)?(\S+?)/\S+?: (.*)", re.DOTALL)
+_AFTER: Final = re.compile(r" \(after \d+ms in state \w+\)?.*", re.DOTALL)
+# No address: the broker that a client asked for is away.
+_NOTHING: Final = re.compile(r"\d+/\d+ brokers are down|No brokers configured")
+
+_REFUSED: Final[Mapping[str, str]] = {
+    r"Unsupported SASL mechanism|handshake failed": "Kafka at {place} does not offer the "
+    "mechanism of ANNALS_KAFKA_SASL_MECHANISM, or asks for no password at all: correct it and "
+    "ANNALS_KAFKA_SECURITY_PROTOCOL",
+    r"authentication|Authentication|credentials": "Kafka at {place} refuses the login: correct "
+    "ANNALS_KAFKA_SASL_USERNAME and ANNALS_KAFKA_SASL_PASSWORD, or ANNALS_LIBRDKAFKA_FILE",
+}
+_AWAY: Final[Mapping[str, str]] = {
+    r"Connection refused": "no broker listens at {place}",
+    r"Failed to resolve": "no server has the name of the host in {place}",
+    r"timed out|timeout": "Kafka at {place} does not answer",
+    r"security.protocol|might require SASL|ApiVersion|Receive failed|Disconnected": "Kafka at "
+    "{place} closes the connection: is ANNALS_KAFKA_SECURITY_PROTOCOL the right one",
+    r"SSL handshake|ssl|certificate": "Kafka at {place} and this process agree on no TLS: correct "
+    "ANNALS_KAFKA_SECURITY_PROTOCOL and ANNALS_KAFKA_SSL_CA_LOCATION ({said})",
+}
+
+
+def of_connection(text: str) -> str | None:
+    """What an error of a connection means. None: nothing that the errors before it have not
+    said."""
+    if _NOTHING.fullmatch(text):
+        return None
+    return _in(text, {**_REFUSED, **_AWAY})
+
+
+def _in(text: str, table: Mapping[str, str]) -> str:
+    found = _PLACE.match(text)
+    place, said = found.groups() if found else ("the brokers", text)
+    said = _AFTER.sub("", said)
+    for pattern, sentence in table.items():
+        if re.search(pattern, said):
+            return sentence.format(place=place, said=said)
+    return f"Kafka at {place}: {said}"
+
+
+EVERY_SECONDS = 10.0
+_NUMBERS = re.compile(r"\d+")
+
+
+class ThrottledLog(logging.Filter):
+    """Passes a message once in EVERY_SECONDS; messages that differ only in numbers are the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = _NUMBERS.sub("#", record.getMessage())
+        now = time.monotonic()
+        if now - self._passed.get(text, -EVERY_SECONDS) < EVERY_SECONDS:
+            return False
+        if len(self._passed) >= 1_000:
+            self._passed.clear()
+        self._passed[text] = now
+        return True
+
 
 # librdkafka's own messages: in an outage the same one dozens of times a second.
 client_logger = logging.getLogger(__name__)
@@ -78,7 +141,7 @@ class Heard:
 
     def note(self, error: ck.KafkaError) -> None:
         """The error_cb of the client."""
-        said = trouble.of_connection(error.str())
+        said = of_connection(error.str())
         level = logging.WARNING
         if error.code() == ck.KafkaError._AUTHENTICATION:
             self._refused_at, level = time.monotonic(), logging.ERROR
@@ -123,3 +186,97 @@ def _plain(said: str, settings: Mapping[str, Any]) -> str:
         file = settings.get(found[1], "nothing")
         return f"{found[1]} is {file}, which is no file that can be read as what it should be"
     return said.partition("client: ")[2] or said
+
+
+# While the brokers do not answer, they are asked again after this long.
+ASK_AGAIN_SECONDS = 2.0
+
+
+class Patience:
+    """Stuck is a member without partitions although the brokers answered for a whole wait. The time
+    in which they do not answer is not counted: librdkafka joins by itself when they are back, and
+    needs that wait from then on.
+
+    seconds: the first wait. After each time that it counted as stuck the wait is twice as long:
+    members that act in turn would never form a group.
+    """
+
+    def __init__(self, seconds: float, now: float) -> None:
+        self._seconds = seconds
+        self.begin(now)
+
+    def begin(self, now: float, answer: bool = True) -> None:
+        """There are no partitions from now on. answer: False if the brokers may be away."""
+        self._since: float | None = now
+        self._wait, self._away = self._seconds, not answer
+
+    def end(self) -> None:
+        """There are partitions."""
+        self._since = None
+
+    def due(self, now: float) -> bool:
+        """Whether to ask the brokers: report `unanswered` or `answered` then."""
+        wait = min(ASK_AGAIN_SECONDS, self._wait) if self._away else self._wait
+        return self._since is not None and now - self._since >= wait
+
+    def unanswered(self, now: float) -> None:
+        """The brokers do not answer."""
+        self._since, self._away = now, True
+
+    def answered(self, now: float) -> bool:
+        """The brokers answer. Returns whether the member is stuck."""
+        stuck, self._since, self._away = not self._away, now, False
+        if stuck:
+            self._wait *= 2
+        return stuck
+
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+# raw.headers(), with a check of its result. Python leaves the check out once it has optimized a
+# direct call, and the client's error would appear anywhere later.
+_call_headers = methodcaller("headers")
+# The name of a header whose bytes the client does not give.
+NOT_READABLE = "(not readable)"
+
+
+def headers(raw: ck.Message) -> Headers:
+    """Pairs of name and value. Bytes of a name that are not UTF-8 are surrogates, as Python escapes
+    them. Of several such names in one message the client gives only the first; the others are
+    NOT_READABLE."""
+    try:
+        return tuple(_call_headers(raw) or ())
+    except (SystemError, UnicodeDecodeError) as error:
+        return _salvage(raw, error)
+
+
+def _salvage(raw: ck.Message, error: BaseException) -> Headers:
+    """What the client has built although it failed.
+
+    confluent_kafka leaves each name that is not UTF-8 out of its pair, and only then fails, with
+    the bytes of the first such name. The message keeps the pairs; the second call returns them.
+    """
+    names = (
+        each.object.decode("utf-8", "surrogateescape")
+        for each in _causes(error)
+        if isinstance(each, UnicodeDecodeError)
+    )
+    try:
+        pairs = _call_headers(raw)
+    except (SystemError, UnicodeDecodeError):
+        return ((next(names, NOT_READABLE), None),)
+    found: list[tuple[str, bytes | None]] = []
+    for pair in pairs:
+        # Reading a name that is left out would end the process. This lists only what is there.
+        there: list[Any] = gc.get_referents(pair)
+        if len(there) < 2:
+            found.append((next(names, NOT_READABLE), there[0]))
+        else:
+            found.append((pair[0], pair[1]))
+    return tuple(found)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

@@ -7,7 +7,7 @@ the bytes that came.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from enum import StrEnum
 
 import msgspec
@@ -17,14 +17,21 @@ from history import exponents
 from history.deepjson import is_deeper
 from history.entities import BY_TOPIC, Entity
 from history.nul_text import may_have_nul, to_store
-from history.record import (
-    ChangeType,
-    Record,
-)
+from history.record import ChangeType, Record
 from history.search_index.keys import LOOKUPS, UNREADABLE, Found
 from history.window import Window
-from ingest.source import field_error
-from ingest.source.envelope import Envelope, EnvelopeError, Reader, Shapes, WithoutValue
+from ingest.source.envelope import (
+    RULES,
+    TYPE_RULE,
+    Envelope,
+    EnvelopeError,
+    Reader,
+    Shapes,
+    WithoutValue,
+    field,
+    placed,
+    syntax,
+)
 from ingest.source.forms import DECLARED
 from ingest.source.message import Message
 
@@ -102,12 +109,10 @@ _AHEAD = (
     " of the service"
 )
 _NO_VALUE = "the message has no value; a deletion is a message whose `type` is DELETE"
-_NO_TYPE = f"`type` is missing or another word; it must be {field_error.TYPE_RULE}"
-_NO_APPLICATION = (
-    "`{field}` is missing or empty; it must be " + field_error.RULES["productInstanceId"]
-)
+_NO_TYPE = f"`type` is missing or another word; it must be {TYPE_RULE}"
+_NO_APPLICATION = "`{field}` is missing or empty; it must be " + RULES["productInstanceId"]
 _NUL = "`id`, `clientId`, `author` or `productInstanceId` has a NUL character; only `data` may"
-_NO_DATA_RULE = f"`data` is missing or no object; it must be {field_error.RULES['data']}"
+_NO_DATA_RULE = f"`data` is missing or no object; it must be {RULES['data']}"
 _TOO_DEEP = f"the message is nested deeper than {MAX_NESTING} levels"
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - compared with naive UTC
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
@@ -230,7 +235,7 @@ def _parts(value: bytes, entity: Entity) -> tuple[Envelope, memoryview, Found] |
 
 def _placed(sentence: str, shape: Reader | None) -> str:
     """The sentence, with the field as the envelope of its topic calls it."""
-    return sentence if shape is None else field_error.placed(sentence, shape.pointers)
+    return sentence if shape is None else placed(sentence, shape.pointers)
 
 
 def _without_value(message: Message, shape: Reader | None) -> bytes:
@@ -248,9 +253,9 @@ def _envelope(message: Message, value: bytes, shape: Reader | None) -> Envelope:
         raise Rejected(Reason(error.reason), str(error)) from None
     except msgspec.ValidationError as error:
         pointers = None if shape is None else shape.pointers
-        raise Rejected(Reason.BAD_FIELD, field_error.field(str(error), pointers)) from None
+        raise Rejected(Reason.BAD_FIELD, field(str(error), pointers)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Rejected(Reason.NOT_JSON, field_error.syntax(error, value)) from None
+        raise Rejected(Reason.NOT_JSON, syntax(error, value)) from None
     except RecursionError:
         raise Rejected(Reason.TOO_DEEP, _TOO_DEEP) from None
 
@@ -290,3 +295,20 @@ def _may_be_deep(message: bytes) -> bool:
         if at < 0:
             return False
     return size - len(message.translate(None, b"{[")) > MAX_NESTING
+
+
+# updatedAt is searched for in the first part of a message.
+SEARCHED_BYTES = 65_536
+_UPDATED_AT = re.compile(rb'"updatedAt"\s*:\s*"([^"\\]{10,40})"')
+
+
+def guess_day(value: bytes | None) -> date | None:
+    """The UTC day of the first updatedAt in the bytes; None if there is no such time."""
+    found = _UPDATED_AT.search(value or b"", 0, SEARCHED_BYTES)
+    if found is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(found[1].decode("ascii"))
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).date()
+    except (ValueError, OverflowError):
+        return None

@@ -15,12 +15,12 @@ from ingest.source.client import (
     TIMEOUT_SECONDS,
     Config,
     Heard,
+    Patience,
     RefusedError,
+    headers,
     made,
 )
-from ingest.source.headers import headers
 from ingest.source.message import KafkaPartition, Message
-from ingest.source.patience import Patience
 
 logger = logging.getLogger(__name__)
 # Settings of the consumer. Those from the environment override them.

@@ -14,7 +14,7 @@ from history.record import Record
 from history.search_index.keys import NONE_KNOWN, Fingerprint, KeyRow, KnownFingerprints, NewKeys
 from history.window import Window, day_of
 from ingest.source.decode import Decode, Expired, Reason, Rejected, Repeated, decode
-from ingest.source.message import Message, TopicPartition
+from ingest.source.message import LastMessage, Message, TopicPartition
 
 GIANT_BYTES = 128 * 1024
 _FREED_AT_ONCE = 100
@@ -313,3 +313,20 @@ class Batch:
         """Names of the kinds of entities with rows here, in the order of their declaration (so
         that two writers lock tables in the same order)."""
         return [name for name in BY_NAME if name in self.rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to write one partition from next_offset on, until another consumer claims it with
+    a higher epoch. resume_until: bad messages before this offset go to quarantine, whatever the
+    limits are. reread_until: the quarantine has messages from next_offset up to here, because the
+    partition is read again; 0 if it has none. last: the last message before next_offset, if it is
+    known and the broker should still have it."""
+
+    source: TopicPartition
+    epoch: int
+    next_offset: int
+    resume_until: int
+    halted: bool
+    reread_until: int = 0
+    last: LastMessage | None = None

@@ -1,18 +1,101 @@
-"""Stores rows by one COPY into the table of their entity: all of them, or none."""
+"""Stores rows by one COPY into the table of their entity, all of them or none, with what belongs to
+them: their business keys, and a note about each where their day is sealed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
 
+import psycopg
 from psycopg import sql
 
+from history import clock, days, distribution
+from history.canonical import encoded
+from history.distribution import APPLICATION
 from history.entities import Entity
-from ingest.store import late_rows
+from history.search_index.keys import KeyRow
+from history.search_index.upsert import upsert
+from history.window import EPOCH, MICROSECONDS_PER_DAY, day_of
 from ingest.store.batch import Row
-from ingest.store.copy import copy
-from ingest.store.copy_format import columns, encode_rows
+from ingest.store.copy import columns, copy, encode_rows
 from ingest.store.ledger import Connection
+from ingest.store.sqlstate import Cause, cause
+
+# LATERAL with LIMIT: each row is found by primary key, whatever the statistics say.
+_NOTE = """
+INSERT INTO late_row
+    ("table", day, row_id, version, row_hash, topic, partition, "offset", noted_at, sealed)
+SELECT %s, %s, row_id, row_version, found.hash, topic, partition, "offset", now(), false
+FROM unnest(%s::text[], %s::bigint[], %s::int[], %s::text[], %s::int[], %s::bigint[])
+    AS given(row_id, moment, row_version, topic, partition, "offset")
+CROSS JOIN LATERAL (
+    SELECT sha256({encoded}) AS hash FROM {table}
+    WHERE id = row_id AND version = row_version
+        AND updated_at = 'epoch'::timestamptz + moment * interval '1 microsecond'
+        AND updated_at >= %s::timestamptz AND updated_at < %s::timestamptz LIMIT 1
+) AS found
+"""
+
+# Over several nodes LATERAL with LIMIT is refused.
+_NOTE_DISTRIBUTED = """
+INSERT INTO late_row
+    ("table", day, row_id, version, row_hash, topic, partition, "offset", noted_at, sealed)
+SELECT %s, %s, row_id, row_version, sha256({encoded}), topic, partition, "offset", now(), false
+FROM unnest(%s::text[], %s::bigint[], %s::int[], %s::text[], %s::int[], %s::bigint[], %s::text[])
+    AS given(row_id, moment, row_version, topic, partition, "offset", application)
+JOIN {table} ON id = row_id AND version = row_version AND {application} = application
+    AND updated_at = 'epoch'::timestamptz + moment * interval '1 microsecond'
+WHERE updated_at >= %s::timestamptz AND updated_at < %s::timestamptz
+"""
+
+
+def note(connection: Connection, entity: Entity, rows: Sequence[Row]) -> None:
+    """Note those of the rows that entered a sealed day. Called in the transaction that has just
+    stored them, after they were stored.
+
+    Asks the database only if a row is of an earlier day than today, because younger days are never
+    sealed. The order makes it safe while a day is being sealed: the rows before this question hold
+    a lock on the day's table, and a sealer commits its mark before it waits for such locks
+    (history.seals.late.announce). So the mark is seen here, or the sealer sees the rows.
+    """
+    today = (clock.now().date() - EPOCH).days
+    written = {row.record.updated_at // MICROSECONDS_PER_DAY for row in rows}
+    finished = [day_of(day * MICROSECONDS_PER_DAY) for day in written if day < today]
+    if not finished:
+        return
+    found = connection.execute(
+        'SELECT day FROM sealed_day WHERE "table" = %s AND day = ANY(%s)',
+        (entity.table, finished),
+    ).fetchall()
+    parted = distribution.active(connection)
+    query = sql.SQL(_NOTE_DISTRIBUTED if parted else _NOTE).format(
+        encoded=encoded(entity),
+        table=sql.Identifier(entity.table),
+        application=sql.Literal("") if entity.parent is None else sql.Identifier(APPLICATION),
+    )
+    for day in sorted(set(finished) & {day for (day,) in found}):
+        late = [row for row in rows if day_of(row.record.updated_at) == day]
+        columns = _columns(late)
+        if parted:
+            columns = *columns, [row.record.product_instance_id or "" for row in late]
+        connection.execute(query, (entity.table, day, *columns, *days.bounds(day)))
+
+
+def _columns(rows: Sequence[Row]) -> tuple[list[object], ...]:
+    """Key and origin of the rows, column by column."""
+    values = [
+        (
+            row.record.id,
+            row.record.updated_at,
+            row.record.version,
+            row.message.topic,
+            row.message.partition,
+            row.message.offset,
+        )
+        for row in rows
+    ]
+    return tuple(list(column) for column in zip(*values, strict=True))
+
 
 _RECORD = attrgetter("record")
 
@@ -21,4 +104,27 @@ def copy_rows(connection: Connection, entity: Entity, rows: Sequence[Row]) -> No
     """Store all rows, or raise an error and store none. Those of sealed days are noted."""
     chunks = encode_rows(map(_RECORD, rows))
     copy(connection, sql.Identifier(entity.table), columns(entity), chunks)
-    late_rows.note(connection, entity, rows)
+    note(connection, entity, rows)
+
+
+def index(connection: Connection, keys: Sequence[KeyRow]) -> None:
+    """Store keys, each with its newest day, inside the caller's transaction.
+
+    keys: sorted, so that concurrent writers of the same keys do not deadlock.
+    """
+    if keys:
+        upsert(connection, keys)
+
+
+def index_storable(connection: Connection, keys: Sequence[KeyRow]) -> None:
+    """Store keys as index() does, without those that PostgreSQL cannot store."""
+    try:
+        with connection.transaction():
+            index(connection, keys)
+    except psycopg.Error as error:
+        if cause(error) is not Cause.BATCH:
+            raise
+        if len(keys) > 1:
+            middle = len(keys) // 2
+            index_storable(connection, keys[:middle])
+            index_storable(connection, keys[middle:])

@@ -14,8 +14,8 @@ from history.distribution.inserting import insert
 from history.error_text import describe
 from history.window import EPOCH, MICROSECONDS_PER_DAY
 from ingest.store.batch import Row
-from ingest.store.current_window import current
 from ingest.store.ledger import Connection
+from ingest.store.missing_days import current
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,8 @@ import msgspec
 import psycopg
 
 from history import distribution
-from ingest.source.last_message import LastMessage
-from ingest.source.message import CUT, TopicPartition
-from ingest.store.batch import Gap
-from ingest.store.claim import Claim
+from ingest.source.message import CUT, LastMessage, TopicPartition
+from ingest.store.batch import Claim, Gap
 
 logger = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 import psycopg
+from django.conf import settings
 from psycopg import errors
 
 from history import clock, days, distribution
@@ -20,7 +21,7 @@ from history.counted import counted
 from history.entities import BY_NAME
 from history.error_text import describe
 from history.window import Window
-from ingest.source.throttled_log import ThrottledLog
+from ingest.source.client import ThrottledLog
 from ingest.store.batch import Batch, EntityDay
 from ingest.store.ledger import Connection
 
@@ -140,3 +141,16 @@ def existing(connection: Connection, wanted: Collection[EntityDay]) -> set[Entit
     """Those of the days that have a partition to which rows can be written."""
     tables = {(BY_NAME[name].table, day): (name, day) for name, day in wanted}
     return {tables[each] for each in days.attached(connection, tables)}
+
+
+def current() -> Window:
+    """The window at this moment, by the clock of this machine."""
+    annals = settings.ANNALS
+    return Window.at(clock.now(), annals.retention_days, annals.ahead_days)
+
+
+def kept(connection: Connection) -> Window:
+    """The window at this moment, by the earlier of the clocks of this machine and of the database
+    server. What is before it may be lost for good: no wrong clock may decide that alone."""
+    annals = settings.ANNALS
+    return Window.at(clock.earlier(connection), annals.retention_days, annals.ahead_days)

@@ -5,6 +5,7 @@ Several processes may do so at once, next to consumers that store the same versi
 
 from __future__ import annotations
 
+import hashlib
 import random
 import time
 from collections import defaultdict
@@ -17,17 +18,69 @@ from psycopg import errors
 from history import distribution
 from history.entities import BY_NAME, Entity
 from history.record import Record
-from history.window import Window
+from history.window import Window, day_of
 from ingest.source.decode import Decode, Expired, Reason, Rejected
-from ingest.source.message import Message
-from ingest.store import distributed, missing_days, recovered_rows
+from ingest.source.message import Message, TopicPartition
+from ingest.store import missing_days, session
 from ingest.store.batch import EntityDay, Reject, Row
-from ingest.store.deduplicate import key
 from ingest.store.homes import Homes
 from ingest.store.ledger import Connection
 from ingest.store.missing_days import Refusal
-from ingest.store.slow_path import store_isolated
+from ingest.store.slow_path import key, store_isolated
 from ingest.store.sqlstate import missing_partition
+
+# In the place of a partition and of a topic's id: no partition of Kafka has them.
+PARTITION = -1
+TOPIC_ID = "recovered"
+_SOURCE = "annals-source"
+
+_NOTE = """
+INSERT INTO recovered_version ("table", row_id, version, updated_at, day, source, recovered_at)
+SELECT %s, row_id, version, 'epoch'::timestamptz + moment * interval '1 microsecond', day, source,
+    now()
+FROM unnest(%s::text[], %s::int[], %s::bigint[], %s::date[], %s::text[])
+    AS given (row_id, version, moment, day, source)
+ON CONFLICT DO NOTHING
+"""
+
+
+def message(topic: str, source: str, id: str, version: int, value: bytes) -> Message:
+    """An answer as a message. The same version of the same source is the same message, however
+    often it is asked for."""
+    digest = hashlib.sha256("\0".join((source, topic, id, str(version))).encode()).digest()
+    offset = int.from_bytes(digest[:8]) >> 1
+    headers = ((_SOURCE, source.encode()),)
+    return Message(topic, PARTITION, offset, -1, id.encode(), value, headers)
+
+
+def place(topic: str) -> TopicPartition:
+    """In the place of the partition of such messages."""
+    return TopicPartition(topic, TOPIC_ID, PARTITION)
+
+
+def note(connection: Connection, entity: Entity, rows: Sequence[Row]) -> None:
+    """Note where those of the rows came from that Annals asked for, in the transaction that has
+    stored them."""
+    columns = [
+        (
+            row.record.id,
+            row.record.version,
+            row.record.updated_at,
+            day_of(row.record.updated_at),
+            _source(row.message),
+        )
+        for row in rows
+        if row.message.partition == PARTITION
+    ]
+    if columns:
+        connection.execute(
+            _NOTE, [entity.table, *(list(column) for column in zip(*columns, strict=True))]
+        )
+
+
+def _source(message: Message) -> str:
+    return next((value or b"" for name, value in message.headers if name == _SOURCE), b"").decode()
+
 
 # A consumer that stores the same rows and search keys at this moment may cause a deadlock, and
 # maintain may drop a day between the look-up and the insert.
@@ -73,7 +126,7 @@ class Outside:
             attempt = Attempt(self.connection, self._window(), self._decode, self._refused, dry_run)
             try:
                 with self.connection.transaction(force_rollback=dry_run):
-                    distributed.begin(self.connection)
+                    session.begin(self.connection)
                     return work(attempt)
             except _MissingDaysError as missing:
                 # Partitions are created outside the transaction; then all is done again.
@@ -161,7 +214,7 @@ class Attempt:
         repeated = {id(message) for message in outcome.repeated}
         rejected = {id(reject.message): reject for reject in outcome.rejects}
         stored = [row for row in rows if id(row.message) not in repeated | rejected.keys()]
-        recovered_rows.note(self.connection, entity, stored)
+        note(self.connection, entity, stored)
         if distribution.active(self.connection):
             Homes().note(self.connection, stored)
         for row in rows:

@@ -14,10 +14,9 @@ from history.failure.database import is_refused, no_connection
 from ingest import metrics
 from ingest.source.message import TopicPartition
 from ingest.store import ledger
-from ingest.store.batch import Batch
-from ingest.store.claim import Claim
-from ingest.store.connect import terminate_frozen
+from ingest.store.batch import Batch, Claim
 from ingest.store.ledger import Connection, Fenced
+from ingest.store.session import terminate_frozen
 from ingest.store.sqlstate import Cause, cause
 from ingest.store.transaction import Writer, Written
 

@@ -1,4 +1,4 @@
-"""One connection to the database that is opened when it is used, and opened again after a loss."""
+"""Opens ingest's own connections to the database, again after a loss; Django's are for requests."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import contextlib
 import os
 import socket
 from collections.abc import Callable
+from typing import Final
 
 import psycopg
+from django.conf import settings
+from django.db import connection as django_connection
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from history import distribution
+from history.database import session
 from ingest.store.ledger import Connection
 
 
@@ -44,3 +49,96 @@ class Session:
         if self._open is not None:
             self._open.close()
             self._open = None
+
+
+# A consumer that is frozen between two statements must not hold its row locks for longer than this.
+IDLE_IN_TRANSACTION_TIMEOUT = "10s"
+# A consumer that ended during a slow statement holds its row locks for this long.
+CLIENT_CHECK_INTERVAL = "2s"
+# A writer that waited this long for a lock checks whether a frozen consumer holds it.
+LOCK_TIMEOUT = "10s"
+# A server process takes this memory only for a batch with repeats.
+TEMP_BUFFERS = "32MB"
+# A server that disappears without closing the connection (its host died) is detected after 30 s.
+KEEPALIVES = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+# Not what a login may have set for itself.
+SEARCH_PATH = "public"
+
+
+def connect(purpose: str = "annals-consume") -> Connection:
+    """A new connection in autocommit mode, in UTC, with plans for looking up few rows in many days.
+
+    Neither defaults of the login or the database (ALTER ROLE .. SET) nor options in DATABASE_URL
+    change how it works.
+    Raises psycopg.OperationalError where the database does not answer within seconds.
+    """
+    url = settings.ANNALS.database_url or ""
+    own = {
+        **session.SESSION,
+        "search_path": SEARCH_PATH,
+        # Work that is slow has no limit: a batch that takes longer would be repeated for ever.
+        "statement_timeout": "0",
+        "client_connection_check_interval": CLIENT_CHECK_INTERVAL,
+        "idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_TIMEOUT,
+        "lock_timeout": LOCK_TIMEOUT,
+        # Repeats are compared in a temporary table. With the default of 8 MB a batch of them would
+        # be written to files.
+        "temp_buffers": TEMP_BUFFERS,
+        # Repeats are looked up by primary key. A plan that reads whole days instead, chosen while
+        # a young day has no statistics, would be a thousand times slower.
+        "enable_seqscan": "off",
+        "enable_bitmapscan": "off",
+        "enable_hashjoin": "off",
+        "enable_mergejoin": "off",
+    }
+    conninfo = make_conninfo(
+        url,
+        dbname=django_connection.settings_dict["NAME"],
+        application_name=purpose,
+        client_encoding="UTF8",  # COPY sends text as UTF-8; the server would take it for another
+        connect_timeout=5,
+        options=f"{conninfo_to_dict(url).get('options', '')} {session.options(own)}".strip(),
+        **KEEPALIVES,
+    )
+    return psycopg.connect(**session.fitted(conninfo_to_dict(conninfo)), autocommit=True)
+
+
+def terminate_frozen(connection: Connection) -> int:
+    """Terminate the sessions of consumers that froze during a COPY. Returns how many there were.
+
+    PostgreSQL's own timeouts do not apply: it checks none of them while it waits for the next bytes
+    of a COPY, and the kernel of a frozen process still acknowledges packets. The rows of such a
+    session stay locked until the process wakes, and the consumer that took over would wait for it.
+    """
+    return connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE usename = current_user AND datname = current_database()"
+        " AND application_name LIKE 'annals-%%'"
+        " AND pid <> pg_backend_pid() AND state = 'active' AND wait_event = 'ClientRead'"
+        " AND query_start < now() - %s::interval",
+        (LOCK_TIMEOUT,),
+    ).rowcount
+
+
+# A session has them on its own node only. A worker would wait for a lock for ever, and could read
+# a whole day for a few keys.
+_EVERYWHERE: Final = (
+    "SET LOCAL citus.propagate_set_commands TO 'local';"
+    f"SET LOCAL lock_timeout TO '{LOCK_TIMEOUT}';"
+    "SET LOCAL enable_seqscan TO off; SET LOCAL enable_bitmapscan TO off;"
+    "SET LOCAL enable_hashjoin TO off; SET LOCAL enable_mergejoin TO off"
+)
+
+
+def begin(connection: Connection) -> bool:
+    """Begin the caller's transaction so that it holds on each node. False in a plain installation,
+    where it does nothing."""
+    if not distribution.active(connection):
+        return False
+    connection.execute(_EVERYWHERE)
+    return True

@@ -2,24 +2,205 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 
-from psycopg import errors
+import msgspec
+from psycopg import errors, sql
 
-from history import distribution
+from history import days, distribution
+from history.day_storage import WHOLE_ROWS
+from history.distribution import APPLICATION
 from history.entities import Entity
 from history.search_index.keys import NewKeys
+from history.window import MICROSECONDS_PER_DAY, day_of
 from ingest.source.decode import Reason
 from ingest.source.message import Message
-from ingest.store import deduplicate
 from ingest.store.batch import Reject, Row
-from ingest.store.copy import Refused, halve, reject
-from ingest.store.fast_path import copy_rows
+from ingest.store.copy import Refused, columns, copy, encode_row, halve, numbered, reject
+from ingest.store.fast_path import copy_rows, index
 from ingest.store.ledger import Connection
-from ingest.store.search_index import index
 
-_DIVERGENT = (
+Key = tuple[str, int, int, str]
+_NUMBERS = msgspec.json.Decoder(list[int])
+
+# LATERAL with LIMIT: each key is looked up separately by primary key, whatever the statistics are.
+# Keys come as one JSON array per column, and the numbers of those that are stored go as one, which
+# is cheaper to build and to parse than SQL arrays and rows.
+_LOOK_UP = """
+SELECT coalesce(json_agg(k.n - 1), '[]')::text FROM (
+    SELECT n, id, version::int AS version,
+        'epoch'::timestamptz + moment::bigint * interval '1 microsecond' AS at
+    FROM ROWS FROM (json_array_elements_text(%s::json), json_array_elements_text(%s::json),
+        json_array_elements_text(%s::json)) WITH ORDINALITY AS u(id, moment, version, n)
+) k CROSS JOIN LATERAL (
+    SELECT 1 FROM {table} t WHERE t.id = k.id AND t.updated_at = k.at AND t.version = k.version
+        AND t.updated_at >= %s::timestamptz AND t.updated_at < %s::timestamptz LIMIT 1
+) found
+"""
+
+# Over several nodes LATERAL with LIMIT is refused. See ingest.store.session for the plan.
+_LOOK_UP_DISTRIBUTED = """
+SELECT k.n - 1 FROM (
+    SELECT n, id, version::int AS version, application,
+        'epoch'::timestamptz + moment::bigint * interval '1 microsecond' AS at
+    FROM ROWS FROM (json_array_elements_text(%s::json), json_array_elements_text(%s::json),
+        json_array_elements_text(%s::json), json_array_elements_text(%s::json)) WITH ORDINALITY
+        AS u(id, moment, version, application, n)
+) k JOIN {table} t ON t.id = k.id AND t.updated_at = k.at AND t.version = k.version
+    AND {application} = k.application
+WHERE t.updated_at >= %s::timestamptz AND t.updated_at < %s::timestamptz
+"""
+
+# Not compressed, and kept whole: these rows are read once.
+_MAKE_STAGE = """
+CREATE TEMP TABLE {stage} (n integer, LIKE {table}) WITH ({whole_rows}) ON COMMIT DELETE ROWS;
+ALTER TABLE {stage} ALTER data SET STORAGE EXTERNAL
+"""
+
+# Most repeats are equal byte by byte (*=), which is much cheaper to find out than to walk through
+# two documents. Those that are not may still be equal: 1.0 and 1.00 are.
+_DIVERGENT = """
+SELECT s.n FROM {stage} s CROSS JOIN LATERAL (
+    SELECT t.* FROM {table} t
+    WHERE t.id = s.id AND t.updated_at = s.updated_at AND t.version = s.version
+        AND t.updated_at >= %(start)s::timestamptz AND t.updated_at < %(end)s::timestamptz LIMIT 1
+) t
+WHERE s.updated_at >= %(start)s::timestamptz AND s.updated_at < %(end)s::timestamptz
+    AND NOT {stored}::record *= {given}::record AND {stored} IS DISTINCT FROM {given}
+"""
+
+# Citus has no *= for rows.
+_DIVERGENT_DISTRIBUTED = """
+SELECT s.n FROM {stage} s JOIN {table} t
+    ON t.id = s.id AND t.updated_at = s.updated_at AND t.version = s.version AND {same}
+WHERE s.updated_at >= %(start)s::timestamptz AND s.updated_at < %(end)s::timestamptz
+    AND t.updated_at >= %(start)s::timestamptz AND t.updated_at < %(end)s::timestamptz
+    AND ({differs})
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Rows with a new key (fresh), and rows whose key is stored or came before (known)."""
+
+    fresh: list[Row]
+    known: list[Row]
+
+
+def split(connection: Connection, entity: Entity, rows: Iterable[Row]) -> Split:
+    """Separate new rows from repeats. The order within each stays."""
+    parted = distribution.active(connection)
+    firsts: dict[Key, Row] = {}
+    later = [row for row in rows if firsts.setdefault(key(row, parted), row) is not row]
+    fresh: list[Row] = []
+    known: list[Row] = []
+    for day, candidates in _by_day(firsts).items():
+        look_up = _look_up_distributed if parted else _look_up
+        stored = look_up(connection, entity, day, candidates)
+        for number, each in enumerate(candidates):
+            (known if number in stored else fresh).append(firsts[each])
+    return Split(fresh, known + later)
+
+
+def _look_up(
+    connection: Connection, entity: Entity, day: date, keys: Sequence[Key]
+) -> frozenset[int]:
+    """The places of the keys that are stored."""
+    query = sql.SQL(_LOOK_UP).format(table=sql.Identifier(entity.table))
+    arrays = [msgspec.json.encode(column).decode() for column in zip(*keys, strict=True)]
+    found = connection.execute(query, (*arrays[:3], *days.bounds(day)), prepare=False).fetchone()
+    assert found is not None  # an aggregate is one row  # noqa: S101
+    return frozenset(_NUMBERS.decode(str(found[0])))
+
+
+def _look_up_distributed(
+    connection: Connection, entity: Entity, day: date, keys: Sequence[Key]
+) -> frozenset[int]:
+    alone = entity.parent is None
+    query = sql.SQL(_LOOK_UP_DISTRIBUTED).format(
+        table=sql.Identifier(entity.table),
+        application=sql.Literal("") if alone else sql.Identifier("t", APPLICATION),
+    )
+    arrays = [msgspec.json.encode(column).decode() for column in zip(*keys, strict=True)]
+    found = connection.execute(query, (*arrays, *days.bounds(day)), prepare=False)
+    return frozenset(int(n) for (n,) in found)  # type: ignore[call-overload]
+
+
+def stage(
+    connection: Connection, entity: Entity, numbers: Mapping[int, int], rows: Sequence[Row]
+) -> None:
+    """COPY repeats into the staging table, for divergent(). numbers: each row's, by its id()."""
+    encoded = (numbered(numbers[id(row)], encode_row(row.record)) for row in rows)
+    copy(connection, _stage(entity), ("n", *columns(entity)), encoded)
+
+
+def make_stage(connection: Connection, entity: Entity) -> None:
+    """Create the staging table if it is missing. It is emptied at the end of the transaction."""
+    name = f"pg_temp.{_stage_name(entity)}"
+    if connection.execute("SELECT to_regclass(%s)", (name,)).fetchone() == (None,):
+        table = sql.Identifier(entity.table)
+        make = sql.SQL(_MAKE_STAGE)
+        connection.execute(make.format(stage=_stage(entity), table=table, whole_rows=WHOLE_ROWS))
+
+
+def divergent(connection: Connection, entity: Entity, rows: Sequence[Row]) -> set[int]:
+    """Numbers of the staged rows that differ from the stored row with the same key."""
+    compared = [name for name in columns(entity) if name not in ("id", "updated_at", "version")]
+
+    def row_of(alias: str) -> sql.Composed:
+        names = sql.SQL(", ").join(sql.Identifier(alias, name) for name in compared)
+        return sql.SQL("ROW({})").format(names)
+
+    parted = distribution.active(connection)
+    same: sql.Composable = sql.SQL("true")
+    if parted and entity.parent is not None:
+        same = sql.SQL("t.{0} = s.{0}").format(sql.Identifier(APPLICATION))
+    query = sql.SQL(_DIVERGENT_DISTRIBUTED if parted else _DIVERGENT).format(
+        stage=_stage(entity),
+        same=same,
+        table=sql.Identifier(entity.table),
+        stored=row_of("t"),
+        given=row_of("s"),
+        differs=sql.SQL(" OR ").join(
+            sql.SQL("t.{0} IS DISTINCT FROM s.{0}").format(sql.Identifier(name))
+            for name in compared
+        ),
+    )
+    found: set[int] = set()
+    for day in {row.record.updated_at // MICROSECONDS_PER_DAY for row in rows}:
+        start, end = days.bounds(day_of(day * MICROSECONDS_PER_DAY))
+        cursor = connection.execute(query, {"start": start, "end": end}, prepare=False)
+        found.update(n for (n,) in cursor)  # type: ignore[misc]
+    return found
+
+
+def _by_day(keys: Iterable[Key]) -> dict[date, list[Key]]:
+    grouped: defaultdict[int, list[Key]] = defaultdict(list)
+    for each in keys:
+        grouped[each[1] // MICROSECONDS_PER_DAY].append(each)
+    return {day_of(day * MICROSECONDS_PER_DAY): those for day, those in grouped.items()}
+
+
+def key(row: Row, parted: bool = False) -> Key:
+    """The identity of a version: the primary key of the tables. parted: in a distributed
+    installation, where that of a child has the application."""
+    record = row.record
+    application = record.product_instance_id if parted else None
+    return record.id, record.updated_at, record.version, application or ""
+
+
+def _stage(entity: Entity) -> sql.Identifier:
+    return sql.Identifier("pg_temp", _stage_name(entity))
+
+
+def _stage_name(entity: Entity) -> str:
+    return f"stage_{entity.table}"
+
+
+_DIVERGENT_DETAIL = (
     "another content is stored for the same `id`, `updatedAt` and `version`; a changed document"
     " needs a new `version`"
 )
@@ -74,19 +255,19 @@ class _Slowly:
     def _round(self, rows: Sequence[Row]) -> list[Row]:
         """Store the first row of each new key. Returns the rows to look at again: those with the
         key of a row that was refused may be good."""
-        split = deduplicate.split(self._connection, self._entity, rows)
-        refused = halve(self._connection, self._copy, split.fresh, conflicts=self._isolate)
+        parts = split(self._connection, self._entity, rows)
+        refused = halve(self._connection, self._copy, parts.fresh, conflicts=self._isolate)
         parted = distribution.active(self._connection)
-        missing = {deduplicate.key(each.row, parted) for each in refused}
+        missing = {key(each.row, parted) for each in refused}
         again = [each.row for each in refused if self._is_new_conflict(each)]
         retried = {id(row) for row in again}
         self._reject(each for each in refused if id(each.row) not in retried)
         if not missing:
-            self._known += split.known
+            self._known += parts.known
             return []
         same_key: list[Row] = []
-        for row in split.known:
-            (same_key if deduplicate.key(row, parted) in missing else self._known).append(row)
+        for row in parts.known:
+            (same_key if key(row, parted) in missing else self._known).append(row)
         return again + self._storable(same_key)
 
     def _is_new_conflict(self, refused: Refused) -> bool:
@@ -118,11 +299,11 @@ class _Slowly:
         return [row for row in rows if id(row) not in bad]
 
     def _stage(self, rows: Sequence[Row]) -> list[Refused]:
-        deduplicate.make_stage(self._connection, self._entity)
+        make_stage(self._connection, self._entity)
         numbers = {id(row): number for number, row in enumerate(rows)}
 
         def attempt(part: Sequence[Row]) -> None:
-            deduplicate.stage(self._connection, self._entity, numbers, part)
+            stage(self._connection, self._entity, numbers, part)
 
         return halve(self._connection, attempt, rows)
 
@@ -134,9 +315,11 @@ class _Slowly:
         refused = self._stage(rows)
         self._reject(refused)
         bad = {id(each.row) for each in refused}
-        differing = deduplicate.divergent(self._connection, self._entity, rows)
+        differing = divergent(self._connection, self._entity, rows)
         for number, row in enumerate(rows):
             if number in differing:
-                self._outcome.rejects.append(Reject(row.message, Reason.DIVERGENT, _DIVERGENT))
+                self._outcome.rejects.append(
+                    Reject(row.message, Reason.DIVERGENT, _DIVERGENT_DETAIL)
+                )
             elif id(row) not in bad:
                 self._outcome.repeated.append(row.message)

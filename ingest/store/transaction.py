@@ -18,16 +18,13 @@ from psycopg import errors
 from history import distribution
 from history.entities import BY_NAME, Entity
 from history.window import Window
-from ingest.source.last_message import LastMessage
-from ingest.source.message import Message, TopicPartition
-from ingest.store import distributed, ledger, missing_days, rejects, unstored
-from ingest.store.batch import Batch, Reject, Row
-from ingest.store.claim import Claim
-from ingest.store.current_window import kept
-from ingest.store.fast_path import copy_rows
+from ingest.source.message import LastMessage, Message, TopicPartition
+from ingest.store import ledger, missing_days, rejects, session, unstored
+from ingest.store.batch import Batch, Claim, Reject, Row
+from ingest.store.fast_path import copy_rows, index, index_storable
 from ingest.store.homes import Homes
 from ingest.store.ledger import Advance, Connection
-from ingest.store.search_index import index, index_storable
+from ingest.store.missing_days import kept
 from ingest.store.session import Session
 from ingest.store.slow_path import store_deduplicated, store_isolated
 from ingest.store.sqlstate import Cause, cause, missing_partition
@@ -120,7 +117,7 @@ class Writer:
         connection = self.connection
         try:
             with connection.transaction():
-                parted = distributed.begin(connection)
+                parted = session.begin(connection)
                 for name in batch.entities():
                     self._store(connection, BY_NAME[name], batch.rows[name], result, path)
                 # Of all rows, also those refused: the lane stores none of these keys again.

@@ -1,6 +1,6 @@
 """The headers of a message as confluent_kafka has them, also if a name is not UTF-8.
 
-ingest.source.headers does the same for Annals, which this wheel does not have.
+ingest.source.client does the same for Annals, which this wheel does not have.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def test_a_login_that_changed_its_own_settings_can_still_write(
             "from django.db import connection as c; from history.models import Person;"
             " Person.objects.create(login='x', full_name='x'); k = c.cursor();"
             f" print([k.execute('SHOW ' + n) and k.fetchone()[0] for n in {list(SESSION)}]);"
-            " from ingest.store.connect import connect; from annals.access.logins import LIMITS;"
+            " from ingest.store.session import connect; from annals.access.logins import LIMITS;"
             " from history.privileges import changed_settings;"
             " print(changed_settings(connect(), LIMITS['annals_web'].settings))",
         )

@@ -9,7 +9,7 @@ from django.db import connection
 
 from history.distribution import DISTRIBUTED_BY
 from history.entities import ENTITIES
-from ingest.store.connect import connect
+from ingest.store.session import connect
 from ingest.store.transaction import Writer
 from tests.citus.cluster import Citus, served_by
 from tests.db.ingested import OURS, Ingested, claim_all

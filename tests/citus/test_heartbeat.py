@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ingest.store.claim import Claim
+from ingest.store.batch import Claim
 from ingest.store.ledger import Foreseen, foresee, heartbeat
 from tests.citus.cluster import Citus
 from tests.messages import SOURCE

@@ -15,8 +15,8 @@ from history.entities import root
 from history.search_index.keys import FoundKey, KeyRow
 from history.search_index.upsert import upsert
 from ingest.store import ledger
-from ingest.store.connect import connect
 from ingest.store.homes import Homes
+from ingest.store.session import connect
 from ingest.store.transaction import Writer
 from tests.citus.cluster import Citus
 from tests.citus.ingesting import ingested, on_worker

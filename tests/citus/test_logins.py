@@ -15,7 +15,7 @@ from psycopg.conninfo import make_conninfo
 from annals.observe import server_metrics
 from annals.observe.store_metrics import StoreCollector
 from history import timeline
-from ingest.store.connect import connect
+from ingest.store.session import connect
 from ingest.store.transaction import Writer
 from tests.citus.cluster import Citus, served_by
 from tests.citus.ingesting import empty

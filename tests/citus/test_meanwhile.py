@@ -15,8 +15,8 @@ from history import days, distribution
 from history.days import State
 from history.distributing import steps
 from history.entities import BY_TOPIC, ENTITIES
-from ingest.store.connect import connect
 from ingest.store.retrying import RetryingWriter
+from ingest.store.session import connect
 from ingest.store.transaction import Writer
 from tests.citus.cluster import Citus
 from tests.db.ingested import CHILD_SOURCE, Ingested, claim_all, counts

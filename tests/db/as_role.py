@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from psycopg import errors
 from psycopg.conninfo import make_conninfo
 
-from ingest.store.connect import connect
+from ingest.store.session import connect
 
 Plain = psycopg.Connection[tuple[object, ...]]
 PASSWORD = "secret"

@@ -41,7 +41,7 @@ from history.gap_models import (
 from history.gaps.run import run
 from history.window import Window
 from ingest.source.message import Message
-from ingest.store.connect import connect
+from ingest.store.session import connect
 from ingest.store.transaction import Writer
 from outbox.message import Version
 from tests.consuming import ROOT as REPOSITORY

@@ -20,8 +20,8 @@ from ingest.completeness import figures
 from ingest.source.message import Message, TopicPartition
 from ingest.store import ledger
 from ingest.store.batch import Batch, Gap, Limits
-from ingest.store.connect import connect
 from ingest.store.ledger import Claim
+from ingest.store.session import connect
 from ingest.store.transaction import Writer, Written
 from tests.messages import CHILD, SOURCE, TWIN, WINDOW, message
 

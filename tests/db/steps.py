@@ -76,7 +76,7 @@ def _ingest(topic: str, *values: Any) -> dict[str, Any]:
     from ingest.source.message import Message, TopicPartition
     from ingest.store import ledger
     from ingest.store.batch import Batch, Limits
-    from ingest.store.connect import connect
+    from ingest.store.session import connect
     from ingest.store.transaction import Writer
 
     source, window = TopicPartition(topic, "id", 0), Window.at(datetime.now(UTC), 90, 14)
@@ -105,7 +105,7 @@ def _ingest(topic: str, *values: Any) -> dict[str, Any]:
 
 
 def _sql(text: str) -> list[Any]:
-    from ingest.store.connect import connect
+    from ingest.store.session import connect
 
     with connect() as connection:
         return connection.execute(text).fetchall()

@@ -10,7 +10,7 @@ from django.test import Client
 
 from history import clock
 from history.reasons import REASONS
-from ingest.consumer.breaker import Breaker, Tolerance
+from ingest.consumer.positions import Breaker, Tolerance
 from ingest.models import Ledger, Quarantined
 from ingest.source.decode import Reason
 from tests.db.screens import text

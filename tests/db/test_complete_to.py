@@ -14,13 +14,13 @@ from django.test import Client
 
 from history import clock, complete_to
 from history.entities import BY_NAME, ROOT
-from ingest.completeness import figures, retire
+from ingest.completeness import figures
 from ingest.completeness.holds import may_get_rows, unsettled
 from ingest.models import Ledger, RetiredTopic
 from ingest.source.message import TopicPartition
 from ingest.store import ledger
-from ingest.store.connect import connect
 from ingest.store.ledger import Claim
+from ingest.store.session import connect
 from tests.db.ingested import Ingested, query
 from tests.messages import SOURCE, TWIN, value
 
@@ -73,15 +73,15 @@ def test_a_finished_topic_neither_freezes_nor_hides_anything() -> None:
     known(TOPIC)
     known(TWIN, end_known_at=NOW - timedelta(days=30))
     assert answer() == (NOW - timedelta(days=30), 0)
-    retire.retire(TWIN, "the migration ended")
+    figures.retire(TWIN, "the migration ended")
     assert answer() == (NOW - timedelta(minutes=2), 0)
-    assert retire.unretire(TWIN)
+    assert figures.unretire(TWIN)
     assert answer() == (NOW - timedelta(days=30), 0)
 
 
 def test_of_finished_topics_alone_everything_is_here() -> None:
     for topic in ROOT.topics:
-        retire.retire(topic, "all done")
+        figures.retire(topic, "all done")
     assert answer()[1] == 0
     assert abs(answer()[0] - clock.now()) < timedelta(minutes=1)  # type: ignore[operator]
 
@@ -200,7 +200,7 @@ def test_no_day_waits_for_a_retired_topic() -> None:
     known(TOPIC)
     day = (ROOT.table, NOW.date())
     assert f"{TWIN} was never read" in may_get_rows([day])[day]
-    retire.retire(TWIN, "the migration ended")
+    figures.retire(TWIN, "the migration ended")
     assert may_get_rows([day]) == {}
     known(TWIN, high_watermark=99)
     assert (may_get_rows([day]), unsettled([day])) == ({}, {})
@@ -209,7 +209,7 @@ def test_no_day_waits_for_a_retired_topic() -> None:
 def test_no_metric_of_a_retired_topic_can_raise_an_alarm(client: Client) -> None:
     known(TOPIC)
     known(TWIN, high_watermark=99)
-    retire.retire(TWIN, "the migration ended")
+    figures.retire(TWIN, "the migration ended")
     text = client.get("/metrics").content.decode()
     for name in ("annals_store_lag", "annals_store_seen_timestamp_seconds"):
         assert f'{name}{{partition="0",topic="{TOPIC}"}}' in text

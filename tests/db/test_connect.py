@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from ingest.store.connect import connect
+from ingest.store.session import connect
 from ingest.store.transaction import Writer
 from tests.db.ingested import Ingested, ids, query, rows
 from tests.messages import value

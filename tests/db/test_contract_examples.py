@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.contract.reasons import BREACHES, value
+from ingest.contract.page import BREACHES, value
 from ingest.source.decode import Reason
 from tests.db.ingested import CHILD_SOURCE, Ingested, ingested, quarantined
 from tests.messages import CHILD, NOW, message

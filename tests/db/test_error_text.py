@@ -14,7 +14,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from ingest.store.connect import connect
+from ingest.store.session import connect
 from tests.consuming import ROOT
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -22,10 +22,9 @@ from history import clock
 from history.entities import ENTITIES, ROOT
 from history.failure.sentences import sentence
 from history.seals.seal import seal
-from ingest.quarantine.messages import Selection
-from ingest.quarantine.retry import retry
+from ingest.quarantine.messages import Selection, retry
 from ingest.store import ledger
-from ingest.store.connect import connect
+from ingest.store.session import connect
 from ingest.store.transaction import Writer
 from tests.db.as_role import acting_as, logged_in, member, refused, url_of
 from tests.db.ingested import Ingested, quarantined

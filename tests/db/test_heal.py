@@ -25,7 +25,7 @@ from history.gap_models import GapAnswer, GapDay, GapDocument, GapSource, Versio
 from history.seals import late
 from history.seals.seal import seal
 from ingest.source.message import Message
-from ingest.store.connect import connect
+from ingest.store.session import connect
 from tests.db.as_role import logged_in
 from tests.db.healed import (
     CHILD,

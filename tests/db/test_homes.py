@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from history.distribution import homes, inserting
 from ingest.store.batch import Row
-from ingest.store.connect import connect
 from ingest.store.homes import Homes
+from ingest.store.session import connect
 from ingest.store.transaction import Writer
 from tests.db.ingested import CHILD_SOURCE, Ingested, quarantined, query
 from tests.db.installation import counted_as_distributed

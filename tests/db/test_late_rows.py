@@ -26,11 +26,10 @@ from history.seals import seal as sealing
 from history.seals.seal import seal
 from history.seals.verify import Verdict, chain_fault, verify
 from history.window import Window
-from ingest.quarantine.messages import Selection
-from ingest.quarantine.retry import retry
+from ingest.quarantine.messages import Selection, retry
 from ingest.store.batch import Row
-from ingest.store.connect import connect
 from ingest.store.fast_path import copy_rows
+from ingest.store.session import connect
 from tests.db import ingested as ingesting
 from tests.db.ingested import Ingested
 from tests.db.partitioned import TABLE, raw, run

@@ -17,13 +17,13 @@ from django.db import connections
 
 from ingest.completeness import figures
 from ingest.consumer.background import Probe
-from ingest.consumer.breaker import Tolerance
+from ingest.consumer.positions import Tolerance
 from ingest.source.message import Message, TopicPartition
 from ingest.store import ledger
 from ingest.store.batch import Batch, Gap, Limits
-from ingest.store.connect import connect
 from ingest.store.ledger import Claim, Fenced
 from ingest.store.retrying import RetryingWriter
+from ingest.store.session import connect
 from ingest.store.transaction import Writer
 from tests.db.ingested import (
     CHILD_SOURCE,

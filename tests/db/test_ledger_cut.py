@@ -7,11 +7,10 @@ import pytest
 from django.db import connection as django_connection
 
 from ingest.completeness import figures
-from ingest.source.last_message import LastMessage
-from ingest.source.message import TopicPartition
+from ingest.source.message import LastMessage, TopicPartition
 from ingest.store import ledger
 from ingest.store.batch import Gap
-from ingest.store.connect import connect
+from ingest.store.session import connect
 from tests.messages import message
 
 SOURCE = TopicPartition("top-storage.export.product-instance", "id-1", 0)

@@ -21,7 +21,7 @@ from annals.access.grants import CONSUMER, WEB
 from history import privileges
 from history.entities import ROOT
 from ingest import rights
-from ingest.store.connect import connect
+from ingest.store.session import connect
 from tests.consuming import until
 from tests.db.as_role import PASSWORD, member, url_of
 

@@ -22,8 +22,8 @@ from ingest.completeness import figures, losses
 from ingest.models import Ledger, RetiredTopic
 from ingest.source.message import TopicPartition
 from ingest.store import ledger
-from ingest.store.connect import connect
 from ingest.store.ledger import Foreseen
+from ingest.store.session import connect
 from tests.db.screens import text
 
 pytestmark = pytest.mark.django_db

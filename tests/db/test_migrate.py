@@ -19,7 +19,7 @@ from annals.management.migrating import limited
 from history import schema
 from history.failure.sentences import sentence
 from ingest.management.actions.consume import refuse_other_tables
-from ingest.store.connect import connect
+from ingest.store.session import connect
 from tests.consuming import until
 from tests.db.ingested import Ingested, query
 from tests.messages import value

@@ -17,7 +17,7 @@ from tests.matrix import debian
 
 PROGRAM = """
 import django; django.setup()
-from ingest.store.connect import connect
+from ingest.store.session import connect
 with connect("test") as plain:
     print(plain.execute("SHOW timezone").fetchone()[0], plain.info.server_version)
 """

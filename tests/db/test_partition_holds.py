@@ -16,7 +16,7 @@ from history.partitions.plan import plan
 from history.partitions.status import status
 from ingest.completeness.holds import unsettled
 from ingest.models import Ledger, Quarantined
-from ingest.source.guess_day import guess_day
+from ingest.source.decode import guess_day
 from tests.db.partitioned import NOW, TABLE, day, policy, raw
 
 pytestmark = pytest.mark.usefixtures("tables")

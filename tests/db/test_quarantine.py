@@ -19,11 +19,10 @@ from history.entities import BY_TOPIC, ROOT
 from history.record import Record
 from history.window import Window
 from ingest.quarantine import messages
-from ingest.quarantine.messages import Selection
-from ingest.quarantine.retry import by_ids, retry
+from ingest.quarantine.messages import Selection, by_ids, retry
 from ingest.source.decode import Reason, Rejected, decode
 from ingest.source.message import Message
-from ingest.store.connect import connect
+from ingest.store.session import connect
 from tests.db.ingested import TWIN_SOURCE, Ingested, counts, faults, ids, quarantined, query
 from tests.messages import NOW, SOURCE, TOPIC, WINDOW, value, with_data
 

@@ -6,9 +6,8 @@ from datetime import timedelta
 
 from history.window import Window
 from ingest.quarantine import messages
-from ingest.quarantine.messages import Selection
-from ingest.quarantine.retry import by_ids, retry
-from ingest.store.connect import connect
+from ingest.quarantine.messages import Selection, by_ids, retry
+from ingest.store.session import connect
 from tests.db.ingested import Ingested, counts, faults, ids, quarantined
 from tests.messages import NOW, SOURCE, WINDOW, value
 

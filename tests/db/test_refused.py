@@ -15,9 +15,9 @@ from psycopg import errors
 from history.entities import BY_NAME
 from ingest.source.message import TopicPartition
 from ingest.store import ledger
-from ingest.store.connect import connect
 from ingest.store.ledger import Connection
 from ingest.store.retrying import Abandoned, RetryingWriter
+from ingest.store.session import connect
 from ingest.store.sqlstate import Cause
 from ingest.store.transaction import Writer
 from tests.consuming import until

@@ -16,11 +16,9 @@ from history.entities import ROOT
 from history.models import MaintainRun
 from history.search_index import retention as search_retention
 from history.window import Window
-from ingest.quarantine import messages, retention
-from ingest.quarantine.messages import Selection
-from ingest.quarantine.retention import Removed
-from ingest.quarantine.retry import by_ids, retry
-from ingest.store.connect import connect
+from ingest.quarantine import messages
+from ingest.quarantine.messages import Removed, Selection, by_ids, retry
+from ingest.store.session import connect
 from tests.db.ingested import Ingested, counts, faults, quarantined, query
 from tests.messages import NOW, SOURCE, WINDOW, value
 
@@ -36,7 +34,7 @@ def remove(days_later: int) -> Removed:
     """What maintain removes from the quarantine this number of days from now."""
     window = Window.at(NOW + timedelta(days=days_later), 90, 14)
     with connect() as plain:
-        return retention.remove_old(plain, window, HOLD, later(days_later))
+        return messages.remove_old(plain, window, HOLD, later(days_later))
 
 
 def four_fates(ingested: Ingested) -> None:

@@ -24,10 +24,9 @@ from history.partitions.maintain import maintain
 from history.partitions.plan import SPARE_DAYS, Policy
 from history.window import Window
 from ingest.completeness.holds import unsettled
-from ingest.quarantine.messages import Selection
-from ingest.quarantine.retry import retry
+from ingest.quarantine.messages import Selection, retry
 from ingest.store import missing_days
-from ingest.store.connect import connect
+from ingest.store.session import connect
 from ingest.store.sqlstate import Cause, cause
 from ingest.store.transaction import Writer
 from tests.db.ingested import CHILD_SOURCE, Ingested, counts, faults, ids, quarantined, query

@@ -9,7 +9,7 @@ import pytest
 
 from ingest.source.message import Message, TopicPartition
 from ingest.store import ledger
-from ingest.store.connect import connect
+from ingest.store.session import connect
 from tests.db.ingested import Ingested, searched
 from tests.messages import NOW, PARTICIPANT, value
 

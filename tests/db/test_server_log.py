@@ -15,7 +15,7 @@ from django.db import connection
 
 from annals.access.grants import CONSUMER, WEB
 from annals.embedded.postgres import QUIET_LOG
-from ingest.store.connect import connect
+from ingest.store.session import connect
 from tests.db.ingested import Ingested
 from tests.messages import NOW, value
 from tests.postgres import HOME

@@ -23,9 +23,8 @@ from history.partitions.plan import SPARE_DAYS
 from history.window import Window
 from ingest import metrics as ingest_metrics
 from ingest.models import Ledger, Quarantined, RetiredTopic
-from ingest.quarantine.messages import Selection
-from ingest.quarantine.retry import retry
-from ingest.store.connect import connect
+from ingest.quarantine.messages import Selection, retry
+from ingest.store.session import connect
 from tests.db.ingested import Ingested
 from tests.messages import NOW, WINDOW, value
 

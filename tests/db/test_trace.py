@@ -24,10 +24,10 @@ from history.record import UNSTORED_SPAN
 from history.trace import Bounds, Fate, Place, State
 from history.window import Window
 from ingest.models import Unstored
-from ingest.quarantine import retention
+from ingest.quarantine import messages
 from ingest.store import unstored
 from ingest.store.batch import Gap
-from ingest.store.connect import connect
+from ingest.store.session import connect
 from tests.db.ingested import SOURCES, TWIN_SOURCE, Ingested, ingested
 from tests.db.screens import A1, support, text
 from tests.db.test_quarantine import store_too_early
@@ -215,7 +215,7 @@ def test_what_left_the_quarantine_is_not_said_to_be_stored(ingested: Ingested) -
     assert [at(offset).certain for offset in range(3)] == [True] * 3
     later = NOW + timedelta(days=400)
     with connect("test") as plain:
-        assert retention.remove_old(plain, Window.at(later, 90, 14), 7, later).settled == 1
+        assert messages.remove_old(plain, Window.at(later, 90, 14), 7, later).settled == 1
     assert [at(offset).certain for offset in range(3)] == [False, False, True]
     with translation.override("en"):
         assert "in quarantine" in trace.said(at(1))[0]

@@ -23,8 +23,8 @@ from ingest.source.decode import Reason, decode
 from ingest.source.message import Message
 from ingest.store import transaction as writing
 from ingest.store.batch import Batch, Limits
-from ingest.store.connect import connect
 from ingest.store.retrying import RetryingWriter
+from ingest.store.session import connect
 from ingest.store.transaction import Writer
 from tests.consuming import until
 from tests.db.ingested import (

@@ -20,7 +20,7 @@ from history import labels
 from history.capacity import measured
 from history.models import FieldLabel, Person
 from ingest.models import Quarantined
-from ingest.store.connect import connect
+from ingest.store.session import connect
 from tests.db.as_role import Plain, logged_in
 from tests.db.ingested import Ingested
 from tests.messages import value

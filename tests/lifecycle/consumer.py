@@ -10,12 +10,11 @@ from contextlib import contextmanager
 from history.search_index.keys import Fingerprint
 from ingest.source.message import Message, TopicPartition
 from ingest.store import ledger, retrying
-from ingest.store.batch import Batch, Limits
-from ingest.store.claim import Claim
-from ingest.store.connect import connect
-from ingest.store.current_window import current
+from ingest.store.batch import Batch, Claim, Limits
 from ingest.store.ledger import Connection
+from ingest.store.missing_days import current
 from ingest.store.retrying import RetryingWriter
+from ingest.store.session import connect
 from ingest.store.transaction import Writer
 from tests.lifecycle.model import Model
 from tests.lifecycle.observed import Observed

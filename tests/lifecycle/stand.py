@@ -29,7 +29,7 @@ from psycopg.conninfo import make_conninfo
 from history import clock, entities
 from history.entities import Entity
 from history.partitions import plan, tables
-from ingest.store import connect
+from ingest.store import session
 from tests.lifecycle.sent import ENTITIES
 
 START = datetime(2026, 3, 29, 12, tzinfo=UTC)  # the day Berlin's clocks go forward
@@ -76,7 +76,7 @@ class Stand:
         self._options = connection.settings_dict["OPTIONS"]
         moved = str(self._options["options"]).replace("search_path=public", f"search_path={PATH}")
         connection.settings_dict["OPTIONS"] = {**self._options, "options": moved}
-        connect.SEARCH_PATH = PATH
+        session.SEARCH_PATH = PATH
         with _server() as server:
             server.execute(f"CREATE DATABASE {self.name} TEMPLATE {_TEMPLATE}")
             server.execute(
@@ -125,7 +125,7 @@ class Stand:
     def close(self) -> None:
         connection.close()
         connection.settings_dict["OPTIONS"] = self._options
-        connect.SEARCH_PATH = "public"
+        session.SEARCH_PATH = "public"
         self.plain.close()
         with _server() as server:
             server.execute(f"DROP DATABASE {self.name} WITH (FORCE)")

@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from history import clock
-from ingest.store import connect
+from ingest.store import session
 from tests.soak.clock import FILE_VARIABLE, PATH, read
 
 
 def main() -> None:
     file = Path(os.environ[FILE_VARIABLE])
     clock.now = lambda: datetime.now(UTC) + read(file)
-    connect.SEARCH_PATH = PATH
+    session.SEARCH_PATH = PATH
     sys.argv = sys.argv[1:]
     if sys.argv[0].endswith(".py"):
         runpy.run_path(sys.argv[0], run_name="__main__")

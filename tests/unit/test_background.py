@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ingest.consumer.background import ends_of_claimed, sample_is_good
-from ingest.consumer.breaker import Tolerance
-from ingest.consumer.positions import Positions
+from ingest.consumer.positions import Positions, Tolerance
 from ingest.source.brokers import Look
 from ingest.source.message import TopicPartition
-from ingest.store.claim import Claim
+from ingest.store.batch import Claim
 from tests.messages import EXPIRED, WINDOW, message, value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingest.consumer.breaker import Breaker, Tolerance
+from ingest.consumer.positions import Breaker, Tolerance
 
 TOLERANCE = Tolerance(consecutive=5, ratio=0.5, window=10)
 

@@ -22,8 +22,8 @@ from annals import docs
 from history.entities import BY_NAME, ENTITIES
 from history.kinds import Envelope, EnvelopeForm
 from history.window import Window
-from ingest.contract import asyncapi, page, schema
-from ingest.contract.reasons import BREACHES, good, value
+from ingest.contract import page, schema
+from ingest.contract.page import BREACHES, good, value
 from ingest.source.decode import Reason, Rejected, decode
 from tests import need
 from tests.messages import CHILD, message
@@ -145,7 +145,7 @@ def references(part: Any) -> list[str]:
 
 
 def test_the_asyncapi_document_has_every_topic_with_the_messages_of_its_kind() -> None:
-    document = asyncapi.document()
+    document = schema.document()
     assert document["asyncapi"] == "3.0.0"
     assert all(resolved(document, each) for each in references(document))
     topics = {topic: entity.name for entity in ENTITIES for topic in entity.topics}
@@ -158,7 +158,7 @@ def test_the_asyncapi_document_has_every_topic_with_the_messages_of_its_kind() -
 
 @pytest.mark.parametrize("entity", ENTITIES, ids=lambda entity: entity.name)
 def test_the_payload_of_a_channel_is_the_schema_of_its_kind(entity: Any) -> None:
-    document = asyncapi.document()
+    document = schema.document()
     payload = resolved(document, document["components"]["messages"][entity.name]["payload"]["$ref"])
     validator = jsonschema.Draft202012Validator({**document, **payload})
     whole = json.loads(good())
@@ -181,4 +181,4 @@ def test_the_asyncapi_document_is_one(tmp_path: Path) -> None:
     subprocess.run([*npm, "@asyncapi/specs@6.11.1"], check=True, capture_output=True, timeout=300)
     specs = tmp_path / "node_modules" / "@asyncapi" / "specs" / "schemas"
     definition = json.loads((specs / "3.0.0-without-$id.json").read_text())
-    jsonschema_rs.validator_for(definition).validate(asyncapi.document())
+    jsonschema_rs.validator_for(definition).validate(schema.document())

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from history.entities import BY_NAME, ROOT
 from history.record import Record
-from ingest.store.copy_format import CHUNK_BYTES, columns, encode_row, encode_rows, numbered
+from ingest.store.copy import CHUNK_BYTES, columns, encode_row, encode_rows, numbered
 
 EPOCH_2000 = 946_684_800_000_000
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)

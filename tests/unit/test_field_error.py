@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ingest.source import field_error
+from ingest.source import envelope
 from ingest.source.decode import Rejected, decode
 from tests.messages import CHILD, HOSTILE, TOPIC, WINDOW, message, nested, value, with_data
 
@@ -128,4 +128,4 @@ def test_no_sentence_has_the_words_of_a_program() -> None:
 
 
 def test_an_error_that_is_not_known_is_still_a_sentence() -> None:
-    assert field_error.field("Something new") == "a field is missing or wrong"
+    assert envelope.field("Something new") == "a field is missing or wrong"

@@ -11,13 +11,12 @@ import confluent_kafka as ck
 import pytest
 
 from ingest.consumer import foresight
-from ingest.consumer.breaker import Tolerance
 from ingest.consumer.foresight import FREE_SECONDS, HOLD_SECONDS, Foresight
-from ingest.consumer.positions import Positions
+from ingest.consumer.positions import Positions, Tolerance
 from ingest.forecast import TIME, Forecast, Log, Outlook
 from ingest.source.client import Unreachable
 from ingest.source.message import KafkaPartition, TopicPartition
-from ingest.store.claim import Claim
+from ingest.store.batch import Claim
 from ingest.store.ledger import Foreseen
 
 AWAY = Unreachable(ck.KafkaException(ck.KafkaError(ck.KafkaError._TRANSPORT)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingest.consumer.key_cache import BoundedCache
+from ingest.consumer.lanes import BoundedCache
 
 
 def test_it_keeps_the_last_names_and_at_most_twice_as_many() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from ingest.source.last_message import LastMessage
-from ingest.source.message import Message
+from ingest.source.message import LastMessage, Message
 
 MESSAGE = Message("t", 0, 7, 1_700_000_000_000, b"key", b"value", leader_epoch=3)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.source.patience import ASK_AGAIN_SECONDS, Patience
+from ingest.source.client import ASK_AGAIN_SECONDS, Patience
 
 WAIT = 15.0
 

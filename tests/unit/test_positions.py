@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from ingest.consumer.breaker import Tolerance
-from ingest.consumer.positions import Positions
-from ingest.source.last_message import LastMessage
-from ingest.source.message import TopicPartition
-from ingest.store.claim import Claim
+from ingest.consumer.positions import Positions, Tolerance
+from ingest.source.message import LastMessage, TopicPartition
+from ingest.store.batch import Claim
 
 TOLERANCE = Tolerance(5, 0.5, 10)
 ONE, TWO = TopicPartition("a", "id", 0), TopicPartition("a", "id", 1)

@@ -19,7 +19,7 @@ from history.search_index.keys import (
     KnownFingerprints,
     NewKeys,
 )
-from ingest.consumer.key_cache import BoundedCache
+from ingest.consumer.lanes import BoundedCache
 
 DAY = 86_400_000_000
 

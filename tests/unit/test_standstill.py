@@ -1,6 +1,6 @@
 """When a consumer to which nothing is delivered counts as stuck."""
 
-from ingest.consumer.standstill import Standstill
+from ingest.consumer.positions import Standstill
 
 A, B = ("a", 0), ("b", 0)
 WAIT = 30.0

@@ -23,9 +23,8 @@ from hypothesis.stateful import (
 )
 
 from history.entities import ENTITIES
-from ingest.consumer.breaker import Tolerance
 from ingest.consumer.lanes import Lane, deal
-from ingest.consumer.positions import Positions
+from ingest.consumer.positions import Positions, Tolerance
 from ingest.consumer.state_machine import (
     CLAIM_AFTER_FENCED_SECONDS,
     SMALL_BATCH_SECONDS,
@@ -33,10 +32,8 @@ from ingest.consumer.state_machine import (
     Verdict,
 )
 from ingest.source.decode import Reason
-from ingest.source.last_message import LastMessage
-from ingest.source.message import KafkaPartition, Message, TopicPartition
-from ingest.store.batch import GIANT_BYTES, Batch, Limits, Reject
-from ingest.store.claim import Claim
+from ingest.source.message import KafkaPartition, LastMessage, Message, TopicPartition
+from ingest.store.batch import GIANT_BYTES, Batch, Claim, Limits, Reject
 from tests.messages import CHILD, TOPIC, WINDOW, message, value
 
 TOLERANCE = Tolerance(consecutive=3, ratio=0.7, window=8)

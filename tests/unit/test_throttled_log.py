@@ -6,14 +6,14 @@ import logging
 
 import pytest
 
-from ingest.source import throttled_log
-from ingest.source.throttled_log import ThrottledLog
+from ingest.source import client
+from ingest.source.client import ThrottledLog
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
-    monkeypatch.setattr(throttled_log.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(client.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -26,7 +26,7 @@ def test_the_same_is_said_again_only_after_a_while(clock: list[float]) -> None:
     assert says(throttled, "broker 1 down after 12 ms")
     assert not says(throttled, "broker 1 down after 13 ms")
     assert says(throttled, "broker is back")
-    clock[0] = throttled_log.EVERY_SECONDS
+    clock[0] = client.EVERY_SECONDS
     assert says(throttled, "broker 1 down after 14 ms")
 
 

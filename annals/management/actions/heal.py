@@ -27,9 +27,9 @@ from history.gaps.run import latest
 from history.management.progress import Progress
 from history.plain_text import one_line
 from ingest.management.actions.consume import decoding, refuse_other_tables
-from ingest.store.connect import connect
-from ingest.store.current_window import current, kept
+from ingest.store.missing_days import current, kept
 from ingest.store.outside import Outside
+from ingest.store.session import connect
 
 _NOT_LOOKED = "Nobody has looked for gaps yet: run annals gaps first."
 

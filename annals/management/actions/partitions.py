@@ -47,7 +47,7 @@ from history.seals.seal import NotSealable, seal
 from history.search_index import retention as search_retention
 from history.table import print_table
 from ingest.completeness.holds import may_get_rows, unsettled
-from ingest.quarantine import retention as quarantine_retention
+from ingest.quarantine import messages as quarantine_retention
 from ingest.store import unstored
 
 Chosen = TypeVar("Chosen", Entity, journal.JournalRows)

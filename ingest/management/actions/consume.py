@@ -27,19 +27,18 @@ from history.failure.files import FileError
 from ingest import rights
 from ingest.consumer.background import Probe
 from ingest.consumer.beats import Beats
-from ingest.consumer.breaker import Tolerance
 from ingest.consumer.foresight import Foresight
 from ingest.consumer.loop import Consumer, Policy
+from ingest.consumer.positions import Tolerance
 from ingest.source import kafka
 from ingest.source.decode import Decode, decode
 from ingest.source.envelope import ShapeError
 from ingest.source.names import declared
 from ingest.source.retention import Forecaster
 from ingest.store.batch import Limits
-from ingest.store.connect import connect
-from ingest.store.current_window import current
+from ingest.store.missing_days import current
 from ingest.store.retrying import RetryingWriter
-from ingest.store.session import Session
+from ingest.store.session import Session, connect
 from ingest.store.transaction import Writer
 
 logger = logging.getLogger(__name__)

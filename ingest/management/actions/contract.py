@@ -7,14 +7,14 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from history.entities import BY_NAME
-from ingest.contract import asyncapi, schema
+from ingest.contract import schema
 from ingest.contract.page import text
 
 
 def run(base: BaseCommand, /, **options: Any) -> None:
     """Print one document as JSON."""
     if options["command"] == "asyncapi":
-        found = asyncapi.document()
+        found = schema.document()
     elif options["entity"]:
         entity = BY_NAME[options["entity"]]
         if entity.envelope is not None:

@@ -15,8 +15,7 @@ from history.counted import counted
 from history.entities import BY_TOPIC
 from history.table import Table, print_sentence, print_table
 from ingest.completeness import figures, losses
-from ingest.completeness.acknowledge import acknowledge
-from ingest.completeness.retire import retire, unretire
+from ingest.completeness.figures import acknowledge, retire, unretire
 from ingest.forecast import Outlook
 from ingest.management.actions.consume import brokers
 from ingest.management.known import refuse_unknown_topic

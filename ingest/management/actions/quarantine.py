@@ -22,11 +22,10 @@ from ingest.management.known import (
 )
 from ingest.models import Ledger, Quarantined
 from ingest.quarantine import messages
-from ingest.quarantine.messages import UNSETTLED, Selection
-from ingest.quarantine.retry import by_ids, retry
-from ingest.store import headers_json
-from ingest.store.connect import connect
-from ingest.store.current_window import kept
+from ingest.quarantine.messages import UNSETTLED, Selection, by_ids, retry
+from ingest.store import rejects
+from ingest.store.missing_days import kept
+from ingest.store.session import connect
 
 LINES = "\n\t"
 
@@ -130,7 +129,7 @@ class Run:
             text = "none" if found in (None, "") else one_line(str(found))
             self.stdout.write(f"{name.replace('_', ' ')}: {text}")
         self.stdout.write(f"key: {_readable(row.key)}")
-        for name, content in headers_json.from_json(row.headers):
+        for name, content in rejects.from_json(row.headers):
             raw = name.encode("utf-8", "surrogateescape")
             self.stdout.write(f"header {_readable(raw)}: {_readable(content)}")
         self.stdout.write(f"value ({len(value or b'')} bytes): {_readable(value, LINES)}")
@@ -221,7 +220,7 @@ def _as_object(row: Quarantined) -> dict[str, Any]:
         "key": _text(row.key),
         "headers": [
             {"name": name, "value": _text(content)}
-            for name, content in headers_json.from_json(row.headers)
+            for name, content in rejects.from_json(row.headers)
         ],
         "value": _text(value),
         "value_bytes": len(value or b""),

@@ -11,8 +11,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from history.json_pointer import segments
 from history.kinds import Envelope as Declared
-from ingest.source.envelope import Envelope, EnvelopeError, Name, WithoutValue
-from ingest.source.field_error import RULES
+from ingest.source.envelope import RULES, Envelope, EnvelopeError, Name, WithoutValue
 from ingest.source.forms.fields import Fields, Lookup, Value, named
 from ingest.source.message import Message
 

@@ -1,4 +1,7 @@
-"""The ledger as a page: the outcomes of all messages of each topic partition."""
+"""The page "Completeness" and GET /api/v1/completeness. They are here because history must not
+import ingest."""
+
+from __future__ import annotations
 
 import re
 from collections.abc import Sequence
@@ -10,9 +13,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
+from history.api import access, describe, examples
+from history.api.answers import Answer
+from history.api.call import Call, Question
 from history.gaps import read as gaps
 from ingest.completeness import figures, losses
-from ingest.completeness.figures import Entry
+from ingest.completeness.figures import Entry, as_json, entries, faults
 from ingest.completeness.losses import Loss
 
 COUNTS = ("read", "stored", "repeated", "expired", "quarantined", "skipped", "lost")
@@ -98,7 +104,7 @@ def _figure(number: int) -> str:
 
 
 def _why(halted: str) -> str:
-    """Why reading has stopped (ingest.consumer.breaker), in the language of the page."""
+    """Why reading has stopped (ingest.consumer.positions), in the language of the page."""
     if found := re.fullmatch(r"(\d+) bad messages in a row", halted):
         return _("%(bad)s bad messages in a row") % {"bad": found[1]}
     if found := re.fullmatch(r"(\d+) of the last (\d+) messages are bad", halted):
@@ -107,3 +113,23 @@ def _why(halted: str) -> str:
             "all": found[2],
         }
     return halted
+
+
+@describe.call(
+    "completeness",
+    "How complete the store is: what was read, stored, repeated, expired, quarantined, the lag, "
+    "and the versions that never arrived.",
+    describe.ZONE,
+    data="Store",
+    example=examples.STORE,
+    missing=False,
+)
+class Completeness(Call):
+    """GET completeness"""
+
+    permission = access.READ_COMPLETENESS
+
+    def answer(self, question: Question) -> Answer:  # noqa: ARG002
+        found = entries()
+        ledger = as_json(found, faults(found), losses.as_json(losses.losses(found)))
+        return {**ledger, "gaps": gaps.totals().as_json()}
