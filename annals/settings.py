@@ -46,7 +46,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "annals.access.responses.NoStore",
-    *(["annals.access.unasked_demo.ThisMachineOnly"] if env.UNASKED_DEMO in os.environ else []),
+    *(["annals.access.responses.ThisMachineOnly"] if env.UNASKED_DEMO in os.environ else []),
     "annals.observe.health.Probes",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -164,7 +164,7 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 SECURE_REFERRER_POLICY = "same-origin"
-SESSION_ENGINE = "annals.access.session_store"
+SESSION_ENGINE = "annals.access.sessions"
 SESSION_COOKIE_HTTPONLY = True
 # Behind HTTPS browsers take these cookies from this host only, and over TLS only: another host of
 # the domain cannot give a person somebody else's session.

@@ -1,15 +1,74 @@
-"""The screen of the access journal, the link to it from an entity, and the logins."""
+"""The screen of the access journal, the link to it from an entity, and the logins: an administrator
+sees them, gives and takes permissions, and switches a login off. Providers make logins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from django.contrib import admin
 from django.contrib.auth import admin as _registers_its_own  # noqa: F401
 from django.contrib.auth.models import Group, User
+from django.db.models import Model
+from django.forms import ModelForm
+from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from annals.access.journal import screen
+from annals.access.models import BreakGlass
 from annals.access.roles import JOURNAL
-from annals.access.user_admin import UserAdmin
 from history.admin.site.access import was_given
 from history.admin.site.admin_site import AnnalsSite, SubjectLink
+
+if TYPE_CHECKING:
+    Users = admin.ModelAdmin[User]
+else:  # Django's class takes no parameters where it runs
+    Users = admin.ModelAdmin
+
+CHANGED = ("is_active",)
+
+
+class UserAdmin(Users):
+    """Saves only what the web's database login may change: see annals.access.grants."""
+
+    list_display = ("username", "last_name", "is_active", "is_superuser", "last_login")
+    list_filter = ("is_active", "is_superuser", "groups")
+    search_fields = ("username", "last_name")
+    ordering = ("username",)
+    filter_horizontal = ("groups", "user_permissions")
+    fieldsets = (
+        (None, {"fields": ("username", "last_name", "is_active")}),
+        (_("Permissions"), {"fields": ("groups", "user_permissions", "is_staff", "is_superuser")}),
+        (_("Important dates"), {"fields": ("last_login", "date_joined")}),
+    )
+    readonly_fields = (
+        *("username", "last_name", "is_staff", "is_superuser"),
+        *("last_login", "date_joined"),
+    )
+
+    def _never(self, *_request: object, **_object: object) -> bool:
+        return False
+
+    has_add_permission = has_delete_permission = _never
+
+    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        """A break-glass login is seen only: nobody may switch it off on the day on which it is
+        needed. `annals breakglass --remove` does."""
+        if obj is not None and BreakGlass.objects.filter(user=obj).exists():
+            return False
+        return super().has_change_permission(request, obj)
+
+    def save_model(
+        self,
+        request: HttpRequest,  # noqa: ARG002
+        obj: Model,
+        form: ModelForm[User],
+        change: bool,  # noqa: ARG002
+    ) -> None:
+        """Write the changed columns; groups and permissions have tables of their own."""
+        changed = [name for name in CHANGED if name in form.changed_data]
+        if changed:
+            obj.save(update_fields=changed)
+
 
 _site: AnnalsSite = admin.site  # type: ignore[assignment] # see history.admin.site.apps
 

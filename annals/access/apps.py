@@ -21,7 +21,7 @@ class AccessConfig(AppConfig):
 
         user_logged_in.connect(late("annals.access.sessions.on_login"), weak=False)
         user_logged_out.connect(late("annals.access.sessions.on_logout"), weak=False)
-        pre_delete.connect(late("annals.access.deletion.before_deletion"), sender=User, weak=False)
+        pre_delete.connect(late("annals.access.models.before_deletion"), sender=User, weak=False)
         begins.connect(late("annals.access.journal.write.on_export"), weak=False)
         if settings.ANNALS.need_to_know is not None:
             self._check_rule()

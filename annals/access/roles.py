@@ -1,4 +1,5 @@
-"""The roles and their permissions; in demo mode, a login for each role.
+"""The roles and their permissions; in demo mode, a login for each role. A program has what its
+scopes give.
 
 `annals migrate` sets the permissions of the groups to those of this module. Permissions that
 somebody added to a group manually are removed, so that this module is always right.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
@@ -101,3 +103,28 @@ def create_demo_logins() -> None:
         user = User.objects.create_user(name, password=name, is_staff=True)
         user.groups.add(Group.objects.get(name=name))
         log.info("demo login created: %s", name)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A program that calls with a Bearer token, as the rest of Annals sees a user. It may read,
+    and nothing else. sensitive: sensitive fields too."""
+
+    issuer: str
+    client: str
+    sensitive: bool = False
+    is_authenticated: bool = True
+    is_active: bool = True
+    is_anonymous: bool = False
+
+    @property
+    def pk(self) -> str:
+        return f"{self.issuer}#{self.client}"
+
+    def get_username(self) -> str:
+        """The client id."""
+        return self.client
+
+    def has_perm(self, permission: str, _: object = None) -> bool:
+        """Whether the scopes give this permission: they give those of reading."""
+        return permission in READ or (self.sensitive and permission == SENSITIVE)

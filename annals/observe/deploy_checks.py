@@ -19,7 +19,7 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
 from annals import env
-from annals.access import logins, rights
+from annals.access import grants, logins
 from annals.access.grants import CONSUMER, WEB
 from annals.access.journal import days as journal
 from history import clock, schema
@@ -162,7 +162,7 @@ def _logins() -> Iterator[Warning]:
                 f"No login has the rights of the {name}: it would run with those of the owner.",
                 f"annals grants --apply --login {name} {name}_login FILE_WITH_ITS_PASSWORD",
             )
-    if lacking := rights.missing():
+    if lacking := grants.missing():
         yield _warning(
             115,
             f"This login lacks {counted(len(lacking), 'right')} of the web, as {lacking[0]}.",

@@ -14,7 +14,7 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
-from annals.access import rights
+from annals.access import grants
 from annals.access.journal import days as journal
 from annals.observe import metrics
 from annals.observe.store_metrics import check_reachable
@@ -74,7 +74,7 @@ def _database() -> str:
 
 def _rights() -> str:
     """Whether the login has the rights of `grants`: without one of them nothing may be shown."""
-    lacking = rights.missing()
+    lacking = grants.missing()
     if not lacking:
         return OK
     log.warning("readiness: the database login of this process lacks: %s", ", ".join(lacking))

@@ -14,7 +14,7 @@ from django.test import RequestFactory
 from django.utils import timezone
 
 from annals.access.models import Identity, LogoutToken, ProviderSession
-from annals.access.oidc.claims import NoRoleError, user_of
+from annals.access.oidc.backend import NoRoleError, user_of
 from annals.access.oidc.login import ended
 from annals.access.oidc.providers import Provider
 from annals.access.oidc.tokens import LOGOUT_EVENT

@@ -23,7 +23,7 @@ from annals.access.oidc.description import scheme
 from annals.access.oidc.discovery import discoveries
 from annals.access.oidc.providers import Provider
 from annals.access.oidc.tokens import LOGOUT_EVENT
-from annals.access.session_store import SessionStore
+from annals.access.sessions import SessionStore
 from tests.access.issuer import CLIENT, SCOPE, Issuer
 from tests.access.masked_answers import mark
 from tests.access.test_bearer_api import ADDRESS, ask

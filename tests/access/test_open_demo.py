@@ -15,8 +15,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 
+from annals.access.responses import ThisMachineOnly
 from annals.access.roles import disable_demo_logins
-from annals.access.unasked_demo import ThisMachineOnly
 from tests.access.real_provider import free_port
 from tests.consuming import until
 

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from annals.access.oidc import calls, tokens
-from annals.access.oidc.calls import ProviderDownError
-from annals.access.oidc.discovery import AGAIN_SECONDS, Discovery
+from annals.access.oidc import tokens
+from annals.access.oidc.discovery import AGAIN_SECONDS, Discovery, ProviderDownError
 from annals.access.oidc.providers import Provider
 from tests.access.hostile import BEARER, HOSTILE, Make
 from tests.access.issuer import CLIENT, EC, OTHER_RSA, RSA, SCOPE, Issuer, jwk
@@ -212,8 +211,8 @@ def test_a_provider_that_sends_a_byte_now_and_then_is_cut_off(
     dribbles: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each read is fast enough; the answer would take ten minutes."""
-    monkeypatch.setattr(calls, "CONNECT_SECONDS", 0.3)
-    monkeypatch.setattr(calls, "READ_SECONDS", 0.3)
+    monkeypatch.setattr("annals.access.oidc.discovery.CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr("annals.access.oidc.discovery.READ_SECONDS", 0.3)
     sent, over = [0], threading.Event()
 
     def serve(listener: socket.socket) -> None:

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 
-from annals.access import upkeep
+from annals.access import sessions
 from annals.access.models import Identity, LogoutToken, ProviderSession
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -35,12 +35,12 @@ def rows(db: None) -> None:
 def test_ended_logins_are_removed(
     at_once: int, rows: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "ROWS_AT_ONCE", at_once)
-    assert upkeep.remove_ended(NOW) == 5
+    monkeypatch.setattr(sessions, "ROWS_AT_ONCE", at_once)
+    assert sessions.remove_ended(NOW) == 5
     assert set(Session.objects.values_list("session_key", flat=True)) == {"live"}
     assert set(ProviderSession.objects.values_list("session_key", flat=True)) == {
         "live",
         "beginning",
     }
     assert [each.digest for each in LogoutToken.objects.all()] == ["counts"]
-    assert upkeep.remove_ended(NOW) == 0
+    assert sessions.remove_ended(NOW) == 0

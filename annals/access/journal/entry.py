@@ -16,7 +16,7 @@ from django.urls import reverse
 from annals.access.address import address_of
 from annals.access.journal.words import BREAK_GLASS, Action, Actor, Outcome
 from annals.access.models import identity_of
-from annals.access.service import Service
+from annals.access.roles import Service
 from history import need_to_know
 from history.entities import ROOT, Entity
 from history.looks import Look

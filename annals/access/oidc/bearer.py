@@ -15,10 +15,9 @@ from rest_framework.request import Request
 from annals.access.address import address_of, network
 from annals.access.models import Identity
 from annals.access.oidc import tokens
-from annals.access.oidc.calls import ProviderDownError
-from annals.access.oidc.discovery import discoveries
+from annals.access.oidc.discovery import ProviderDownError, discoveries
 from annals.access.oidc.providers import Provider
-from annals.access.service import Service
+from annals.access.roles import Service
 from annals.access.sessions import is_on_screens
 from history.api.allowance import Allowances
 from history.api.errors import UnavailableError

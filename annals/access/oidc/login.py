@@ -1,4 +1,10 @@
-"""The way to a provider and back, and the provider's word that a session has ended."""
+"""The way to a provider and back, and the provider's word that a session has ended.
+
+What is remembered until the way back is in a signed cookie, so that a login that is only begun
+leaves no row. The browser holds the nonce and the code verifier of its own login. It could have
+made them itself; what counts is that another browser does not have them. A code works once, which
+the provider ensures.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +12,21 @@ import hashlib
 import logging
 import time
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, Final, cast
 from urllib.parse import urlencode
 
+from django.conf import settings
 from django.contrib import auth
 from django.contrib.auth.models import User
 from django.contrib.sessions.backends.base import SessionBase
 from django.contrib.sessions.backends.db import SessionStore
+from django.contrib.sessions.backends.signed_cookies import SessionStore as CookieStore
 from django.core.exceptions import SuspiciousOperation
 from django.db import connection, transaction
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.urls import get_script_prefix, reverse
 from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
@@ -30,12 +38,75 @@ from mozilla_django_oidc.views import OIDCAuthenticationCallbackView, OIDCAuthen
 from annals.access import sessions
 from annals.access.address import address_of, network
 from annals.access.models import Identity, ProviderSession
-from annals.access.oidc import handshake, tokens
-from annals.access.oidc.backend import by_name, setting
+from annals.access.oidc import tokens
+from annals.access.oidc.backend import NoRoleError, by_name, setting
 from annals.access.oidc.bearer import REFUSED, REFUSED_A_MINUTE
-from annals.access.oidc.calls import ProviderDownError
-from annals.access.oidc.claims import NoRoleError
-from annals.access.oidc.handshake import Handshake
+from annals.access.oidc.discovery import ProviderDownError
+
+SECONDS: Final = 600
+STATES: Final = "oidc_states"
+NEXT: Final = "oidc_login_next"
+# Logins that one browser can have begun, in several tabs.
+AT_ONCE: Final = 4
+# Browsers drop a cookie of more than 4096 bytes, its name and attributes included.
+LONGEST: Final = 3800
+
+
+class Handshake(CookieStore):
+    """The library keeps this in the session; it takes the session's place while the library is at
+    work. states: each has provider, next, nonce, code_verifier and added_on."""
+
+    def get_session_cookie_age(self) -> int:
+        """How long the signature is valid, in seconds."""
+        return SECONDS
+
+    @property
+    def states(self) -> dict[str, dict[str, Any]]:
+        """The logins that were begun, by their `state`."""
+        found = self.get(STATES)
+        return found if isinstance(found, dict) else {}
+
+    def store(self, response: HttpResponse) -> None:
+        """Send it with a response; without what is too old or too long to be sent."""
+        oldest = sorted(self.states, key=lambda state: self.states[state]["added_on"])
+        if not oldest:
+            response.delete_cookie(_name(), path=_path())
+            return
+        for state in oldest[:-AT_ONCE]:
+            del self.states[state]
+        self.save()
+        for state in oldest[-AT_ONCE:]:
+            if len(self._text()) <= LONGEST:
+                break
+            self.states[state]["next"] = None  # it leads to the first page
+            self.save()
+        response.set_cookie(
+            _name(),
+            self._text(),
+            max_age=SECONDS,
+            path=_path(),
+            secure=settings.SESSION_COOKIE_SECURE,
+            httponly=True,
+            samesite="Lax",
+        )
+
+    def _text(self) -> str:
+        return self.session_key or ""
+
+
+def handshake_of(request: HttpRequest) -> Handshake:
+    """That of the browser; an empty one if it has none, or one that is too old or not ours."""
+    return Handshake(request.COOKIES.get(_name()))
+
+
+def _name() -> str:
+    return f"{settings.COOKIE_PREFIX}annals_login"
+
+
+def _path() -> str:
+    """A cookie with the prefix has no other path."""
+    return "/" if settings.COOKIE_PREFIX else f"{get_script_prefix()}oidc/"
+
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +139,7 @@ class Login(OIDCAuthenticationRequestView):  # type: ignore[misc] # untyped libr
         except ProviderDownError as error:
             return _down(request, self.provider, error, request.GET.get("next"))
         self.OIDC_RP_CLIENT_ID = discovery.provider.client_id
-        own, begun = request.session, handshake.of(request)
+        own, begun = request.session, handshake_of(request)
         request.session = begun
         try:
             answer: HttpResponse = super().get(request)
@@ -76,7 +147,7 @@ class Login(OIDCAuthenticationRequestView):  # type: ignore[misc] # untyped libr
             request.session = own
         # A code that comes back to another provider's address must not be taken for this login.
         # Each of several open logins has its own way on.
-        following = begun.pop(handshake.NEXT)
+        following = begun.pop(NEXT)
         for state in begun.states.values():
             state.setdefault("provider", self.provider)
             state.setdefault("next", following)
@@ -101,7 +172,7 @@ class Callback(OIDCAuthenticationCallbackView):  # type: ignore[misc] # untyped 
         return reverse("admin:index") if name == "LOGIN_REDIRECT_URL" else setting(name, *default)
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        begun, name = handshake.of(request), request.GET.get("state", "")
+        begun, name = handshake_of(request), request.GET.get("state", "")
         state = begun.states.get(name)
         if state is None or state.get("provider") != self.provider:
             return _refused(request, _("This login has expired. Please start again."))

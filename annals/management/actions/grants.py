@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import ProgrammingError, connection, transaction
 from psycopg import errors, sql
 
-from annals.access import logins, public_schema
+from annals.access import grants, logins
 from annals.access.grants import CONSUMER, WEB, statements
 from history import distribution
 from history.failure.files import FileError, read_text
@@ -29,7 +29,7 @@ def run(command: BaseCommand, **options: Any) -> None:
     if not options["apply"]:
         if options["login"]:
             raise CommandError("--login needs --apply: a password is not printed.")
-        for statement in (*statements(), *public_schema.closing(), *logins.limits()):
+        for statement in (*statements(), *grants.closing(), *logins.limits()):
             command.stdout.write(f"{_text(statement)};")
         return
     asked = list(_asked(options["login"]))
@@ -45,10 +45,10 @@ def run(command: BaseCommand, **options: Any) -> None:
             _refuse_other_rights(role, name)
             _run(logins.make(role, name, password))
     left = [statement for statement in list(logins.limits()) if not _allowed(statement)]
-    for statement in public_schema.closing():
+    for statement in grants.closing():
         _allowed(statement)
     # PostgreSQL only warns of rights that it did not take away.
-    left += public_schema.closing()
+    left += grants.closing()
     command.stdout.write(f"The roles {WEB} and {CONSUMER} have their rights.")
     if taken := sorted(before - _writable()):
         command.stdout.write(

@@ -20,7 +20,7 @@ from psqlextra.partitioning import PostgresPartitioningError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from annals.access import upkeep
+from annals.access import sessions
 from annals.access.journal import days as journal
 from annals.management import archiving
 from annals.management.archiving import Done
@@ -215,7 +215,7 @@ class Run:
         else:
             outcome.quarantine_removed = gone.settled + gone.unsettled
         try:
-            outcome.logins_removed = upkeep.remove_ended(clock.now())
+            outcome.logins_removed = sessions.remove_ended(clock.now())
         except DatabaseError as error:
             outcome.failed("rows of logins that have ended", error)
 
