@@ -22,8 +22,7 @@ from history.entities import BY_TOPIC, ENTITIES
 from ingest.source import kafka
 from ingest.source.producer import Producer
 
-# Few partitions, of which the load fills most. The embedded broker lets a new member wait for half
-# of its session's time.
+# Few partitions, of which the load fills most, and a short wait for the consumer's.
 SMALL = {
     "ANNALS_RETENTION_DAYS": "22",
     "ANNALS_AHEAD_DAYS": "2",

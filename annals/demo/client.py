@@ -15,9 +15,7 @@ from history import exactjson
 
 TIMEOUT_S = 30
 _HIDDEN = re.compile(r'<input type="hidden" name="([^"]*)"(?: value="([^"]*)")?')
-
 _TYPED = re.compile(r'<input type="(?:hidden|text|number)" name="([^"]*)"(?: value="([^"]*)")?')
-
 
 QUARANTINE: Final = "/admin/ingest/quarantined/"
 JOURNAL: Final = "/admin/journal/"

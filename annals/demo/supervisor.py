@@ -215,6 +215,8 @@ class Supervisor:
             self._servers[name] = server
         self.checkpoint()
         os.environ["KAFKA_BOOTSTRAP_SERVERS"] = broker.bootstrap_servers()
+        # The embedded broker lets a new member wait for half of this time.
+        os.environ.setdefault("ANNALS_KAFKA_SESSION_TIMEOUT_MS", "6000")
         print_step(
             "Servers", f"PostgreSQL on port {postgres.port()}, broker on port {broker.port()}"
         )
@@ -257,6 +259,8 @@ class Supervisor:
         """Wait for the end of a process that ends. Raises DemoError unless it exits with 0."""
         self.wait(lambda: child.returncode is not None)
         self.children.remove(child)
+        if child.returncode:
+            raise DemoError(_ended(child))
         return child
 
     def checkpoint(self) -> None:
@@ -266,7 +270,7 @@ class Supervisor:
             raise StopAskedError
         for child in self.children:
             code = child.returncode
-            if code is not None and (code or not child.ends):
+            if code is not None and not (child.ends and code == 0):
                 raise DemoError(_ended(child))
         if time.monotonic() >= self._check_due:
             self._check_due = time.monotonic() + CHECK_S
