@@ -7,9 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
-from queue import SimpleQueue
-from threading import Thread
-from typing import TypeVar
 
 import psycopg
 
@@ -18,6 +15,7 @@ from ingest import metrics
 from ingest.consumer.beats import Beats
 from ingest.consumer.foresight import Foresight
 from ingest.consumer.positions import ClaimedPartition, Positions, Standstill, Tolerance
+from ingest.consumer.worker import Worker
 from ingest.source.brokers import Look
 from ingest.source.client import Unreachable
 from ingest.source.decode import Decode, Expired, Rejected, decode
@@ -26,56 +24,6 @@ from ingest.source.message import KafkaPartition, Message
 from ingest.store import ledger
 from ingest.store.batch import Claim
 from ingest.store.ledger import Connection
-
-T = TypeVar("T")
-
-
-class Worker:
-    """A daemon thread: the process can end while a job waits for a server that does not answer."""
-
-    def __init__(self, name: str) -> None:
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._closed = False
-        self._thread = Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def submit(self, job: Callable[[], T]) -> Future[T]:
-        """Run a job after all that were submitted before."""
-        future: Future[T] = Future()
-
-        def run() -> None:
-            if self._closed:
-                future.cancel()
-                return
-            try:
-                future.set_result(job())
-            except BaseException as error:
-                future.set_exception(error)
-
-        self._jobs.put(run)
-        return future
-
-    def close(self, seconds: float) -> bool:
-        """Finish the jobs, for at most this long; those that have not begun by then are cancelled.
-        Returns whether the thread has ended. May be called again, to wait longer."""
-        self._jobs.put(None)
-        self._thread.join(seconds)
-        self._closed = True
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
-
-
-def done_within(future: Future[T], seconds: float) -> bool:
-    """Whether a future is done, waiting up to this many seconds for it."""
-    try:
-        future.exception(seconds)
-    except TimeoutError:
-        return False
-    return True
-
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from functools import partial
 import psycopg
 
 from history.error_text import describe
-from ingest.consumer.background import Worker
+from ingest.consumer.worker import Worker
 from ingest.store import ledger
 from ingest.store.batch import Claim
 from ingest.store.ledger import Connection

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from math import inf
 
-from ingest.consumer.background import Worker
 from ingest.consumer.beats import Beats
 from ingest.consumer.positions import Positions
+from ingest.consumer.worker import Worker
 from ingest.forecast import Backlog, Outlook, to_hold
 from ingest.source.client import Unreachable
 from ingest.source.kafka import Source

@@ -7,8 +7,8 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, wait
 from functools import partial
 
-from ingest.consumer.background import Worker
 from ingest.consumer.lanes import Flight
+from ingest.consumer.worker import Worker
 from ingest.source.message import TopicPartition
 from ingest.store.batch import Claim
 from ingest.store.ledger import Connection

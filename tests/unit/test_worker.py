@@ -6,7 +6,7 @@ from threading import Event
 
 import pytest
 
-from ingest.consumer.background import Worker
+from ingest.consumer.worker import Worker
 
 
 def test_jobs_run_in_order_and_give_what_they_return_or_raise() -> None:
