@@ -55,19 +55,6 @@ Django's own commands are available too; every installation needs `migrate`.
 | `scripts/build` | builds the wheels `annals` and `annals-outbox`, the same bytes each time |
 | `scripts/kafka` | runs one node of Apache Kafka on this machine; needs Java and Maven |
 | `scripts/matrix` | runs core tests on each PostgreSQL, Python and broker of this machine |
-
-A shell completes commands, actions, options and their values with a script of `completion`:
-
-```
-annals completion bash > ~/.local/share/bash-completion/completions/annals
-annals completion zsh > ~/.zfunc/_annals
-annals completion fish > ~/.config/fish/completions/annals.fish
-```
-
-zsh reads `~/.zfunc` if `fpath+=~/.zfunc` stands before `compinit` in `~/.zshrc`.
-`tests/system/test_completion.py` tries them in bash 5.2, zsh 5.9 and fish 3.6 of Debian 12.
-Other versions, such as bash 3.2 of macOS, are not tried.
-The scripts complete `annals` and `scripts/annals`, not `manage.py`.
 """
 METRICS_HEAD = """\
 # Metrics

@@ -11,12 +11,12 @@ from annals import env, librdkafka
 
 WITHOUT_DATABASE = frozenset(
     {
-        *("help", "embedded", "completion", "compilemessages", "makemessages", "collectstatic"),
+        *("help", "embedded", "compilemessages", "makemessages", "collectstatic"),
         "simulate",
         "contract",
     }
 )
-ONLY_PRINT = frozenset({"help", "completion", "contract"})
+ONLY_PRINT = frozenset({"help", "contract"})
 WITH_KAFKA = frozenset({"consume", "simulate", "ledger", "trace"})
 PROCESSES = frozenset({"consume", "runserver"})
 

@@ -36,7 +36,6 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "breakglass": "a local superuser for the day without an identity provider",
         "contract": "what a message must be, for programs: JSON Schema, AsyncAPI",
         "check": "look for mistakes: --deploy, --database default",
-        "completion": "print the completion of commands for bash, zsh or fish",
     },
     "Develop": {
         "makemigrations": "write migrations of changed tables",

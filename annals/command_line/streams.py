@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # The commands that only read, and which of their actions do, if not all. What a reader of their
 # output does not want, they need not look for. All others change something.
 _READING: Final[Mapping[str, Collection[str]]] = {
-    **dict.fromkeys(("capacity", "check", "compare-old", "completion", "contract", "export"), ()),
+    **dict.fromkeys(("capacity", "check", "compare-old", "contract", "export"), ()),
     **dict.fromkeys(("help", "journal", "ledger", "share", "trace"), ()),
     "gaps": ("list",),
     "partitions": ("list", "plan", "verify"),

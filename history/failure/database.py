@@ -13,7 +13,6 @@ from psycopg import errors
 from psycopg_pool import PoolTimeout
 
 from history.error_text import causes, describe
-from history.failure import foreign
 
 # What libpq, psycopg and the server say where there is no connection. {} is the place.
 _REFUSED: Final[Mapping[str, str]] = {
@@ -93,7 +92,7 @@ def no_connection(error: BaseException) -> str | None:
         return f"no connection to PostgreSQL at {_words()['place']} was free in time. {_NEXT}"
     if not _is_of_connecting(error):
         return None
-    text = foreign.text_of(error)
+    text = str(error)
     words = _words()
     for pattern, sentence in _REFUSED.items():
         if re.search(pattern, text):
@@ -107,9 +106,7 @@ def no_connection(error: BaseException) -> str | None:
 def is_refused(error: BaseException) -> bool:
     """Whether the settings of DATABASE_URL are refused, such as a password: it does not help to
     try again with the same."""
-    return _is_of_connecting(error) and any(
-        re.search(each, foreign.text_of(error)) for each in _REFUSED
-    )
+    return _is_of_connecting(error) and any(re.search(each, str(error)) for each in _REFUSED)
 
 
 def _is_of_connecting(error: BaseException) -> bool:

@@ -65,9 +65,7 @@ def test_wrong_words_end_with_a_sentence_and_start_nothing(
     assert not started(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "words", ["completion bash", "contract asyncapi", "migrate --help", "help --all"]
-)
+@pytest.mark.parametrize("words", ["contract asyncapi", "migrate --help", "help --all"])
 def test_what_only_prints_leaves_nothing(tmp_path: Path, words: str) -> None:
     """Such as a key in each folder in which somebody opens a shell."""
     done = run(tmp_path / "home", "annals", *words.split())

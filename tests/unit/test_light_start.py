@@ -56,7 +56,6 @@ QUICK = [
     "breakglass",
     "capacity",
     "compare-old",
-    "completion",
     "consume",
     "embedded",
     "export",

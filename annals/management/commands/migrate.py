@@ -7,14 +7,17 @@ up soon, lets the others pass, and tries again.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from math import ceil
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 from django.core.management.commands import migrate
-from django.db import OperationalError, connections
+from django.db import Error, OperationalError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import errors
 
-from annals.management.migrating import Blockers, consumers, limited, stops_ahead
 from history import distribution, schema
 from history.counted import counted
 from history.management.numbers import MOST_SECONDS, number
@@ -25,6 +28,10 @@ STATEMENT_SECONDS = 60.0
 GIVE_UP_SECONDS = 300.0
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 10.0
+_CONSUMERS = """
+SELECT count(DISTINCT pid) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'annals-consume'
+"""
 SECONDS = number(0, MOST_SECONDS)
 
 
@@ -65,35 +72,29 @@ class Command(migrate.Command):
             )
         end = time.monotonic() + options["give_up_after"]
         pause = FIRST_PAUSE_SECONDS
-        while (blocked_by := self._attempt(args, options)) is not None:
+        while not self._attempt(args, options):
             if time.monotonic() + pause > end:
                 raise CommandError(
                     f"Gave up: a migration could not get its lock within "
                     f"{options['lock_timeout']:g} seconds, in all attempts of "
-                    f"{options['give_up_after']:g} seconds. {_who(blocked_by)} Nothing is half "
-                    "applied, and ingest and the web go on. Wait for that transaction or end it, "
-                    "then run migrate again."
+                    f"{options['give_up_after']:g} seconds. Nothing is half applied, and "
+                    "ingest and the web go on. pg_stat_activity has the long transactions: wait "
+                    "for them or end them, then run migrate again."
                 )
-            self.stderr.write(
-                f"A migration waits for a lock. {_who(blocked_by)} Trying again in {pause:g} s."
-            )
+            self.stderr.write(f"A migration waits for a lock. Trying again in {pause:g} s.")
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
-    def _attempt(self, args: tuple[Any, ...], options: dict[str, Any]) -> set[str] | None:
-        """None: done. Else who had the lock that it did not get."""
+    def _attempt(self, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
+        """Whether it is done; False: it did not get a lock."""
         connection = connections[options["database"]]
         connection.ensure_connection()
-        blockers = Blockers(connection.connection.info.backend_pid)
         try:
-            with (
-                limited(connection, options["lock_timeout"], options["statement_timeout"]),
-                blockers,
-            ):
+            with limited(connection, options["lock_timeout"], options["statement_timeout"]):
                 super().handle(*args, **options)
         except OperationalError as error:
             if isinstance(error.__cause__, errors.LockNotAvailable | errors.DeadlockDetected):
-                return blockers.seen
+                return False
             if isinstance(error.__cause__, errors.QueryCanceled):
                 raise CommandError(
                     f"A statement of a migration took more than {options['statement_timeout']:g} "
@@ -101,8 +102,47 @@ class Command(migrate.Command):
                     "Run migrate in a quiet hour with a longer --statement-timeout."
                 ) from error
             raise
-        return None
+        return True
 
 
-def _who(blockers: set[str]) -> str:
-    return f"The lock is held by {', '.join(sorted(blockers))}." if blockers else ""
+@contextmanager
+def limited(
+    connection: BaseDatabaseWrapper, lock_seconds: float, statement_seconds: float
+) -> Iterator[None]:
+    """In the block, no statement of the connection waits longer for a lock, or runs longer. 0:
+    without a limit."""
+    limits = {"lock_timeout": lock_seconds, "statement_timeout": statement_seconds}
+    with connection.cursor() as cursor:
+        for name, seconds in limits.items():
+            # Not rounded to 0, which is no limit.
+            limit = ceil(seconds * 1000)
+            cursor.execute("SELECT set_config(%s, %s, false)", [name, f"{limit}ms"])
+    try:
+        yield
+    finally:
+        with suppress(Error), connection.cursor() as cursor:
+            for name in limits:
+                cursor.execute(f"RESET {name}")
+
+
+def stops_ahead(connection: BaseDatabaseWrapper) -> list[schema.Name]:
+    """Migrations to come that consumers of an earlier release do not work after. Empty for a new
+    database."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass('django_migrations') IS NOT NULL")
+        (there,) = cursor.fetchone() or (False,)
+        if not there:
+            return []
+        cursor.execute(schema.APPLIED)
+        applied = cursor.fetchall()
+    if not any(app == "history" for app, _ in applied):
+        return []
+    return schema.stops(schema.missing(applied))
+
+
+def consumers(connection: BaseDatabaseWrapper) -> int:
+    """How many consumers are connected to the database."""
+    with connection.cursor() as cursor:
+        cursor.execute(_CONSUMERS)
+        (found,) = cursor.fetchone() or (0,)
+    return int(found)

@@ -1,1 +1,0 @@
-"""Completion in shells: the commands as a tree, and that tree as a script of each shell."""
