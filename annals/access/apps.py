@@ -28,9 +28,9 @@ class AccessConfig(AppConfig):
 
     @staticmethod
     def _check_rule() -> None:
-        from history.need_to_know import rule
+        from history import need_to_know
 
         try:
-            rule.given()
-        except rule.RuleError as error:
-            sys.exit(f"annals: {rule.SETTING} is wrong: {error}. See docs/access.md.")
+            need_to_know.given()
+        except need_to_know.RuleError as error:
+            sys.exit(f"annals: {need_to_know.SETTING} is wrong: {error}. See docs/access.md.")

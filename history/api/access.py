@@ -17,8 +17,7 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from history.api.allowance import Allowances, Left
-from history.logins import login
-from history.permitted import may
+from history.logins import login, may
 
 READ_HISTORY = "history.view_history"
 READ_COMPLETENESS = "ingest.view_completeness"

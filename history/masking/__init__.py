@@ -1,10 +1,8 @@
 """What only some may read: marked parts of documents, replaced by tokens for everybody else."""
 
-from history.masking.documents import Mask, mask_of, stored_mask
-from history.masking.hidden import leads_into_mark, searchable_keys
-from history.masking.reader import UNMASK, VIEW, holds, in_clear, read_by
+from history.masking.documents import Mask, leads_into_mark, mask_of, searchable_keys, stored_mask
+from history.masking.reader import UNMASK, VIEW, holds, in_clear, read_by, record_unmasking
 from history.masking.token import is_token, shown
-from history.masking.unmasking import record_unmasking
 
 __all__ = [
     "UNMASK",

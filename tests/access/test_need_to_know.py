@@ -18,11 +18,11 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from annals.access.models import JournalEntry
-from history import timeline
+from history import need_to_know, timeline
 from history.entities import BY_NAME, ROOT
 from history.masking.reader import Caller
 from history.models import SearchKey
-from history.need_to_know import Application, rule
+from history.need_to_know import Application
 from history.record import ChangeType
 from ingest.models import Quarantined
 from tests.access.issuer import Issuer
@@ -260,14 +260,14 @@ def test_a_rule_that_fails_opens_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     ruled(name)
-    before = rule._BY_ERROR._value.get()
+    before = need_to_know._BY_ERROR._value.get()
     with caplog.at_level(logging.ERROR):
         answers = [login("support").get("/api/v1/applications/V1/history") for _ in range(2)]
     for each in answers:
         assert (each.status_code, each.headers["Retry-After"]) == (503, "5")
         assert json.loads(each.content)["error"]["code"] == "unavailable"
         assert "нельзя определить" in json.loads(each.content)["error"]["message"]
-    assert rule._BY_ERROR._value.get() == before + 2
+    assert need_to_know._BY_ERROR._value.get() == before + 2
     assert "V1 stays closed" in caplog.text
     assert "VIP-OWNER" not in caplog.text
 
@@ -324,8 +324,8 @@ def test_commands_are_not_asked_about(people: Store, ruled: Any) -> None:
 )
 def test_a_wrong_rule_is_named(path: str, why: str, settings: Any) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, need_to_know=path)
-    with pytest.raises(rule.RuleError, match=why) as raised:
-        rule.given()
+    with pytest.raises(need_to_know.RuleError, match=why) as raised:
+        need_to_know.given()
     assert path in str(raised.value)
 
 

@@ -20,7 +20,7 @@ from annals.access.oidc import providers
 from annals.docs import ROOT
 from annals.healing import answer, sources
 from history.kinds import declared
-from history.need_to_know.rule import Application
+from history.need_to_know import Application
 from history.window import Window
 from ingest.source import names
 from ingest.source.decode import Decode

@@ -11,8 +11,8 @@ from django.shortcuts import render
 
 from history import fallback, masking, need_to_know, shares
 from history.entities import ROOT
+from history.logins import may
 from history.need_to_know import NeedToKnowError, RuleFailedError
-from history.permitted import may
 
 PERMISSION = "history.view_history"
 RETRY_SECONDS = 5

@@ -1,27 +1,108 @@
-"""Who reads, and what they may see: every application is asked about once in a request, before
-anything of it, or of a child of it, is shown.
+"""Need-to-know beyond roles: which applications the present reader may see.
 
+The function that ANNALS_NEED_TO_KNOW names decides. Every application is asked about once in a
+request, before anything of it, or of a child of it, is shown.
+
+RuleError         the setting names nothing that can be asked
 NeedToKnowError   the rule does not open an application to the reader
 RuleFailedError   the rule failed at an application, which stays closed
 """
 
 from __future__ import annotations
 
+import inspect
+import logging
+import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from typing import Final, TypeAlias
 
+from django.conf import settings
 from django.core.exceptions import PermissionDenied
+from django.utils.module_loading import import_string
 from django.utils.translation import gettext as _
 
-from history import looks, masking
+from history import looks, masking, metrics
 from history.exactjson import Json
 from history.masking.reader import Caller
-from history.need_to_know import rule as rules
-from history.need_to_know.rule import Application, Rule
+
+log = logging.getLogger(__name__)
+
+SETTING: Final = "ANNALS_NEED_TO_KNOW"
+
+_BY_RULE, _BY_ERROR = (metrics.NEED_TO_KNOW_REFUSALS.labels(each) for each in ("rule", "error"))
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What the rule decides about. document: the newest snapshot of the application in the store,
+    not masked, with exact numbers (int, Decimal); None where the store has no document of it,
+    nor the old service where one is asked."""
+
+    id: str
+    document: Json
+
+
+# True: this reader may see this application and its children. Anything else: they may not.
+Rule: TypeAlias = Callable[[Caller, Application], bool]
+
+
+class RuleError(ValueError):
+    """The rule cannot be used. The message says why."""
+
+
+def given() -> Rule | None:
+    """The rule of the settings; None where there is none. Raises RuleError."""
+    path = settings.ANNALS.need_to_know
+    return None if path is None else _load(path)
+
+
+@cache
+def _load(path: str) -> Rule:
+    try:
+        found = import_string(path)
+    except Exception as error:
+        raise RuleError(f"{path} cannot be imported: {error}") from None
+    if not callable(found):
+        raise RuleError(f"{path} is not a function")
+    if inspect.iscoroutinefunction(found) or inspect.isgeneratorfunction(found):
+        raise RuleError(f"{path} must be a plain function, neither async nor a generator")
+    try:
+        inspect.signature(found).bind(None, None)
+    except TypeError:
+        raise RuleError(f"{path} must take two arguments: the user and the application") from None
+    rule: Rule = found
+    return rule
+
+
+def allows(rule: Rule, user: Caller, application: Application) -> bool | None:
+    """What the rule says of this application; None where it fails or says neither True nor False.
+    The log and a counter say so."""
+    try:
+        said = rule(user, application)
+    except Exception as error:
+        why = f"failed ({_place(error)})"
+    else:
+        if isinstance(said, bool):
+            if not said:
+                _BY_RULE.inc()
+            return said
+        why = f"gave {type(said).__name__} and not True or False"
+    _BY_ERROR.inc()
+    log.error("%s %s: %s stays closed", SETTING, why, application.id)
+    return None
+
+
+def _place(error: BaseException) -> str:
+    """What was raised and where. Not its text, which may quote the document."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{where}"
+
 
 REASON: Final = "need-to-know"
 FAILED: Final = "need-to-know: the rule failed"
@@ -77,7 +158,7 @@ class _Reader:
                 said = (
                     None
                     if isinstance(document, Unknown)
-                    else rules.allows(rule, self.user, Application(each, document))
+                    else allows(rule, self.user, Application(each, document))
                 )
                 self.decided[each] = bool(said)
                 if said is None:
@@ -101,14 +182,14 @@ def read_by(user: Caller) -> Iterator[None]:
 
 def applies() -> bool:
     """Whether a rule decides what is read now. It does in every request, and in no command."""
-    return rules.given() is not None and (_reader.get() is not None or looks.in_request())
+    return given() is not None and (_reader.get() is not None or looks.in_request())
 
 
 def may_see(applications: Collection[str], documents: Documents) -> set[str]:
     """Those of these applications that the present reader may see; for lists."""
     if not applies():
         return set(applications)
-    rule, reader = rules.given(), _reader.get()
+    rule, reader = given(), _reader.get()
     if rule is None or reader is None:  # a request that nobody in particular makes
         return set()
     return reader.allowed(rule, applications, documents)
