@@ -18,7 +18,6 @@ from msgspec import structs
 
 from annals.access import sessions
 from annals.access.models import Identity, JournalEntry, ProviderSession
-from annals.access.oidc.bearer import REFUSED
 from annals.access.oidc.description import scheme
 from annals.access.oidc.discovery import discoveries
 from annals.access.oidc.providers import Provider
@@ -36,7 +35,6 @@ PERSON = "7"
 def issuer(settings: Any, store: Store) -> Iterator[Issuer]:
     store.add("A1", 0, {"rate": "1"}, 0)
     mark("/rate")
-    REFUSED.clear()
     settings.ROOT_URLCONF = "tests.access.oidc_urls"
     with Issuer() as running:
         bank = Provider(

@@ -17,10 +17,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from annals.access.oidc import bearer
 from annals.access.oidc.discovery import discoveries
 from annals.access.oidc.providers import Provider
-from history.api.allowance import Allowances
 from tests.access.hostile import BEARER, HOSTILE, IDENTITY
 from tests.access.issuer import CLIENT, OTHER_RSA, Issuer, jwk
 from tests.db.store import Store
@@ -34,9 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthW
 
 
 @pytest.fixture
-def issuer(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Issuer]:
-    # So many refusals would be too many from one address.
-    monkeypatch.setattr(bearer, "REFUSED", Allowances())
+def issuer(settings: Any) -> Iterator[Issuer]:
     with Issuer() as running:
         here = running.url
         running.metadata = {

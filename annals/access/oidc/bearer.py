@@ -9,65 +9,47 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.utils.translation import gettext
 from rest_framework.authentication import BaseAuthentication
-from rest_framework.exceptions import AuthenticationFailed, PermissionDenied, Throttled
+from rest_framework.exceptions import AuthenticationFailed, PermissionDenied
 from rest_framework.request import Request
 
-from annals.access.address import address_of, network
 from annals.access.models import Identity
 from annals.access.oidc import tokens
 from annals.access.oidc.discovery import ProviderDownError, discoveries
 from annals.access.oidc.providers import Provider
 from annals.access.roles import Service
 from annals.access.sessions import is_on_screens
-from history.api.allowance import Allowances
 from history.api.errors import UnavailableError
 
 log = logging.getLogger(__name__)
 
 REALM: Final = 'Bearer realm="annals"'
 _ERROR: Final = "annals_bearer_error"
-# Of one address and process. Then no token from there is looked at, until a second has passed.
-REFUSED_A_MINUTE: Final = 60
-REFUSED: Final = Allowances()
 
 
 class BearerToken(BaseAuthentication):
     """401 with the reason for a token that is refused, 403 where it lacks the scope, 503 where its
-    issuer cannot be asked for its keys. The issuer is not asked on every request.
-
-    429 for an address from which too many tokens were refused: a signature is the dearest part of
-    a refusal, so whoever guesses gets no more of them.
-    """
+    issuer cannot be asked for its keys. The issuer is not asked on every request."""
 
     def authenticate(self, request: Request) -> tuple[Service | User, tokens.Bearer] | None:
         given = request.headers.get("Authorization", "")
         scheme, _space, token = given.partition(" ")
         if scheme.lower() != "bearer":
             return None
-        address = network(address_of(request._request))
-        if wait := REFUSED.look(address, REFUSED_A_MINUTE).wait:
-            raise Throttled(wait)
         try:
             found = tokens.bearer(token.strip(" "), discoveries())
         except tokens.TokenError as error:
             log.warning("Bearer token refused: %s", error)
-            REFUSED.take(address, REFUSED_A_MINUTE)
             setattr(request._request, _ERROR, str(error))
             raise AuthenticationFailed(gettext(str(error))) from None
         except tokens.ScopeError as error:
             log.warning("Bearer token refused: %s", error)
-            REFUSED.take(address, REFUSED_A_MINUTE)
             raise _insufficient(str(error)) from None
         except ProviderDownError as error:
             log.warning("Bearer tokens cannot be checked: %s", error)
             raise UnavailableError(gettext("the issuer of the token cannot be reached")) from None
         provider = discoveries()[found.issuer].provider
         if found.client == provider.docs_client_id:
-            try:
-                return _person(found, provider), found
-            except AuthenticationFailed:
-                REFUSED.take(address, REFUSED_A_MINUTE)
-                raise
+            return _person(found, provider), found
         return Service(found.issuer, found.client, found.sensitive), found
 
     def authenticate_header(self, request: Request) -> str:

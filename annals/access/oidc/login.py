@@ -36,11 +36,10 @@ from django.views.decorators.http import require_POST
 from mozilla_django_oidc.views import OIDCAuthenticationCallbackView, OIDCAuthenticationRequestView
 
 from annals.access import sessions
-from annals.access.address import address_of, network
+from annals.access.address import address_of
 from annals.access.models import Identity, ProviderSession
 from annals.access.oidc import tokens
 from annals.access.oidc.backend import NoRoleError, by_name, setting
-from annals.access.oidc.bearer import REFUSED, REFUSED_A_MINUTE
 from annals.access.oidc.discovery import ProviderDownError
 
 SECONDS: Final = 600
@@ -255,18 +254,13 @@ class Callback(OIDCAuthenticationCallbackView):  # type: ignore[misc] # untyped 
 @require_POST
 @never_cache
 def ended(request: HttpRequest, provider: str) -> HttpResponse:
-    """Back-channel logout: the provider says that a person's sessions have ended. 429 for an
-    address from which too many tokens were refused, as at the API."""
-    address = network(address_of(request))
-    if wait := REFUSED.look(address, REFUSED_A_MINUTE).wait:
-        return HttpResponse(status=429, headers={"Retry-After": str(wait)})
+    """Back-channel logout: the provider says that a person's sessions have ended."""
     discovery = by_name(provider)
     try:
         said = tokens.logout(request.POST.get("logout_token", ""), discovery)
         count, others = _end(discovery.provider.issuer, said)
     except tokens.TokenError as error:
         log.warning("logout by %s refused: %s", provider, error)
-        REFUSED.take(address, REFUSED_A_MINUTE)
         return HttpResponse(status=400)
     except ProviderDownError:
         return HttpResponse(status=503)
