@@ -17,7 +17,7 @@ from django.db import connections, transaction
 from history.entities import BY_NAME, ENTITIES
 from history.failure.declared import of_declaration
 from history.kinds import Label as DeclaredLabel
-from history.kinds.labels import problems_of_mark
+from history.kinds.declared import problems_of_mark
 from history.models import FieldLabel
 
 SHIPPED = Path(__file__).with_name("labels.json")

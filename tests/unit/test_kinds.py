@@ -9,112 +9,135 @@ import pytest
 from annals import start
 from history import entities, kinds
 from history.kinds import declared
-from tests.unit.test_forms import TASK
-from tests.unit.test_forms import WRONG as WRONG_ENVELOPES
 
 ORDER = 'name = "order"\ntitle = "Order"\ntopic = "orders"\n'
 PRODUCT = 'name = "product"\ntitle = "Product"\ntopic = "products"\n'
 MAIN = f"[[kind]]\n{ORDER}main = true\n"
 A_KIND = 'kind "order": '
 WRONG = {
-    "not TOML": ("[[kind]]\nname = \n", "is not TOML: Invalid value (at line 2, column 8)"),
+    "not TOML": ("[[kind]]\nname = \n", "it is not TOML: Invalid value (at line 2, column 8)."),
     "no kind": ("", "declares no kind. Write one [[kind]] for each."),
-    "one bracket": (f"[kind]\n{ORDER}", "kind: must be tables: write [[kind]], with two brackets."),
-    "unknown key of the file": (f"kinds = 1\n{MAIN}", "kinds: there is no such key here. Valid "
-                                "keys: extends, kind."),
-    "extends another file": (f'extends = "mine"\n{MAIN}', 'extends: must be one of "default".'),
-    "no name": ('[[kind]]\ntitle = "Order"\n', "kind 1: name: is missing: the name of the kind"),
-    "name is a number": ("[[kind]]\nname = 7\n", "kind 1: name: must be the name of the kind in "
-                         "addresses and tables, in quotes."),
-    "name is empty": ('[[kind]]\nname = ""\n', "name: must not be empty"),
-    "name is no table": ('[[kind]]\nname = "Order Item"\n', 'kind "Order Item": name: must be small'
-                         " Latin letters and digits"),
-    "name begins with a digit": ('[[kind]]\nname = "1c"\n', "and begin with a letter"),
-    "name with an underscore": ('[[kind]]\nname = "order_item"\n', "in words with hyphens"),
-    "name is too long": (f'[[kind]]\nname = "{"o" * 41}"\n', "name: must have at most 40 characters"
-                         ", not 41."),
-    "name is an address": ('[[kind]]\nname = "person"\n', "name: is an address of Annals itself"),
-    "no title": ('[[kind]]\nname = "order"\n', A_KIND + 'title: is missing: a text, or { en = '),
-    "title is a list": ('[[kind]]\nname = "order"\ntitle = ["Order"]\n',
-                        A_KIND + "title: must be a table: a text, or { en ="),
-    "title in another language": ('[[kind]]\nname = "order"\ntitle = { de = "Auftrag" }\n',
-                                  A_KIND + "title: de: there is no such key here. Valid keys: en"),
-    "title without a language": ('[[kind]]\nname = "order"\ntitle = {}\n',
-                                 A_KIND + "title: is empty: a text, or { en ="),
-    "no topic": ('[[kind]]\nname = "order"\ntitle = "Order"\n', A_KIND + "topic: is missing"),
-    "no name of a topic": ('[[kind]]\nname = "order"\ntitle = "Order"\ntopic = "my orders"\n',
-                           A_KIND + 'topic: "my orders" is no name of a Kafka topic'),
-    "twin is the topic": (f'[[kind]]\n{ORDER}migration_topic = "orders"\n',
-                          A_KIND + "migration_topic: must differ from topic."),
-    "unknown key of a kind": (f"[[kind]]\n{ORDER}colour = 1\n",
-                              A_KIND + "colour: there is no such key here. Valid keys: name, title"
-                              ", topic, migration_topic, main, parent, search"),
-    "main is a text": (f'[[kind]]\n{ORDER}main = "yes"\n',
-                       A_KIND + "main: must be true or false, without quotes."),
-    "main with a parent": (f'{MAIN}parent = "orderId"\n', A_KIND + "parent: the main kind has no "
-                           "parent. Remove parent, or main = true."),
-    "a child without a main kind": (f'[[kind]]\n{ORDER}parent = "orderId"\n',
-                                    A_KIND + "parent: there is no main kind"),
-    "the parent is no pointer": (f'[[kind]]\n{ORDER}parent = "/a//b"\n',
-                                 A_KIND + 'parent: "/a//b" has an empty name'),
-    "two main kinds": (f"{MAIN}[[kind]]\n{PRODUCT}main = true\n",
-                       'kind "product": main: kind "order" is the main kind already. One kind is.'),
-    "a main kind besides the shipped one": (f'extends = "default"\n{MAIN}',
-                                            A_KIND + 'main: kind "product-instance" is the main'),
-    "a kind twice": (f"[[kind]]\n{ORDER}[[kind]]\n{ORDER}", A_KIND + "name: is declared twice."),
-    "a shipped kind twice": (
-        f'extends = "default"\n[[kind]]\n{ORDER.replace("order", "product-car", 1)}',
-        'kind "product-car": name: is declared twice.',
+    "one bracket": (f"[kind]\n{ORDER}", "kind must be a list, and is an object."),
+    "unknown key of the file": (f"kinds = 1\n{MAIN}", "kinds is no known field."),
+    "extends another file": (f'extends = "mine"\n{MAIN}', "extends has no value 'mine'."),
+    "no name": ('[[kind]]\ntitle = "Order"\n', "kind 1: name is missing."),
+    "name is no table": (
+        f"[[kind]]\n{ORDER.replace('order', 'Order Item', 1)}",
+        'kind "Order Item": name: must be small Latin letters and digits, in',
     ),
-    "a topic twice": (f'[[kind]]\n{ORDER}[[kind]]\n{PRODUCT.replace("products", "orders")}',
-                      'kind "product": topic: "orders" is a topic of kind "order" too.'),
+    "name with an underscore": (
+        f"[[kind]]\n{ORDER.replace('order', 'order_item', 1)}",
+        'kind "order_item": name: must be small Latin letters and digits, in',
+    ),
+    "name is too long": (
+        f'[[kind]]\nname = "{"o" * 41}"\n',
+        'kind "ooooooooooooooooooooooooooooooooooooooooo": name must have 40',
+    ),
+    "name is an address": (
+        f"[[kind]]\n{ORDER.replace('order', 'person', 1)}",
+        'kind "person": name: is an address of Annals itself. Use another name.',
+    ),
+    "title in another language": (
+        '[[kind]]\nname = "order"\ntitle = { de = "Auftrag" }\n',
+        'kind "order": title: de is no known field.',
+    ),
+    "title without a language": (
+        '[[kind]]\nname = "order"\ntopic = "orders"\ntitle = {}\n',
+        'kind "order": title: is empty: write a text, or { en = "Order", ru =',
+    ),
+    "no name of a topic": (
+        '[[kind]]\nname = "order"\ntitle = "Order"\ntopic = "my orders"\n',
+        'kind "order": topic: "my orders" is no name of a Kafka topic: these',
+    ),
+    "twin is the topic": (
+        f'[[kind]]\n{ORDER}migration_topic = "orders"\n',
+        'kind "order": migration_topic: must differ from topic. Without one,',
+    ),
+    "unknown key of a kind": (
+        f"[[kind]]\n{ORDER}colour = 1\n",
+        'kind "order": colour is no known field.',
+    ),
+    "main is a text": (
+        f'[[kind]]\n{ORDER}main = "yes"\n',
+        'kind "order": main must be true or false, and is a text.',
+    ),
+    "main with a parent": (
+        f'{MAIN}parent = "orderId"\n',
+        'kind "order": parent: the main kind has no parent. Remove parent, or',
+    ),
+    "a child without a main kind": (
+        f'[[kind]]\n{ORDER}parent = "orderId"\n',
+        'kind "order": parent: there is no main kind that could be its parent.',
+    ),
+    "two main kinds": (
+        f"{MAIN}[[kind]]\n{PRODUCT}main = true\n",
+        'kind "product": main: kind "order" is the main kind already. One is.',
+    ),
+    "a main kind besides the shipped one": (
+        f'extends = "default"\n{MAIN}',
+        'kind "order": main: kind "product-instance" is the main kind already.',
+    ),
+    "a kind twice": (
+        f"[[kind]]\n{ORDER}[[kind]]\n{ORDER}",
+        'kind "order": name: is declared twice. Each kind, and its table, is',
+    ),
+    "a topic twice": (
+        f"[[kind]]\n{ORDER}[[kind]]\n{PRODUCT.replace('products', 'orders')}",
+        'kind "product": topic: "orders" is a topic of kind "order" too.',
+    ),
     "a shipped table without its column": (
-        f'[[kind]]\n{ORDER.replace("order", "product-car", 1)}',
-        'kind "product-car": parent: this name and its table come with Annals, and the kind needs '
-        "a parent there.",
+        f"[[kind]]\n{ORDER.replace('order', 'product-car', 1)}",
+        'kind "product-car": parent: this name and its table come with Annals,',
     ),
-    "search is a list": (f'[[kind]]\n{ORDER}search = ["number"]\n',
-                         A_KIND + "search: must be a table: names, each with a JSON pointer"),
-    "search key without a slash": (f'[[kind]]\n{ORDER}search = {{ number = "number" }}\n',
-                                   A_KIND + "search: number: must be a JSON pointer, which begins "
-                                   'with a slash: "/number".'),
-    "search key with a wrong escape": (f'[[kind]]\n{ORDER}search = {{ number = "/a~b" }}\n',
-                                       'search: number: "/a~b" is no JSON pointer: write ~ as ~0'),
-    "search key with an empty name": (f'[[kind]]\n{ORDER}search = {{ number = "/a//b" }}\n',
-                                      'search: number: "/a//b" has an empty name'),
-    "search key without a pointer": (f"[[kind]]\n{ORDER}search = {{ number = [] }}\n",
-                                     "search: number: has no JSON pointer."),
-    "search key is called id": (f'[[kind]]\n{ORDER}search = {{ id = "/id" }}\n',
-                                'search: id: a search key has 1 to 40 Latin letters'),
-    "one pointer in two search keys": (f'[[kind]]\n{ORDER}search = {{ a = "/n", b = "/n" }}\n',
-                                       'search: "/n" is declared twice.'),
-    "list_keys is a text": (f'[[kind]]\n{ORDER}list_keys = "sku"\n',
-                            A_KIND + 'list_keys: must be a list of field names: ["sku", "id"].'),
-    "list_places without a slash": (f'[[kind]]\n{ORDER}list_places = {{ items = ["sku"] }}\n',
-                                    "list_places: items: must be a JSON pointer"),
-    "list_places without a list": (f'[[kind]]\n{ORDER}list_places = {{ "/items" = 1 }}\n',
-                                   "list_places: /items: must be a list of field names"),
-    "created_at is a number": (f"[[kind]]\n{ORDER}created_at = 5\n",
-                               A_KIND + "created_at: must be a field of the document, in quotes."),
-    "label without a path": (f'[[kind]]\n{ORDER}[[kind.label]]\nen = "Total"\n',
-                             A_KIND + "label 1: path: is missing"),
-    "label without a text": (f'[[kind]]\n{ORDER}[[kind.label]]\npath = "/total"\n',
-                             A_KIND + 'label "/total": has no text: write en ='),
-    "label twice": (f'[[kind]]\n{ORDER}' + '[[kind.label]]\npath = "/total"\nen = "Total"\n' * 2,
-                    A_KIND + 'label "/total": is declared twice.'),
+    "search key without a slash": (
+        f'[[kind]]\n{ORDER}search = {{ number = "number" }}\n',
+        'kind "order": search: number: must be a JSON pointer, which begins',
+    ),
+    "search key with a wrong escape": (
+        f'[[kind]]\n{ORDER}search = {{ number = "/a~b" }}\n',
+        'kind "order": search: number: "/a~b" is no JSON pointer: write ~ as',
+    ),
+    "search key is called id": (
+        f'[[kind]]\n{ORDER}search = {{ id = "/id" }}\n',
+        'kind "order": search: id: a search key has 1 to 40 Latin letters,',
+    ),
+    "one pointer in two search keys": (
+        f'[[kind]]\n{ORDER}search = {{ a = "/n", b = "/n" }}\n',
+        'kind "order": search: "/n" is declared twice.',
+    ),
+    "list_keys is a text": (
+        f'[[kind]]\n{ORDER}list_keys = "sku"\n',
+        'kind "order": list_keys must be a list, and is a text.',
+    ),
+    "list_places without a slash": (
+        f'[[kind]]\n{ORDER}list_places = {{ items = ["sku"] }}\n',
+        'kind "order": list_places: must be a JSON pointer, which begins with',
+    ),
+    "label without a path": (
+        f'[[kind]]\n{ORDER}[[kind.label]]\nen = "Total"\n',
+        'kind "order": label 1: path is missing.',
+    ),
+    "label without a text": (
+        f'[[kind]]\n{ORDER}[[kind.label]]\npath = "/total"\n',
+        'kind "order": label "/total": has no text: write en = "...", ru =',
+    ),
+    "label twice": (
+        f"[[kind]]\n{ORDER}" + '[[kind.label]]\npath = "/total"\nen = "Total"\n' * 2,
+        'kind "order": label "/total": is declared twice.',
+    ),
     "label of an unknown kind": (
         f'[[kind]]\n{ORDER}[[kind.label]]\npath = "/t"\nen = "T"\nkind = "sum"\n',
-        'label "/t": kind: must be one of "text", "money", "percent", "date", "enum", "technical".',
+        "kind \"order\": label 1, kind has no value 'sum'.",
     ),
     "words without enum": (
         f'[[kind]]\n{ORDER}[[kind.label]]\npath = "/t"\nen = "T"\nwords = {{ A = {{ en = "a" }} }}',
-        'label "/t": words: are for kind = "enum" only.',
+        'kind "order": label "/t": words: are for kind = "enum" only.',
     ),
     "a mark at one place of a list": (
         f'[[kind]]\n{ORDER}[[kind.label]]\npath = "/t/0"\nen = "T"\nsensitive = true\n',
-        'label "/t/0": path: 0 is one place of a list, and items move: write *.',
+        'kind "order": label "/t/0": 0 is one place of a list, and items move:',
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("text, sentence", WRONG.values(), ids=WRONG)
@@ -133,22 +156,6 @@ def test_each_mistake_is_one_sentence_at_start(
     assert "\n" not in said
 
 
-def said_of(text: str, file: Path) -> str:
-    """What is said of this file, from the kind or key on."""
-    file.write_text(text, encoding="utf-8")
-    with pytest.raises(kinds.KindsError) as caught:
-        declared.read(file)
-    return str(caught.value).removeprefix(str(file)).removeprefix(":").strip()
-
-
-def test_the_page_has_each_sentence(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "kinds.md").read_text(encoding="utf-8")
-    lines = set(page.splitlines())
-    said = {said_of(text, tmp_path / "kinds.toml") for text, _ in WRONG.values()}
-    said |= {said_of(TASK + text, tmp_path / "kinds.toml") for text, _ in WRONG_ENVELOPES.values()}
-    assert said - lines == set()
-
-
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     latin = tmp_path / "latin.toml"
     latin.write_bytes(b'[[kind]]\nname = "or\xe9"\n')
@@ -157,7 +164,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     cases = {
         tmp_path / "nothing.toml": "cannot be read: No such file or directory.",
         tmp_path: "cannot be read: Is a directory.",
-        latin: "line 2 is not UTF-8.",
+        latin: "it is not text in UTF-8",
         deep: "nested too deep.",
     }
     for path, sentence in cases.items():
