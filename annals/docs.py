@@ -20,7 +20,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 from msgspec import inspect
 
-from annals import env, shown_shapes
+from annals import env
 from history.metric import Described, Open, Register
 from ingest.contract import page as contract
 
@@ -55,6 +55,8 @@ Django's own commands are available too; every installation needs `migrate`.
 | `scripts/build` | builds the wheels `annals` and `annals-outbox`, the same bytes each time |
 | `scripts/kafka` | runs one node of Apache Kafka on this machine; needs Java and Maven |
 | `scripts/matrix` | runs core tests on each PostgreSQL, Python and broker of this machine |
+
+What commands print with `--json` is in [schema/commands.json](schema/commands.json), by command.
 """
 METRICS_HEAD = """\
 # Metrics
@@ -193,7 +195,6 @@ def _section(
             rows.append(f"| {_usage(action)} | {_cell(text)} |")
     if rows:
         yield "\n| option | what it does |\n|---|---|\n" + "\n".join(rows)
-    yield from shown_shapes.section(name.partition(" ")[2])
     for sub, word, text in actions:
         yield from _section(sub, f"{name} {word}", text, level + 1)
 

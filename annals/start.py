@@ -5,7 +5,7 @@ import os
 import secrets
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from annals import env, librdkafka
 
@@ -73,7 +73,7 @@ def _refuse_wrong_kinds(settings: env.Settings) -> None:
 
 def _uncaught(error: BaseException) -> None:
     """Print an error that ends a process or a thread; of a database error nothing that quotes a
-    row. Those that end a command never come here: annals.command_line.ending has them."""
+    row. Those that end a command never come here: annals.command_line has them."""
     from history.error_text import is_of_database, trace
 
     if is_of_database(error):
@@ -82,13 +82,12 @@ def _uncaught(error: BaseException) -> None:
         sys.__excepthook__(type(error), error, error.__traceback__)
 
 
-def prepare(arguments: Sequence[str], before_start: Callable[[], None] = lambda: None) -> None:
+def prepare(arguments: Sequence[str]) -> None:
     """Check the settings. Then, if the command needs a server whose DATABASE_URL or
     KAFKA_BOOTSTRAP_SERVERS is unset, start the embedded one and set the variable.
 
-    arguments: the command line after the program's name. before_start: called if the embedded
-    PostgreSQL has to be started. Exits with 1 and a message if a setting is wrong or a server does
-    not start.
+    arguments: the command line after the program's name. Exits with 1 and a message if a setting is
+    wrong or a server does not start.
     """
     sys.excepthook = lambda _kind, error, _stack: _uncaught(error)
     threading.excepthook = lambda args: _uncaught(args.exc_value or args.exc_type())
@@ -108,14 +107,14 @@ def prepare(arguments: Sequence[str], before_start: Callable[[], None] = lambda:
     from annals.embedded.process import EmbeddedError
 
     try:
-        _start_missing(settings, command, before_start)
+        _start_missing(settings, command)
     except (EmbeddedError, env.SettingError) as error:
         sys.exit(f"annals: {error}")
     except OSError as error:
         sys.exit(f"annals: {env.unusable_home(error)}")
 
 
-def _start_missing(settings: env.Settings, command: str, before_start: Callable[[], None]) -> None:
+def _start_missing(settings: env.Settings, command: str) -> None:
     """Start what the command needs and nobody named. Raises EmbeddedError."""
     from annals import embedded
 
@@ -123,8 +122,6 @@ def _start_missing(settings: env.Settings, command: str, before_start: Callable[
         if "ANNALS_DEMO" not in os.environ:
             os.environ |= {"ANNALS_DEMO": "true", env.UNASKED_DEMO: "true"}
         if command not in WITHOUT_DATABASE:
-            if not embedded.database_server(settings.home).running():
-                before_start()
             os.environ["DATABASE_URL"] = embedded.database_url(settings.home)
     if settings.kafka_bootstrap_servers is None and command in WITH_KAFKA:
         os.environ["KAFKA_BOOTSTRAP_SERVERS"] = embedded.bootstrap_servers(settings.home)

@@ -68,7 +68,7 @@ def main() -> None:
 
     django.setup()
     for name in (
-        "annals.command_line.django",
+        "annals.command_line",
         "annals.management.actions.partitions",
         "annals.management.actions.trace",
         "history.management.actions.export",
@@ -123,7 +123,7 @@ def _be(
     code = 1
     try:
         _with_these_settings()
-        from annals.command_line.run import main as command
+        from annals.command_line import main as command
 
         command(["annals", *words])
         code = 0

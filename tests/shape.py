@@ -1,13 +1,31 @@
-"""Compares JSON with its documented shape (ingest.management.shapes says the form)."""
+"""Compares the JSON that commands print with its shape in docs/schema/commands.json.
+
+Shapes have kinds of values in words, with " or null" where it may be missing; a list of one kind
+has any number of items, and {"one of": [...]} is one of several shapes.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from annals.shown_shapes import LINES, shapes
+EXAMPLES = Path(__file__).parents[1] / "docs" / "schema" / "commands.json"
+# Their output is JSON lines.
+LINES = (
+    "gaps list",
+    *(f"partitions {action}" for action in ("adopt", "forget", "release", "restore", "seal")),
+)
+
+
+@cache
+def shapes() -> dict[str, Any]:
+    """By command, action and option: `ledger`, `partitions list`, `quarantine list --ids`."""
+    found: dict[str, Any] = json.loads(EXAMPLES.read_text())
+    return found
 
 
 def _is_time(value: Any) -> bool:
@@ -33,7 +51,7 @@ KINDS: Mapping[str, Callable[[Any], bool]] = {
 def shaped(words: str, printed: str | bytes) -> Any:
     """The JSON that a command printed, which has the shape that docs/commands.md shows.
 
-    words: the command, its action and option, as annals.shown_shapes.shapes() names them.
+    words: the command, its action and option, as shapes() names them.
     """
     lines = printed.splitlines()
     if words in LINES:
@@ -53,9 +71,9 @@ def differences(value: Any, shape: Any, place: str = "$") -> Iterator[str]:
             kind = shape.removesuffix(" or null")
             if not (shape != kind and value is None) and not KINDS[kind](value):
                 yield f"{place} is {value!r}, not {shape}"
-        case tuple():
-            if all(list(differences(value, each, place)) for each in shape):
-                yield f"{place} is {value!r}, which is none of {shape}"
+        case {"one of": choices}:
+            if all(list(differences(value, each, place)) for each in choices):
+                yield f"{place} is {value!r}, which is none of {choices}"
         case list():
             if not isinstance(value, list) or (len(shape) > 1 and len(value) != len(shape)):
                 yield f"{place} is {value!r}, not {shape}"

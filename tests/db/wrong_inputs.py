@@ -206,11 +206,6 @@ INPUTS: Final = (
     wrong("a busy port", "consume --metrics-port {busy} --metrics-address 127.0.0.1", "{busy}",
           "in use"),
     wrong("no such address", "consume --metrics-port 9 --metrics-address no.invalid", "no.invalid"),
-    usage("runserver --noreload 127.0.0.1:{busy}", "{busy}", "it is in use"),
-    usage("runserver {busy}", "{busy}", "it is in use"),
-    usage("runserver 99999", "no port 99999"),
-    usage("runserver here", "'here' is no place to listen"),
-    usage("runserver 192.0.2.1:8000", "this machine does not have the address"),
     usage("consume --metrics-port 0", "1 to 65535"),
     usage("consume --metrics-port 99999", "1 to 65535"),
     # Days

@@ -99,7 +99,7 @@ def test_what_the_wheel_says_of_itself(wheel: Path) -> None:
     assert about["Requires-Python"] == ">=3.11"
     embedded = [each for each in about.get_all("Requires-Dist", []) if "extra ==" in each]
     assert {each.partition("<")[0] for each in embedded} == set(EMBEDDED)
-    assert "annals = annals.command_line.run:main" in programs
+    assert "annals = annals.command_line:main" in programs
 
 
 def test_the_version_and_help_need_no_clone(installed: Installed) -> None:

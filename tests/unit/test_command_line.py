@@ -1,4 +1,4 @@
-"""What `annals` answers at once, and which words it refuses before a server is started."""
+"""What `annals` answers at once, which words it refuses before a server is started, how it ends."""
 
 from __future__ import annotations
 
@@ -9,37 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from annals import __version__, own_commands
-from annals.command_line import overview
+from annals import __version__, command_line
 from tests.consuming import ROOT
 
 PROGRAMS = {"manage.py": ["manage.py"], "annals": ["-m", "annals"]}
-# Words, and a part of the sentence about them.
+# Words, and a part of what is said about them.
 REFUSED = {
-    "consum": "there is no command consum. Did you mean consume?",
-    "zzzz": "there is no command zzzz. `{0} help` lists what there is.",
-    "--verson": "there is no option --verson. Did you mean --version?",
-    "ledger --jsn": "ledger: there is no option --jsn. Did you mean --json?",
-    "consume --version": "there is no option --version. `{0} --version` prints the version.",
-    "consume --until-idle soon": "consume: --until-idle: 'soon' is not a number from 0 to",
-    "capacity --rps many": "capacity: --rps: 'many' is not a number",
-    "consume --group": "consume: --group needs a value.",
-    "ledger all": "ledger: COMMAND cannot be 'all', only acknowledge,",
-    "trace all": "trace: 'all' is one word too many. `{0} trace --help` says which it takes.",
-    "partitions": "partitions: ACTION is missing.",
-    "partitions lst": "ACTION cannot be 'lst', only list, plan,",
-    "partitions seal 2026-02-30": "day: '2026-02-30' is not a day as 2026-12-31.",
-    "quarantine lits --json": "Did you mean list?",
-    "migrate --fke": "migrate: there is no option --fke. Did you mean --fake?",
-    "runserver --noreloaf": "Did you mean --noreload?",
-    "diffsettings": "would print passwords and keys",
+    "ledger --jsn": "unrecognized arguments: --jsn",
+    "consume --until-idle soon": "'soon' is not a number from 0 to",
+    "capacity --rps many": "'many' is not a number",
+    "consume --group": "expected one argument",
+    "ledger all": "invalid choice: 'all'",
+    "partitions": "required: ACTION",
+    "quarantine show -- -h": "'-h' is not a whole number",
 }
 
 
 def run(home: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run it with no server named, so that the embedded ones would start in home."""
-    unset = ("DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS")
-    unset = (*unset, "ANNALS_SECRET_KEY")
+    unset = ("DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS", "ANNALS_SECRET_KEY")
     env = {name: value for name, value in os.environ.items() if name not in unset}
     return subprocess.run(
         [sys.executable, *PROGRAMS[program], *words],
@@ -47,47 +35,20 @@ def run(home: Path, program: str, *words: str) -> subprocess.CompletedProcess[st
     )  # fmt: skip
 
 
-def started(home: Path) -> bool:
-    """Whether a server was started, or prepared, there."""
-    return any((home / name).exists() for name in ("postgres", "broker"))
-
-
 @pytest.mark.parametrize("words, text", REFUSED.items())
-def test_wrong_words_end_with_a_sentence_and_start_nothing(
-    tmp_path: Path, words: str, text: str
-) -> None:
+def test_wrong_words_are_refused_and_start_nothing(tmp_path: Path, words: str, text: str) -> None:
     done = run(tmp_path, "annals", *words.split())
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("annals")
-    assert text.format("annals") in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not started(tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert text in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("words", ["contract asyncapi", "migrate --help", "help --all"])
 def test_what_only_prints_leaves_nothing(tmp_path: Path, words: str) -> None:
-    """Such as a key in each folder in which somebody opens a shell."""
+    """Such as a key in the folder in which somebody asks for help."""
     done = run(tmp_path / "home", "annals", *words.split())
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "home").exists()
-
-
-def test_the_same_under_the_name_of_django(tmp_path: Path) -> None:
-    done = run(tmp_path, "manage.py", "ledger", "--jsn")
-    assert done.returncode == 2
-    assert done.stderr == "manage.py ledger: there is no option --jsn. Did you mean --json?\n"
-    assert not started(tmp_path)
-
-
-def test_with_a_database_the_sentences_are_the_same() -> None:
-    env = {**os.environ, "DATABASE_URL": "postgresql://a:b@127.0.0.1:1/x"}
-    done = subprocess.run(
-        [sys.executable, "-m", "annals", "migrate", "--fke"],
-        cwd=ROOT, env=env, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert done.stderr == "annals migrate: there is no option --fke. Did you mean --fake?\n"
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -97,27 +58,17 @@ def test_the_version_is_our_own_and_alone(tmp_path: Path, program: str, word: st
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{__version__}\n", "")
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("words", [(), ("help",), ("--help",), ("-h",)])
-def test_help_lists_our_commands(tmp_path: Path, program: str, words: tuple[str, ...]) -> None:
-    done = run(tmp_path, program, *words)
+def test_help_lists_our_commands(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = run(tmp_path, "manage.py", *words)
     assert done.returncode == 0
-    assert done.stdout == overview.text(program) + "\n"
-    assert not started(tmp_path)
+    assert done.stdout == command_line.overview("manage.py") + "\n"
 
 
 def test_the_list_has_every_command_of_ours_once_and_fits_a_terminal() -> None:
-    listed = [name for group in overview.GROUPS.values() for name in group]
-    assert sorted(listed) == sorted({*own_commands.names(), "runserver"})
-    assert max(map(len, overview.text("manage.py").splitlines())) <= 80
-
-
-def test_help_of_all_lists_djangos_commands_too(tmp_path: Path) -> None:
-    done = run(tmp_path, "annals", "help", "--all")
-    assert done.returncode == 0
-    listed = {line.strip() for line in done.stdout.splitlines()}
-    assert {"sqlmigrate", "createsuperuser", *own_commands.names()} <= listed
-    assert not started(tmp_path)
+    listed = [name for group in command_line.GROUPS.values() for name in group]
+    assert sorted(listed) == sorted({*command_line.names(), "runserver"})
+    assert max(map(len, command_line.overview("manage.py").splitlines())) <= 80
 
 
 def test_help_of_a_command_in_both_orders(tmp_path: Path) -> None:
@@ -126,3 +77,46 @@ def test_help_of_a_command_in_both_orders(tmp_path: Path) -> None:
     )
     assert first.stdout == second.stdout
     assert first.stdout.startswith("usage: annals ledger")
+
+
+END = """
+from annals import command_line
+
+def command():
+    for number in range(LINES):
+        print("line", number)
+
+command_line.run(command)
+"""
+
+
+@pytest.mark.parametrize("lines", ["3", "100000"], ids=["at its end", "in the middle"])
+def test_a_reader_that_leaves_ends_it_without_a_word(lines: str) -> None:
+    line = f".venv/bin/python -c '{END.replace('LINES', lines)}' | true"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", line],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (141, "", "")
+
+
+@pytest.mark.parametrize(
+    "error, code, said",
+    [
+        (KeyError("surprise"), 1, "annals: unexpected error: KeyError: 'surprise'. With ANNALS_LO"),
+        (KeyboardInterrupt(), 130, ""),
+        (OSError(28, "No space left on device"), 1, "annals: "),
+    ],
+)
+def test_an_error_is_one_line(
+    error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def command() -> None:
+        raise error
+
+    with pytest.raises(SystemExit) as end:
+        command_line.run(command)
+    assert end.value.code == code
+    printed = capsys.readouterr().err
+    assert printed.startswith(said)
+    assert printed.count("\n") == (1 if said else 0)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from annals import own_commands
 from tests.consuming import ROOT
 
 HEAVY = {
@@ -109,29 +108,6 @@ def test_help_is_what_django_says(words: list[str]) -> None:
 @pytest.mark.parametrize("words", [["migrate", "--help"], ["check", "--help"], ["../x", "-h"]])
 def test_other_commands_are_djangos(words: list[str]) -> None:
     assert run(MANAGE, *words).stdout == run(SHOW, *words).stdout
-
-
-def test_what_only_looks_like_help_is_no_help() -> None:
-    """After `--` it is an argument, and the command runs."""
-    done = run(MANAGE, "quarantine", "show", "--", "-h")
-    assert done.returncode == 2
-    assert "'-h' is not a whole number" in done.stderr
-
-
-SETTINGS = """
-import sys
-from annals import own_commands
-from django.conf import settings
-for name in own_commands.names():
-    assert (own_commands.parser("annals", name, raising=True) is None) == (name in sys.argv[1:])
-    assert not settings.configured, name
-"""
-
-
-def test_the_words_of_a_command_are_checked_before_the_settings_are_read() -> None:
-    """Which have no database yet, if the embedded one is to be started."""
-    done = run(SETTINGS, *own_commands.OF_DJANGO)
-    assert done.returncode == 0, done.stderr
 
 
 def test_check_knows_the_screens_of_every_app(tmp_path: Path) -> None:

@@ -1,0 +1,163 @@
+"""The command `annals`: Django's, with help that does not wait for Django's start, servers that
+start when they are needed, and a sentence for each error."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from argparse import ArgumentParser
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+from annals import __version__
+
+logger = logging.getLogger(__name__)
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+# Python runs this file as the command `annals`, from any folder.
+PROGRAM: Final = ROOT / "annals" / "__main__.py"
+APPS: Final = ("annals", "annals/access", "history", "ingest")
+# They extend commands of Django, whose arguments depend on the settings.
+OF_DJANGO: Final = frozenset({"check", "makemigrations", "migrate"})
+INTERRUPTED: Final = 130
+READER_LEFT: Final = 141  # as a program that SIGPIPE ends
+GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Run": {
+        "migrate": "create the tables, or bring them to this release",
+        "consume": "read the topics and store every version",
+        "runserver": "serve screens and API; in production gunicorn does",
+        "embedded": "status, start or stop of the servers that are included",
+        "simulate": "produce the messages of realistic applications",
+    },
+    "Look": {
+        "ledger": "what was read and stored of each topic; do the sums add up?",
+        "quarantine": "list, show, retry and discard bad messages",
+        "trace": "what became of one version or message",
+        "gaps": "versions that never arrived",
+        "share": "what each client service brings",
+        "capacity": "the disk space of the history, now and later",
+        "journal": "who looked at an application",
+        "compare-old": "compare applications with the service that is replaced",
+    },
+    "Keep": {
+        "partitions": "create, drop, archive, seal and verify the days",
+        "export": "write whole days to files",
+        "search": "the table of business keys",
+    },
+    "Set up": {
+        "distribute": "the tables of versions onto the nodes of a Citus cluster",
+        "grants": "the database rights and logins of the web and the consumer",
+        "people": "import full names for logins",
+        "labels": "load labels of fields, and which are masked",
+        "breakglass": "a local superuser for the day without an identity provider",
+        "contract": "what a message must be, for programs: JSON Schema, AsyncAPI",
+        "check": "look for mistakes: --deploy, --database default",
+    },
+    "Develop": {
+        "makemigrations": "write migrations of changed tables",
+    },
+}
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    """given: the command line with the name of the program; default: that of this process."""
+    argv = list(sys.argv if given is None else given)
+    program = Path(argv[0]).name.replace("__main__.py", "annals")
+    run(lambda: _command(program, argv[1:]))
+
+
+def run(command: Callable[[], object]) -> None:
+    """Run a command. What ends it is printed as a sentence; the stack goes to the log, at DEBUG. A
+    reader of standard output that leaves, such as `head`, ends it without a word."""
+    try:
+        try:
+            command()
+        finally:
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # Python would report it again at its last flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(READER_LEFT)
+    except Exception as error:
+        from history.failure.sentences import sentence
+        from history.plain_text import one_line
+
+        logger.debug("the command failed", exc_info=error)
+        # There may be words of messages and of files in it, and this is a terminal.
+        text = one_line(sentence(error), "\n\t").rstrip(".")
+        sys.stderr.write(f"annals: {text}. With ANNALS_LOG_LEVEL=DEBUG the log says where.\n")
+        sys.exit(1)
+
+
+def _command(program: str, words: list[str]) -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "annals.settings")
+    match words:
+        case ["--version"] | ["version"]:
+            print(__version__)
+            return
+        case [] | ["help"] | ["-h" | "--help"]:
+            print(overview(program))
+            return
+        case ["help", "--all"]:
+            words = ["help"]
+        case ["help", name] if not name.startswith("-"):
+            words = [name, "--help"]
+    # Before a server is started for it: argparse ends the process if it asks for help or is wrong.
+    if (checked := parser(program, words[0])) is not None:
+        checked.parse_args(words[1:])
+    from annals.start import prepare
+
+    prepare(words)
+    if words[0] == "runserver" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        # Without this the server that Django starts again for changes outlives its terminal.
+        signal.signal(signal.SIGHUP, lambda *_: sys.exit(0))
+    from django.core.management import execute_from_command_line
+
+    execute_from_command_line([program, *words])
+
+
+def parser(program: str, name: str) -> ArgumentParser | None:
+    """The parser of one of our commands, without Django's start, which takes most of the time. None
+    if it is none of ours or extends one of Django's."""
+    folder = next((app for app in APPS if _file(app, name).is_file()), None)
+    if folder is None or name in OF_DJANGO or not name.replace("-", "").isalpha():
+        return None
+    module = import_module(f"{folder.replace('/', '.')}.management.commands.{name}")
+    command = module.Command()
+    command._called_from_command_line = True
+    made: ArgumentParser = command.create_parser(program, name)
+    return made
+
+
+def names() -> list[str]:
+    """Our commands, in the order of the alphabet."""
+    files = (each for app in APPS for each in _file(app, "*").parent.glob("[!_]*.py"))
+    return sorted(each.stem for each in files)
+
+
+def overview(program: str) -> str:
+    """What `annals help` prints. program: how it was called."""
+    lines = [
+        f"usage: {program} COMMAND [OPTIONS]",
+        "",
+        "Annals keeps the history of loan applications: who changed what, when.",
+    ]
+    for group, commands in GROUPS.items():
+        lines += ["", f"{group}:"]
+        lines += [f"  {name:<14} {what}" for name, what in commands.items()]
+    lines += [
+        "",
+        f"`{program} COMMAND --help` has the options of a command.",
+        f"`{program} help --all` has the commands of Django as well.",
+    ]
+    return "\n".join(lines)
+
+
+def _file(app: str, name: str) -> Path:
+    return ROOT / app / "management" / "commands" / f"{name}.py"

@@ -1,1 +1,0 @@
-"""The command `annals`: what it answers at once, and how wrong words are refused."""
