@@ -16,25 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from history.entities import BY_NAME, root
-from history.kinds import Entity, EnvelopeForm, declared
+from history.kinds import Entity, declared
 from history.record import Record
 from history.window import Window
+from ingest.source import forms as source_forms
 from ingest.source.decode import Decode, Expired, Reason, Rejected, Repeated, decode
 from ingest.source.envelope import Reader
-from ingest.source.forms.cloudevents import CloudEvents
-from ingest.source.forms.debezium import Debezium
-from ingest.source.forms.plain import Plain
 from ingest.source.message import Message
 from ingest.source.names import named
 
 WINDOW: Final = Window(date(1971, 1, 1), date(2100, 1, 1))
 CHILD: Final = BY_NAME["product-task"]
 TOPIC: Final = CHILD.topics[0]
-READERS: Final = {
-    EnvelopeForm.PLAIN: Plain,
-    EnvelopeForm.CLOUDEVENTS: CloudEvents,
-    EnvelopeForm.DEBEZIUM: Debezium,
-}
 TYPES: Final = '{ "o.new" = "CREATE", "o.changed" = "UPDATE", "o.gone" = "DELETE" }'
 PLAIN: Final = f"""
 id = "/meta/key"
@@ -94,7 +87,7 @@ def kind(envelope: str, tmp_path: Path, parent: str = "/meta/app") -> Entity:
 def reader(envelope: str, tmp_path: Path, parent: str = "/meta/app") -> Reader:
     made = kind(envelope, tmp_path, parent).envelope
     assert made is not None
-    return READERS[made.form](made)
+    return source_forms.reader(made)
 
 
 def message(value: bytes | None, headers: dict[str, str] | None = None) -> Message:

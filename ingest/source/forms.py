@@ -1,0 +1,370 @@
+"""The envelopes of topics that differ from the contract's: those of the file of kinds, and those of
+ANNALS_ENVELOPES_FILE. A form is a reader of fields at JSON pointers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from history.entities import BY_TOPIC, Entity
+from history.failure.declared import of_declaration
+from history.json_pointer import PointerLookup, segments
+from history.kinds import Envelope as Declared
+from history.kinds import EnvelopeForm
+from history.record import MAX_VERSION
+from ingest.source.envelope import (
+    RULES,
+    Envelope,
+    EnvelopeError,
+    Name,
+    Reader,
+    Shape,
+    ShapeError,
+    Shapes,
+    WithoutValue,
+)
+from ingest.source.message import Message
+
+PARENT: Final = "productInstanceId"
+_NULL: Final = b"null"
+# Microseconds in a unit; of a nanosecond the other way round.
+_UNITS: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - written without an offset, which is UTC
+_FIELDS: Final = {each.encode_name: each.name for each in msgspec.structs.fields(Envelope)}
+_TYPES: Final = get_type_hints(Envelope, include_extras=True)
+_IDS: Final = ("id", PARENT)
+# A value as JSON, or as the text of a header.
+Value = Raw | str
+
+
+class Plain:
+    """ingest.source.envelope.Reader of any JSON: the fields are where the declaration says.
+    pointers: by the contract's names."""
+
+    key_is_id = True
+
+    def __init__(self, declared: Declared) -> None:
+        self.pointers: Mapping[str, str] = dict(declared.places)
+        self._types = dict(declared.types)
+        self._unit = declared.time_unit
+        self._client = declared.client
+        self._lookup = Lookup(self.pointers)
+
+    def without_value(self, _: Message) -> WithoutValue:
+        return WithoutValue.BAD
+
+    def read(self, message: Message) -> Envelope:
+        values = self._lookup(message.value or b"")
+        return self._envelope(values, values.get("data", UNSET))
+
+    def name(self, message: Message) -> Name:
+        return _named(self._lookup(message.value or b""))
+
+    def _envelope(self, values: Mapping[str, Value], data: Value | UnsetType) -> Envelope:
+        """The envelope of these values, by the contract's names; null is none. Raises
+        msgspec.ValidationError, msgspec.DecodeError, EnvelopeError."""
+        found: dict[str, Any] = {"data": data if isinstance(data, Raw) else UNSET, "type": None}
+        for name, value in values.items():
+            if name == "data" or (isinstance(value, Raw) and bytes(value) == _NULL):
+                continue
+            found[_FIELDS[name]] = self._value(name, value)
+        if self._client is not None:
+            found["client_id"] = self._client
+        for name in ("id", "version", "updatedAt", "clientId"):
+            if _FIELDS[name] not in found:
+                pointer = self.pointers.get(name, name)
+                raise msgspec.ValidationError(f"Object has nothing at `{pointer}`, the {name}")
+        return Envelope(**found)
+
+    def _change(self, spelling: object) -> str:
+        """CREATE, UPDATE or DELETE. Raises EnvelopeError."""
+        found = None if isinstance(spelling, bool) else self._types.get(str(spelling))
+        if found is None:
+            words = ", ".join(self._types)
+            raise EnvelopeError(
+                "bad_type", f"the type of change is missing or another word; valid: {words}"
+            )
+        return found
+
+    def _value(self, name: str, value: Value) -> Any:
+        plain = msgspec.json.decode(value) if isinstance(value, Raw) else value
+        if name == "type":
+            return self._change(plain)
+        if name == "updatedAt" and self._unit is not None:
+            return _moment(plain, self._unit)
+        if name in _IDS and isinstance(plain, int) and not isinstance(plain, bool):
+            plain = str(plain)
+        if name == "version" and isinstance(plain, str) and plain.isascii() and plain.isdigit():
+            plain = int(_digits(plain, 11))
+        try:
+            return msgspec.convert(plain, _TYPES[_FIELDS[name]])
+        except msgspec.ValidationError as error:
+            place = ".".join(segments(self.pointers.get(name, f"/{name}")))
+            raise msgspec.ValidationError(f"{error} - at `$.{place}`") from None
+
+
+class CloudEvents(Plain):
+    """CloudEvents 1.0 in Kafka: structured mode as JSON, and binary mode, whose attributes are
+    headers and whose value is the data. An event without data has null instead."""
+
+    def __init__(self, declared: Declared) -> None:
+        super().__init__(declared)
+        wanted = {**self.pointers, "specversion": "/specversion"}
+        self._lookup = Lookup({**wanted, "base64": "/data_base64"})
+        of_data = {name: at for name, at in wanted.items() if (at + "/").startswith("/data/")}
+        self._of_data = Lookup({name: at.removeprefix("/data") for name, at in of_data.items()})
+        self._headers = {
+            name: "ce_" + segments(at)[0] for name, at in wanted.items() if name not in of_data
+        }
+
+    def without_value(self, message: Message) -> WithoutValue:
+        return WithoutValue.READ if _is_binary(message) else WithoutValue.BAD
+
+    def read(self, message: Message) -> Envelope:
+        try:
+            values = self._values(message)
+        except msgspec.ValidationError as error:
+            raise _fault(error, message) from None
+        version = values.pop("specversion", "")
+        if (bytes(version).decode().strip('"') if isinstance(version, Raw) else version) != "1.0":
+            raise EnvelopeError(
+                "bad_field", "`specversion` is missing or another one; it must be 1.0"
+            )
+        if values.pop("base64", None) is not None:
+            raise EnvelopeError(
+                "bad_data", "the data is in `data_base64`; it must be a JSON object in `data`"
+            )
+        return self._envelope(values, values.get("data", Raw(_NULL)))
+
+    def name(self, message: Message) -> Name:
+        return _named(self._values(message))
+
+    def _values(self, message: Message) -> dict[str, Value]:
+        if not _is_binary(message):
+            return self._lookup(message.value or b"")
+        headers = dict(message.headers)
+        attributes: dict[str, Value] = {
+            name: text.decode()
+            for name, header in self._headers.items()
+            if (text := headers.get(header)) is not None
+        }
+        return {**(self._of_data(message.value) if message.value else {}), **attributes}
+
+
+class _Event(msgspec.Struct, gc=False):
+    op: str | None = None
+    before: Raw | UnsetType = UNSET
+    after: Raw | UnsetType = UNSET
+    source: Raw | UnsetType = UNSET
+    payload: Raw | UnsetType = UNSET
+
+
+_DECODER: Final = msgspec.json.Decoder(_Event)
+
+
+class Debezium(Plain):
+    """Debezium's change events as JSON, with and without the wrapper of `schema` and `payload`. The
+    pointers are into the row; of the event are the time and the source, where the row has none.
+
+    A DELETE has the row as it was before, and the number of the row's version and one: the row is
+    gone, so nothing could increase it. A tombstone, which follows a DELETE for log compaction,
+    says nothing new.
+    """
+
+    key_is_id = False  # it is an object
+
+    def __init__(self, declared: Declared) -> None:
+        super().__init__(declared)
+        of_source = {
+            name: at
+            for name, at in {"updatedAt": "/ts_ms", "clientId": "/name"}.items()
+            if name not in self.pointers and (name != "clientId" or declared.client is None)
+        }
+        if "updatedAt" in of_source:
+            self._unit = "ms"
+        self._of_source = Lookup(of_source)
+        self.pointers = {
+            **self.pointers,
+            **{name: f"/source{at}" for name, at in of_source.items()},
+        }
+
+    def without_value(self, _: Message) -> WithoutValue:
+        return WithoutValue.REPEATED
+
+    def read(self, message: Message) -> Envelope:
+        event, change, row = self._parts(message)
+        # In the place of a large value that an UPDATE did not change, and PostgreSQL did not log.
+        if b'"__debezium_unavailable_value"' in bytes(row):
+            raise EnvelopeError(
+                "bad_data",
+                "the row lacks a large value that did not change; set REPLICA IDENTITY FULL on its "
+                "table",
+            )
+        values = self._lookup(row)
+        if isinstance(event.source, Raw) and bytes(event.source) != _NULL:
+            values |= self._of_source(event.source)
+        envelope = self._envelope(values, row)
+        envelope.type = change
+        if change == "DELETE":
+            if envelope.version == MAX_VERSION:
+                raise EnvelopeError("bad_field", "the version of the deletion is out of range")
+            envelope.version += 1
+        return envelope
+
+    def name(self, message: Message) -> Name:
+        _, change, row = self._parts(message)
+        id, version = _named(self._lookup(row))
+        digits = bytes(version) if isinstance(version, Raw) else b""
+        # No more of them than a version can have: Python makes no number of thousands.
+        if change == "DELETE" and digits.isdigit() and len(digits) <= len(str(MAX_VERSION)):
+            version = Raw(str(int(digits) + 1).encode())
+        return id, version
+
+    def _parts(self, message: Message) -> tuple[_Event, str, Raw]:
+        """The event, its type of change and its row."""
+        event = _DECODER.decode(message.value or b"")
+        if event.op is None and isinstance(event.payload, Raw):
+            event = _DECODER.decode(event.payload)
+        change = self._change(event.op)
+        deleted = change == "DELETE"
+        row = event.before if deleted else event.after
+        if isinstance(row, Raw) and bytes(row).startswith(b"{"):
+            return event, change, row
+        side, hint = "after", ""
+        if deleted:
+            side, hint = "before", "; set REPLICA IDENTITY FULL on its table"
+        raise EnvelopeError("bad_data", f"`{side}` is missing or no object; it has the row{hint}")
+
+
+class Lookup:
+    """The values at pointers of a JSON text, as JSON. Several names may have one pointer."""
+
+    def __init__(self, pointers: Mapping[str, str]) -> None:
+        self._pointers = dict(pointers)
+        self._places = tuple(dict.fromkeys(pointers.values()))
+        self._lookup = PointerLookup([(place, Raw) for place in self._places or ("",)])
+
+    def __call__(self, text: bytes | Raw) -> dict[str, Value]:
+        """By name, what is there. Raises msgspec.DecodeError, RecursionError."""
+        values = dict(zip(self._places, self._lookup(text), strict=False))
+        return {
+            name: value
+            for name, place in self._pointers.items()
+            if (value := values[place]) is not UNSET
+        }
+
+
+_READERS: Final = {
+    EnvelopeForm.PLAIN: Plain,
+    EnvelopeForm.CLOUDEVENTS: CloudEvents,
+    EnvelopeForm.DEBEZIUM: Debezium,
+}
+
+
+def reader(declared: Declared) -> Reader:
+    """What reads the envelopes that a kind declares."""
+    return _READERS[declared.form](declared)
+
+
+def shapes(text: bytes) -> Shapes:
+    """Those of the kinds, and declarations from JSON text: topics, each with the places of fields.
+    Raises ShapeError."""
+    try:
+        declared = msgspec.json.decode(text, type=dict[str, dict[str, str]])
+    except msgspec.MsgspecError as error:
+        raise ShapeError(of_declaration(error, "JSON")) from None
+    found = dict(DECLARED)
+    for topic, places in declared.items():
+        entity = BY_TOPIC.get(topic)
+        if entity is None:
+            raise ShapeError(f"no entity is declared for topic {topic!r}")
+        if entity.envelope is not None:
+            raise ShapeError(
+                f"the envelope of topic {topic!r} is in the file of kinds already: remove one"
+            )
+        found[topic] = Shape({**_parent(entity), **places})
+    return found
+
+
+def _parent(entity: Entity) -> dict[str, str]:
+    return {} if entity.parent in (None, PARENT) else {PARENT: str(entity.parent)}
+
+
+def _of_entity(entity: Entity) -> Reader | None:
+    """None for the contract's envelopes."""
+    if entity.envelope is not None:
+        return reader(entity.envelope)
+    parent = _parent(entity)
+    return Shape(parent) if parent else None
+
+
+def _fault(error: msgspec.ValidationError, message: Message) -> Exception:
+    """What is wrong with an event in which nothing could be looked up."""
+    if " - at `" in str(error):
+        return error
+    start = (message.value or b"").lstrip()[:1]
+    if start == b"{" or _is_binary(message):
+        return EnvelopeError("bad_data", f"`data` is no object; it must be {RULES['data']}")
+    if start == b"[":
+        return EnvelopeError(
+            "bad_field", "the message is a batch of events; each event must be a message of its own"
+        )
+    return error
+
+
+def _is_binary(message: Message) -> bool:
+    """As the specification tells them apart: by the content type. A message without it is one in
+    binary mode where the attributes are in headers."""
+    there = False
+    for name, value in message.headers:
+        if name.lower() == "content-type":
+            if (value or b"").lower().startswith(b"application/cloudevents"):
+                return False
+        elif name == "ce_specversion":
+            there = True
+    return there
+
+
+def _moment(value: object, unit: str) -> str:
+    """An ISO 8601 text of a number since the epoch, truncated to microseconds."""
+    if isinstance(value, str) and value.removeprefix("-").isdigit() and value.isascii():
+        sign = "-" * value.startswith("-")
+        value = int(sign + _digits(value.removeprefix("-"), 25))
+    must = f"it must be {unit} since 1970-01-01 UTC"
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise EnvelopeError("bad_updated_at", f"the time is no whole number; {must}")
+    since = value // 1_000 if unit == "ns" else value * _UNITS[unit]
+    try:
+        return (_EPOCH + timedelta(microseconds=since)).isoformat()
+    except OverflowError:
+        raise EnvelopeError("bad_updated_at", f"the time is out of range; {must}") from None
+
+
+def _digits(text: str, most: int) -> str:
+    """A number as text, cut where it is out of range anyway: Python makes none of thousands of
+    digits. Zeros before it are no part of it."""
+    return text.lstrip("0")[:most] or "0"
+
+
+def _named(values: Mapping[str, Value]) -> Name:
+    """Id and version as JSON, a number that is an id as a text."""
+    id, version = (_json(values.get(each, UNSET)) for each in ("id", "version"))
+    if isinstance(id, Raw) and bytes(id).isdigit():
+        id = Raw(b'"' + bytes(id) + b'"')
+    return id, version
+
+
+def _json(value: Value | UnsetType) -> Raw | UnsetType:
+    return Raw(msgspec.json.encode(value)) if isinstance(value, str) else value
+
+
+DECLARED: Shapes = {
+    topic: found
+    for entity in BY_TOPIC.values()
+    if (found := _of_entity(entity)) is not None
+    for topic in entity.topics
+}
