@@ -10,7 +10,7 @@ import psycopg
 from psycopg import sql
 
 # The option of a partition whose rows stay whole and uncompressed if a page can hold them: to
-# compress documents of some KB would be the largest part of storing them (decision 50).
+# compress documents of some KB would be the largest part of storing them (decision 31).
 WHOLE_ROWS = sql.SQL("toast_tuple_target = 8160")
 LOCK_TIMEOUT = sql.SQL("SET LOCAL lock_timeout = 100")
 

@@ -1,5 +1,5 @@
 """The tables of `annals gaps`; history.models takes them over. See
-docs/decisions/0049-versions-that-never-arrived.md."""
+docs/decisions/0034-gaps.md."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ class FieldLabel(models.Model):
 
 
 class SearchKey(models.Model):
-    """Which entities have a business key. Ingest writes it (docs/decisions/0019-search-keys.md)."""
+    """Which entities have a business key. Ingest writes it (docs/decisions/0016-search-keys.md)."""
 
     pk = models.CompositePrimaryKey("value", "name", "entity", "id")
     value = models.CharField(max_length=SEARCH_VALUE_LENGTH)

@@ -2,7 +2,7 @@
 
 gunicorn has the processes: it starts, restarts and ends them and owns the listening sockets.
 waitress has the connections: one thread reads and writes all of them, so that a client that sends
-or reads slowly, or not at all, takes no thread from others (docs/decisions/0041).
+or reads slowly, or not at all, takes no thread from others (docs/decisions/0027).
 """
 
 from __future__ import annotations

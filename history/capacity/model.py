@@ -16,7 +16,7 @@ PAGE = 8192
 
 # With the simulator's messages: bytes on disk for each byte of a message, with TOAST: 1.02 measured
 # on PostgreSQL 18 with pglz, times 2,119 / 1,856, the bytes of a row in days as they are now and
-# with pglz (decision 47); bytes of index for each row, with random keys, measured.
+# with pglz (decision 31); bytes of index for each row, with random keys, measured.
 DATA_PER_MESSAGE_BYTE = 1.17
 INDEX_PER_ROW = {True: 80.0, False: 155.0}  # the root kind has one index, the others two
 # Bytes that the first change of a page after a checkpoint writes to the WAL, without the hole.

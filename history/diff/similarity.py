@@ -1,7 +1,7 @@
 """Pairs removed and added items of a list without keys that are probably the same item.
 
 DeepDiff's distance between two objects decides. It takes about a third of a millisecond for a
-pair of objects, so it is used only for a few small ones (docs/decisions/0012).
+pair of objects, so it is used only for a few small ones (docs/decisions/0011).
 """
 
 from typing import Any

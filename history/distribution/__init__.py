@@ -1,5 +1,5 @@
 """Whether the tables of versions are distributed over the nodes of a Citus cluster, and by what.
-See docs/citus.md and docs/decisions/0064-distribution-by-application.md."""
+See docs/citus.md and docs/decisions/0039-cluster.md."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The store has no record of what retention removed. Its witnesses are the snapshot's createdAt, the
 times of the versions that are left, and the list of archived days
-(docs/decisions/0031-what-is-not-in-the-store.md).
+(docs/decisions/0018-missing-versions.md).
 """
 
 from __future__ import annotations

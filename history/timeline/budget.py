@@ -1,5 +1,5 @@
 """How large an answer may become, and how long a page may take: every list ends early and says how
-to get the rest (docs/decisions/0043-budgets.md)."""
+to get the rest (docs/decisions/0017-answers.md)."""
 
 from __future__ import annotations
 

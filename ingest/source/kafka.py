@@ -234,7 +234,7 @@ class Source:
         If a leader leaves during a rebalance, the embedded broker waits for it forever, and so do
         all later members. After the deletion they join an empty group.
         A client that lost its broker may never connect to the group's coordinator again
-        (docs/decisions/0046-a-client-that-never-joins-again.md).
+        (docs/decisions/0030-stuck-clients.md).
         """
         if not self._patience.due(time.monotonic()):
             return

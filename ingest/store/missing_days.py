@@ -2,7 +2,7 @@
 
 A row is stored while its day exists, whatever its age. A day inside the window that is missing is
 created. A day before the window that is missing is never created again: its rows are expired. The
-reasons are in docs/decisions/0030-rows-without-a-day.md and 0035-days-to-wait-for.md.
+reasons are in docs/decisions/0021-rows-without-a-day.md and 0021-rows-without-a-day.md.
 """
 
 from __future__ import annotations

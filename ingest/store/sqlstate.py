@@ -1,6 +1,6 @@
 """Decides whose fault an error of PostgreSQL is: this one table of SQLSTATE codes says it.
 
-The reasons are in docs/decisions/0025-whose-fault-an-error-is.md.
+The reasons are in docs/decisions/0020-whose-fault-an-error-is.md.
 """
 
 from __future__ import annotations
