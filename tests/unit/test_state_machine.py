@@ -693,6 +693,15 @@ def source(partition: KafkaPartition, entry: Entry | None = None) -> TopicPartit
     return found
 
 
+def claiming(limits: Limits, partitions: int, lanes: int) -> StateMachine:
+    """One that has claimed so many partitions of TOPIC."""
+    machine = StateMachine(limits, TOLERANCE, lanes=lanes)
+    machine.assign([(TOPIC, n) for n in range(partitions)], 0)
+    claims = [Claim(TopicPartition(TOPIC, "id", n), 1, 0, 0, False) for n in range(partitions)]
+    machine.grant(claims, 0)
+    return machine
+
+
 def test_business_keys_of_an_abandoned_batch_are_stored_with_the_next() -> None:
     machine = StateMachine(LIMITS, TOLERANCE)
     at = source(PARTITIONS[0])
@@ -707,10 +716,7 @@ def test_business_keys_of_an_abandoned_batch_are_stored_with_the_next() -> None:
 
 def test_a_lane_does_not_rely_on_the_business_keys_of_another() -> None:
     """The batch of the other one may fail when this one's is written."""
-    machine = StateMachine(LIMITS, TOLERANCE, lanes=2)
-    machine.assign([(TOPIC, 0), (TOPIC, 1)], 0)
-    claims = [Claim(TopicPartition(TOPIC, "id", n), 1, 0, 0, False) for n in range(2)]
-    machine.grant(claims, 0)
+    machine = claiming(LIMITS, partitions=2, lanes=2)
     for number in range(2):
         body = message(value(data={"number": "N-1"}), 0, TOPIC, number)
         assert machine.take(body, WINDOW) is None
@@ -718,10 +724,7 @@ def test_a_lane_does_not_rely_on_the_business_keys_of_another() -> None:
 
 
 def test_a_lane_whose_batch_hangs_does_not_stop_the_other() -> None:
-    machine = StateMachine(Limits(2, 300_000), TOLERANCE, lanes=2)
-    machine.assign([(TOPIC, 0), (TOPIC, 1)], 0)
-    claims = [Claim(TopicPartition(TOPIC, "id", n), 1, 0, 0, False) for n in range(2)]
-    machine.grant(claims, 0)
+    machine = claiming(Limits(2, 300_000), partitions=2, lanes=2)
     hangs, works = (machine.lane((TOPIC, number)) for number in range(2))
     assert machine.take(message(value(), 0, TOPIC, 0), WINDOW) is None
     machine.launch(hangs, 0)
@@ -735,10 +738,7 @@ def test_a_lane_whose_batch_hangs_does_not_stop_the_other() -> None:
 
 
 def test_a_second_batch_goes_at_once_when_it_is_as_large() -> None:
-    machine = StateMachine(Limits(100, 300_000), TOLERANCE, lanes=2)
-    machine.assign([(TOPIC, 0), (TOPIC, 1)], 0)
-    claims = [Claim(TopicPartition(TOPIC, "id", n), 1, 0, 0, False) for n in range(2)]
-    machine.grant(claims, 0)
+    machine = claiming(Limits(100, 300_000), partitions=2, lanes=2)
     one, two = (machine.lane((TOPIC, number)) for number in range(2))
     assert machine.due(0) is None
     for offset in range(3):
@@ -760,10 +760,7 @@ def test_a_second_batch_goes_at_once_when_it_is_as_large() -> None:
 
 def test_large_batches_do_not_hold_a_small_one_back() -> None:
     """One hangs, or batch follows batch."""
-    machine = StateMachine(Limits(100, 300_000), TOLERANCE, lanes=2)
-    machine.assign([(TOPIC, 0), (TOPIC, 1)], 0)
-    claims = [Claim(TopicPartition(TOPIC, "id", n), 1, 0, 0, False) for n in range(2)]
-    machine.grant(claims, 0)
+    machine = claiming(Limits(100, 300_000), partitions=2, lanes=2)
     large, works = (machine.lane((TOPIC, number)) for number in range(2))
     for offset in range(3):
         machine.take(message(value(), offset, TOPIC, 0), WINDOW)
@@ -785,10 +782,7 @@ def test_large_batches_do_not_hold_a_small_one_back() -> None:
 
 def test_a_partition_that_is_halted_while_reading_pauses_is_not_resumed() -> None:
     """The database found the bad messages, in the batch that reading paused for."""
-    machine = StateMachine(LIMITS, TOLERANCE)
-    machine.assign([(TOPIC, 0), (TOPIC, 1)], 0)
-    claims = [Claim(TopicPartition(TOPIC, "id", n), 1, 0, 0, False) for n in range(2)]
-    machine.grant(claims, 0)
+    machine = claiming(LIMITS, partitions=2, lanes=1)
     bad = [message(value(), offset) for offset in range(TOLERANCE.consecutive)]
     for each in bad:
         machine.take(each, WINDOW)
@@ -801,9 +795,7 @@ def test_a_partition_that_is_halted_while_reading_pauses_is_not_resumed() -> Non
 
 
 def test_one_partition_alone_has_the_whole_limits() -> None:
-    machine = StateMachine(LIMITS, TOLERANCE, lanes=2)
-    machine.assign([(TOPIC, 0)], 0)
-    machine.grant([Claim(TopicPartition(TOPIC, "id", 0), 1, 0, 0, False)], 0)
+    machine = claiming(LIMITS, partitions=1, lanes=2)
     for offset in range(LIMITS.rows):
         assert machine.take(message(value(), offset), WINDOW) is None
     assert machine.take(message(value(), LIMITS.rows), WINDOW) is Verdict.FULL

@@ -1,10 +1,13 @@
-"""When a member without partitions is stuck, and when its brokers are just away."""
+"""What all clients of Kafka share: patience with a group, and a log that does not repeat itself."""
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
-from ingest.source.client import ASK_AGAIN_SECONDS, Patience
+from ingest.source import client
+from ingest.source.client import ASK_AGAIN_SECONDS, Patience, ThrottledLog
 
 WAIT = 15.0
 
@@ -66,3 +69,30 @@ def test_each_time_the_wait_is_twice_as_long() -> None:
 def test_with_partitions_nothing_is_due(patience: Patience) -> None:
     patience.end()
     assert not patience.due(1e9)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [0.0]
+    monkeypatch.setattr(client.time, "monotonic", lambda: now[0])
+    return now
+
+
+def says(throttled: ThrottledLog, text: str) -> bool:
+    return throttled.filter(logging.LogRecord("x", logging.WARNING, "", 0, text, None, None))
+
+
+def test_the_same_is_said_again_only_after_a_while(clock: list[float]) -> None:
+    throttled = ThrottledLog()
+    assert says(throttled, "broker 1 down after 12 ms")
+    assert not says(throttled, "broker 1 down after 13 ms")
+    assert says(throttled, "broker is back")
+    clock[0] = client.EVERY_SECONDS
+    assert says(throttled, "broker 1 down after 14 ms")
+
+
+def test_what_was_said_is_not_remembered_for_ever(clock: list[float]) -> None:
+    throttled = ThrottledLog()
+    for number in range(5_000):
+        says(throttled, "x" * number)
+    assert len(throttled._passed) <= 1_000
