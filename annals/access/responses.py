@@ -45,7 +45,7 @@ class Policy(CSPMiddleware):
         return super().process_response(request, response)
 
 
-TEXT: Final = (
+DEMO_REFUSAL: Final = (
     "This is a demo with well-known logins, because DATABASE_URL is unset. It answers this machine "
     "only.\nSet DATABASE_URL for production, or ANNALS_DEMO=true for an open demo.\n"
 )
@@ -61,4 +61,4 @@ class ThisMachineOnly:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         if within(client(request.META.get("REMOTE_ADDR", ""), "", ()), LOOPBACK):
             return self.get_response(request)
-        return HttpResponse(TEXT, status=403, content_type="text/plain; charset=utf-8")
+        return HttpResponse(DEMO_REFUSAL, status=403, content_type="text/plain; charset=utf-8")

@@ -42,13 +42,13 @@ from annals.access.oidc import tokens
 from annals.access.oidc.backend import NoRoleError, by_name, setting
 from annals.access.oidc.discovery import ProviderDownError
 
-SECONDS: Final = 600
+HANDSHAKE_SECONDS: Final = 600
 STATES: Final = "oidc_states"
 NEXT: Final = "oidc_login_next"
 # Logins that one browser can have begun, in several tabs.
-AT_ONCE: Final = 4
+BEGUN_AT_ONCE: Final = 4
 # Browsers drop a cookie of more than 4096 bytes, its name and attributes included.
-LONGEST: Final = 3800
+LONGEST_COOKIE: Final = 3800
 
 
 class Handshake(CookieStore):
@@ -57,7 +57,7 @@ class Handshake(CookieStore):
 
     def get_session_cookie_age(self) -> int:
         """How long the signature is valid, in seconds."""
-        return SECONDS
+        return HANDSHAKE_SECONDS
 
     @property
     def states(self) -> dict[str, dict[str, Any]]:
@@ -71,18 +71,18 @@ class Handshake(CookieStore):
         if not oldest:
             response.delete_cookie(_name(), path=_path())
             return
-        for state in oldest[:-AT_ONCE]:
+        for state in oldest[:-BEGUN_AT_ONCE]:
             del self.states[state]
         self.save()
-        for state in oldest[-AT_ONCE:]:
-            if len(self._text()) <= LONGEST:
+        for state in oldest[-BEGUN_AT_ONCE:]:
+            if len(self._text()) <= LONGEST_COOKIE:
                 break
             self.states[state]["next"] = None  # it leads to the first page
             self.save()
         response.set_cookie(
             _name(),
             self._text(),
-            max_age=SECONDS,
+            max_age=HANDSHAKE_SECONDS,
             path=_path(),
             secure=settings.SESSION_COOKIE_SECURE,
             httponly=True,
@@ -121,7 +121,7 @@ MUST_SEE = (
 @method_decorator(never_cache, "dispatch")
 class Login(OIDCAuthenticationRequestView):  # type: ignore[misc] # untyped library
     """Sends the browser to the provider. `renew`: the provider must not ask the person anything.
-    503 while the process does AT_ONCE logins at this provider."""
+    503 while the process does discovery.AT_ONCE logins at this provider."""
 
     provider = ""
 
