@@ -237,11 +237,10 @@ class MaintainRun(models.Model):
 
 
 class DayShare(models.Model):
-    """What one client service brought to one day of one table, estimated from a sample by
-    `annals share`; total: what all services brought together, always there. client_id: "" for
-    the total, and for the services that are not there by name. Versions and bytes of everything
+    """What one client service brought to one day of one table, counted by `annals share`.
+    client_id: "" for the services that are not there by name. Versions and bytes of everything
     (all), of versions that changed nothing, and of those that changed technical fields only
-    (technical), each with the variance of the estimate."""
+    (technical), the last two estimated from `sampled` versions. total: always false."""
 
     table = models.CharField(max_length=63)
     day = models.DateField()

@@ -1,12 +1,12 @@
-"""Metrics of how much each client service brought on the newest day that was sampled."""
+"""Metrics of how much each client service brought on the newest day that was counted."""
 
 from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
 from annals import metrics
-from history.capacity import services
-from history.capacity.estimate import Brought
+from history.capacity import shares as recorded
+from history.capacity.shares import Brought
 
 # Services with the most bytes have a label of their own.
 MOST_CLIENTS = 50
@@ -15,7 +15,7 @@ OTHER = "other"
 
 def shares() -> Iterator[Metric]:
     """No samples before the first run of `annals share`."""
-    newest = services.newest()
+    newest = recorded.newest()
     versions, sizes = metrics.SHARE_VERSIONS(), metrics.SHARE_BYTES()
     for client, brought in _bounded(newest.by_client() if newest else []).items():
         for changed in metrics.CHANGED:

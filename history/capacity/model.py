@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 
@@ -114,28 +114,17 @@ def grown(load: Load, growth: float, days: float) -> Load:
     return replace(load, rows_per_day=load.rows_per_day * (1 + growth) ** (days / YEAR))
 
 
-@dataclass(frozen=True, slots=True)
-class Day:
-    """A day to come. held: bytes of the days that are stored then; wal: those of its WAL."""
-
-    day: date
-    held: float
-    wal: float
-
-    @property
-    def total(self) -> float:
-        return (1 + RESERVE) * (self.held + self.wal)
-
-
-def days_ahead(
+def full_on(
     loads: Sequence[Load],
     stored: Sequence[tuple[date, float]],
     today: date,
     retention_days: int,
+    disk: float,
     server: Server,
     growth: float = 0.0,
-) -> Iterator[Day]:
-    """The next ten years, day by day.
+) -> date | None:
+    """The first day on which stored days, WAL and reserve exceed `disk` bytes; None: not within
+    ten years.
 
     stored: the days before today with their bytes. From today on each day adds its load.
     """
@@ -150,19 +139,6 @@ def days_ahead(
         while kept[0][0] < day - timedelta(days=retention_days):
             held -= kept.popleft()[1]
         wal = sum(load.rows_per_day * wal_per_row(load, server) for load in now)
-        yield Day(day, held, wal)
-
-
-def full_on(
-    loads: Sequence[Load],
-    stored: Sequence[tuple[date, float]],
-    today: date,
-    retention_days: int,
-    disk: float,
-    server: Server,
-    growth: float = 0.0,
-) -> date | None:
-    """The first day on which stored days, WAL and reserve exceed `disk` bytes; None: not within
-    ten years."""
-    ahead = days_ahead(loads, stored, today, retention_days, server, growth)
-    return next((each.day for each in ahead if each.total > disk), None)
+        if (1 + RESERVE) * (held + wal) > disk:
+            return day
+    return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +17,6 @@ from history.capacity import measured
 from history.partitions import catalog
 from tests.db import simulated
 from tests.db.partitioned import raw
-from tests.shape import shaped
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -98,51 +96,3 @@ def test_the_server_and_its_disk_are_asked() -> None:
         assert ours < disk <= shutil.disk_usage(folder).total + ours
     else:
         assert disk is None
-
-
-GIVEN = ("--rps", "2000", "--nodes", "6")
-
-
-def test_a_cluster_is_planned_from_given_figures() -> None:
-    answer: dict[str, Any] = shaped(
-        "capacity", capacity(*GIVEN, "--shards", "64", "--disk", "12T", "--json")
-    )
-    found = answer["cluster"]
-    assert (found["nodes"], found["shards"], found["disk"]) == (6, 64, 12 << 40)
-    assert answer["disk"] is None
-    assert found["large"]["count"] == 3144
-    assert set(found["growth"]) == {"0.0", "0.25"}
-    assert found["rebalance"]["moves"] > 0
-    text = capacity(*GIVEN, "--shards", "64", "--disk", "12T")
-    assert "A shard is too large above 1.2 TiB: more than 10% of a worker's 12.0 TiB." in text
-    assert "3,144 applications have 10,000 versions each" in text
-    assert "One more worker: " in text
-    text = capacity(*GIVEN, "--shards", "64", "--move-rate", "1M", "--large", "0")
-    assert "to move it takes more than 24 hours at 1.0 MiB a second" in text
-    assert "applications have" not in text
-    assert shaped("capacity", capacity("--rps", "20", "--json"))["cluster"] is None
-
-
-def test_a_cluster_is_planned_from_real_days() -> None:
-    with raw() as plain:
-        simulated.load(plain, YESTERDAY, applications=60)
-    answer = shaped("capacity", capacity("--nodes", "2", "--json"))
-    assert answer["cluster"]["shard"]["largest"] > answer["cluster"]["shard"]["smallest"]
-
-
-@pytest.mark.parametrize(
-    "words, sentence",
-    [
-        (("--rps", "9", "--shards", "64"), "--shards is about a cluster: give --nodes too."),
-        (("--rps", "9", "--large-versions", "2"), "--large-versions is about a cluster"),
-        ((*GIVEN, "--shards", "6"), "Give --shards 12 or more"),
-        ((*GIVEN, "--move-rate", "0"), "--move-rate 0 moves nothing"),
-        ((*GIVEN, "--large", "2000000"), "are more than the 15,724,800,000 rows of the retention"),
-        (("--rps", "9", "--nodes", "0"), "'0' is not a whole number from 1 to 10000"),
-        (("--rps", "9", "--nodes", "2", "--shards", "1"), "'1' is not a whole number from 2"),
-        (("--rps", "9", "--nodes", "2", "--move-rate", "fast"), "'fast' is not a size"),
-    ],
-)
-def test_wrong_numbers_are_named(words: tuple[str, ...], sentence: str) -> None:
-    with pytest.raises(CommandError, match=re.escape(sentence)):
-        capacity(*words)

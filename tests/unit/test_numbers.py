@@ -23,7 +23,7 @@ from history.management.numbers import number, whole
         "migrate --give-up-after inf",
         "migrate --lock-timeout -1",
         "migrate --statement-timeout x",
-        "share --blocks 0",
+        "share --rows 0",
         "share --days 99999999999",
     ],
 )

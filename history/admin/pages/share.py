@@ -14,10 +14,8 @@ from django.utils.translation import gettext as _
 
 from history.admin.parts.amounts import count
 from history.admin.parts.cards import title
-from history.capacity import services
-from history.capacity.estimate import Amount, Brought
-from history.capacity.services import Stored
-from history.capacity.upstream import saved
+from history.capacity import shares
+from history.capacity.shares import Amount, Brought, Shares
 from history.partitions.show import size
 
 
@@ -34,7 +32,7 @@ class ShareLine:
 def page(request: HttpRequest) -> HttpResponse:
     """Services by bytes, the most first, each with its kinds; what a filter upstream would save.
     Nothing of a document is here."""
-    found = services.stored()
+    found = shares.recorded()
     retention = settings.ANNALS.retention_days
     context = {
         **admin.site.each_context(request),
@@ -43,18 +41,18 @@ def page(request: HttpRequest) -> HttpResponse:
         "retention": retention,
     }
     if found is not None:
-        nothing, both = saved(found, retention).values()
+        nothing, both = found.saved(retention)
         context |= {
             "lines": list(_lines(found)),
             "total": _cells(found.total, found.total),
-            "sampled": count(found.total.sampled),
-            "saved_nothing": _size(nothing.bytes, nothing.error),
-            "saved_both": _size(both.bytes, both.error),
+            "sampled": count(found.total.compared),
+            "saved_nothing": _bytes(nothing),
+            "saved_both": _bytes(both),
         }
     return render(request, "history/share.html", context)
 
 
-def _lines(found: Stored) -> Iterator[ShareLine]:
+def _lines(found: Shares) -> Iterator[ShareLine]:
     for client, brought in found.by_client():
         yield ShareLine(client or _("other services"), "", _cells(brought, found.total))
         for line in found.lines:
@@ -75,14 +73,8 @@ def _cells(brought: Brought, total: Brought) -> list[str]:
 def _percent(part: Amount, whole: Amount) -> str:
     if not whole.versions:
         return ""
-    share, error = part.versions / whole.versions, part.versions_error / whole.versions
     # number_format cuts what it does not show.
-    percent, doubt = (number_format(round(each * 100, 1), 1) for each in (share, error))
-    return f"{percent}% ± {doubt}"
-
-
-def _size(bytes_: float, error: float) -> str:
-    return f"{_bytes(bytes_)} ± {_bytes(error)}"
+    return f"{number_format(round(part.versions / whole.versions * 100, 1), 1)}%"
 
 
 def _bytes(number: float) -> str:

@@ -14,11 +14,9 @@ from django.db import connection
 
 from history import clock
 from history.capacity import measured
-from history.capacity.cluster import Demand
 from history.capacity.model import Load, Need, Server, from_rate, full_on, need
 from history.counted import counted
 from history.entities import ENTITIES
-from history.management.actions import capacity_cluster
 from history.partitions import catalog
 from history.partitions.show import size
 from history.table import Table, print_table
@@ -48,9 +46,6 @@ def run(command: BaseCommand, **options: Any) -> None:
         options["wal_compression"] or server.compressed,
     )
     stored = measured.stored(parts, today)
-    if options["nodes"] is not None:
-        disk = None  # that of one worker, which capacity_cluster looks at
-    several = capacity_cluster.planned(options, Demand(loads, stored, today, days, server))
     needs = {load.table: need(load, days, server) for load in loads}
     total = sum(needs.values(), Need(0, 0, 0))
     full = {
@@ -67,7 +62,6 @@ def run(command: BaseCommand, **options: Any) -> None:
             "disk": disk,
             "fullOn": {str(rate): str(day) if day else None for rate, day in full.items()},
             "retention": changes,
-            "cluster": several and capacity_cluster.as_object(*several),
         }
         command.stdout.write(json.dumps(answer))
         return
@@ -81,8 +75,6 @@ def run(command: BaseCommand, **options: Any) -> None:
             growth = f"growing by {rate:.0%} a year" if rate else "at the current rate"
             command.stdout.write(f"A disk of {size(disk)}, {growth}: {_text(day)}.")
     print_table(command.stdout, _changes_table(changes, days))
-    if several:
-        capacity_cluster.show(command.stdout, *several)
 
 
 def _changes(

@@ -12,10 +12,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from history import clock
-from history.capacity import services
-from history.capacity.estimate import Amount, Brought
-from history.capacity.services import Stored
-from history.capacity.upstream import Saved, saved
+from history.capacity import shares
+from history.capacity.shares import Amount, Brought, Shares
 from history.counted import counted
 from history.partitions.show import size
 from history.plain_text import one_line
@@ -25,17 +23,16 @@ COLUMNS = ("service", "kind", "versions", "share", "bytes", "changed nothing", "
 
 
 def run(command: BaseCommand, **options: Any) -> None:
-    """Sample the days and print the report. options: as the command declares them. Exits with 1 if
-    no finished day is sampled."""
+    """Count the days and print the report. options: as the command declares them. Exits with 1 if
+    no finished day is counted."""
     today, retention = clock.now().date(), settings.ANNALS.retention_days
     if not options["stored"]:
-        services.record(
-            today, retention, options["blocks"], options["again"], partial(_progress, command)
+        shares.record(
+            today, retention, options["rows"], options["again"], partial(_progress, command)
         )
-    since = today - timedelta(days=options["days"] or retention)
-    found = services.stored(since)
+    found = shares.recorded(today - timedelta(days=options["days"] or retention))
     if found is None:
-        raise CommandError("no finished day is sampled yet: run `share` without --stored.")
+        raise CommandError("no finished day is counted yet: run `share` without --stored.")
     if options["json"]:
         command.stdout.write(json.dumps(as_json(found, retention)))
     else:
@@ -47,7 +44,7 @@ def _progress(command: BaseCommand, table: str, day: date) -> None:
         command.stderr.write(f"{table} {day}")
 
 
-def _print(command: BaseCommand, found: Stored, retention: int) -> None:
+def _print(command: BaseCommand, found: Shares, retention: int) -> None:
     table = Table(*COLUMNS, right=COLUMNS[2:], head=2)
     total = found.total
     for client, brought in found.by_client():
@@ -59,23 +56,31 @@ def _print(command: BaseCommand, found: Stored, retention: int) -> None:
     table.add("all", "", *_cells(total, total))
     print_table(command.stdout, table)
     command.stdout.write(
-        f"From {counted(total.sampled, 'version')} of {counted(found.days, 'day')}, "
-        f"{found.since} to {found.until}. ± is the error of the sample: 95% of such samples "
-        "are nearer."
+        f"Versions of {counted(found.days, 'day')}, {found.since} to {found.until}. What changed "
+        f"nothing or technical fields is estimated from {total.compared:,} of them."
     )
-    for what, each in saved(found, retention).items():
-        command.stdout.write(f"{what}: saves {_saved(each)} of {counted(retention, 'day')}.")
+    for what, size_ in zip(
+        (
+            "A filter upstream of versions that change nothing",
+            "A label upstream of technical versions, which are then left out too",
+        ),
+        found.saved(retention),
+        strict=True,
+    ):
+        days = counted(retention, "day")
+        command.stdout.write(f"{what}: saves {size(int(size_))} of {days}.")
 
 
-def as_json(found: Stored, retention: int) -> dict[str, Any]:
+def as_json(found: Shares, retention: int) -> dict[str, Any]:
     """The report; see docs/capacity.md."""
     total = found.total
+    nothing, both = found.saved(retention)
     return {
         "since": str(found.since),
         "until": str(found.until),
         "days": found.days,
         "retentionDays": retention,
-        "sampled": total.sampled,
+        "compared": total.compared,
         "services": [
             {
                 "clientId": line.client_id or None,
@@ -89,49 +94,35 @@ def as_json(found: Stored, retention: int) -> dict[str, Any]:
             for client, brought in found.by_client()
         ],
         "total": _object(total, total),
-        "saved": {
-            each.name: {"bytes": each.bytes, "bytesError": each.error}
-            for each in saved(found, retention).values()
-        },
+        "savedBytes": {"nothing": nothing, "nothingAndTechnical": both},
     }
 
 
 def _object(brought: Brought, total: Brought) -> dict[str, Any]:
-    share = total.all.versions or 1.0
     return {
         **_amount(brought.all),
-        "share": brought.all.versions / share,
-        "shareError": brought.all.versions_error / share,
+        "share": brought.all.versions / (total.all.versions or 1.0),
         "nothing": _amount(brought.nothing),
         "technical": _amount(brought.technical),
-        "sampled": brought.sampled,
+        "compared": brought.compared,
     }
 
 
 def _amount(amount: Amount) -> dict[str, float]:
-    return {
-        "versions": amount.versions,
-        "versionsError": amount.versions_error,
-        "bytes": amount.bytes,
-        "bytesError": amount.bytes_error,
-    }
+    return {"versions": amount.versions, "bytes": amount.bytes}
 
 
 def _cells(brought: Brought, total: Brought) -> list[str]:
     versions = brought.all.versions
     return [
         f"{versions:,.0f}",
-        percent(versions, brought.all.versions_error, total.all.versions),
+        percent(versions, total.all.versions),
         size(int(brought.all.bytes)),
-        percent(brought.nothing.versions, brought.nothing.versions_error, versions),
-        percent(brought.technical.versions, brought.technical.versions_error, versions),
+        percent(brought.nothing.versions, versions),
+        percent(brought.technical.versions, versions),
     ]
 
 
-def percent(part: float, error: float, whole: float) -> str:
-    """`12.3% ± 0.4`"""
-    return f"{part / whole:.1%} ± {error / whole * 100:.1f}" if whole else ""
-
-
-def _saved(each: Saved) -> str:
-    return f"{size(int(each.bytes))} ± {size(int(each.error))}"
+def percent(part: float, whole: float) -> str:
+    """`12.3%`"""
+    return f"{part / whole:.1%}" if whole else ""

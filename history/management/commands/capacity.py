@@ -10,8 +10,6 @@ from history.late import late
 from history.management.numbers import MOST_DAYS, number, whole
 from history.management.sizes import in_bytes
 
-MOST_VERSIONS = 2**31  # of one document, by the contract
-
 
 class Command(BaseCommand):
     help = "Compute the disk space of the history, when the disk is full, and other retentions."
@@ -41,8 +39,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--disk",
             type=in_bytes,
-            help="size of the disk, with --nodes of each worker; for example 2T (default: the disk"
-            " of a server on this machine, with --nodes none)",
+            help="size of the disk, for example 2T (default: the disk of a server on this machine)",
         )
         parser.add_argument(
             "--checkpoint",
@@ -52,37 +49,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--wal-compression", action="store_true", help="assume that wal_compression is on"
         )
-        self._add_cluster(parser)
         parser.add_argument("--json", action="store_true", help="print JSON")
-
-    def _add_cluster(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "--nodes",
-            type=whole(1, 10_000),
-            help="plan a cluster with this many workers, which share the tables (docs/citus.md)",
-        )
-        parser.add_argument(
-            "--shards",
-            type=whole(2, 64_000),
-            help="parts of each table, with --nodes; more than workers (default 32)",
-        )
-        parser.add_argument(
-            "--move-rate",
-            type=in_bytes,
-            help="bytes a second with which a shard moves to another worker, with --nodes"
-            " (default 50M)",
-        )
-        parser.add_argument(
-            "--large",
-            type=whole(0, 1_000_000_000),
-            help="how many applications have very many versions within the retention, with --nodes"
-            " (default: one in 5 million versions)",
-        )
-        parser.add_argument(
-            "--large-versions",
-            type=whole(1, MOST_VERSIONS),
-            help="how many versions each of those has (default 10000)",
-        )
 
     def handle(self, *_: Any, **options: Any) -> None:
         late("history.management.actions.capacity.run")(self, **options)

@@ -10,13 +10,13 @@ from django.core.management.base import BaseCommand
 from history.late import late
 from history.management import numbers
 
-BLOCKS = 100
-MOST_BLOCKS = 1_000_000
+ROWS = 1000
+MOST_ROWS = 1_000_000
 
 
 class Command(BaseCommand):
     help = (
-        "Sample the finished days that are not sampled yet, and print how many versions and bytes "
+        "Count the finished days that are not counted yet, and print how many versions and bytes "
         "each client service brings, how many of them changed nothing or technical fields only, "
         "and what a filter upstream would save."
     )
@@ -30,17 +30,18 @@ class Command(BaseCommand):
             help="only the last N days (default: all of retention)",
         )
         add(
-            "--blocks",
-            type=numbers.whole(1, MOST_BLOCKS),
-            default=BLOCKS,
-            help="blocks of 8 KB to read from each day of each table (default %(default)s)",
+            "--rows",
+            type=numbers.whole(1, MOST_ROWS),
+            default=ROWS,
+            help="about how many versions of each day and table to compare with the one before "
+            "(default %(default)s)",
         )
         add(
             "--again",
             action="store_true",
-            help="sample all days again, for example after fields became technical",
+            help="count all days again, for example after fields became technical",
         )
-        add("--stored", action="store_true", help="only print what was sampled before")
+        add("--stored", action="store_true", help="only print what was counted before")
         add("--json", action="store_true", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
