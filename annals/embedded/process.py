@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from history.failure.complaint import Complaint
+from history.failure.sentences import Complaint
 
 HOST = "127.0.0.1"
 

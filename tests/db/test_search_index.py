@@ -158,7 +158,7 @@ def test_a_day_that_leaves_meanwhile_is_not_an_error(
             cursor.execute(f"DROP TABLE participant_role_aud_{T0:%Y%m%d}")
         return chosen
 
-    monkeypatch.setattr("history.management.actions.search.targets", targets)
+    monkeypatch.setattr("history.search_index.backfill.targets", targets)
     assert run(capsys)["rows"] == 4
     monkeypatch.undo()
     run(capsys)

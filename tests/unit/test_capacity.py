@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from history.capacity import model
 from history.capacity.model import Load, Need, Server, full_on, need, wal_per_row
-from history.management.sizes import in_bytes
+from history.management.numbers import in_bytes
 
 TODAY = date(2026, 11, 21)
 SERVER = Server()

@@ -14,8 +14,7 @@ from msgspec import Meta
 
 from annals import env
 from annals.access.roles import ROLES
-from history.failure.declared import of_declaration
-from history.failure.files import FileError, read_text
+from history.failure.sentences import FileError, of_declaration, read_text
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 LONGEST: Final = 2_000

@@ -7,7 +7,6 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from history.late import late
 from history.management.numbers import whole
 
 
@@ -40,4 +39,6 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        late("annals.management.actions.compare_old.Run")(self).handle(**options)
+        from annals.management.actions.compare_old import Run
+
+        Run(self).handle(**options)

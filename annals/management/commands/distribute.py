@@ -6,7 +6,6 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from history.late import late
 from history.management.numbers import whole
 
 MOST_SHARDS = 64_000  # of Citus
@@ -32,4 +31,6 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        late("annals.management.actions.distribute.run")(self, **options)
+        from annals.management.actions.distribute import run
+
+        run(self, **options)

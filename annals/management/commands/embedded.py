@@ -1,11 +1,16 @@
 """`annals embedded`: shows, starts and stops the embedded servers."""
 
+from __future__ import annotations
+
+import json
+import os
 from argparse import ArgumentParser
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand
 
-from history.late import late
+if TYPE_CHECKING:
+    from annals.embedded import Broker, Postgres
 
 
 class Command(BaseCommand):
@@ -20,4 +25,38 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print JSON, after it is done")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        late("annals.management.actions.embedded.run")(self, **options)
+        from annals import embedded, env
+
+        home = env.read(os.environ).home
+        servers: dict[str, Postgres | Broker] = {
+            "postgres": embedded.database_server(home),
+            "broker": embedded.broker_server(home),
+        }
+        if options["action"] == "start":
+            for server in servers.values():
+                server.start()
+        stopping = options["action"] == "stop"
+        stopped = {name for name, server in servers.items() if stopping and server.stop()}
+        if options["json"]:
+            found = [_object(name, server) for name, server in servers.items()]
+            self.stdout.write(json.dumps(found))
+            return
+        for name, server in servers.items():
+            if stopping:
+                said = "stopped" if name in stopped else "was not running"
+            elif server.running():
+                said = f"running, port {server.port()}, pid {server.pid()}, {server.home}"
+            else:
+                said = f"not running, {server.home}"
+            self.stdout.write(f"{name}: {said}")
+
+
+def _object(name: str, server: Postgres | Broker) -> dict[str, object]:
+    running = server.running()
+    return {
+        "server": name,
+        "running": running,
+        "port": server.port() if running else None,
+        "pid": server.pid() if running else None,
+        "home": str(server.home),
+    }

@@ -8,7 +8,6 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from history.entities import BY_NAME
-from history.late import late
 from history.management.numbers import MOST_ID, whole
 
 MOST_LISTED = 10_000
@@ -65,6 +64,10 @@ class Command(BaseCommand):
 
     def handle(self, *_: Any, **options: Any) -> None:
         if options["command"] == "heal":
-            late("annals.management.actions.heal.Run")(self).handle(**options)
+            from annals.management.actions import heal
+
+            heal.Run(self).handle(**options)
         else:
-            late("history.management.actions.gaps.Run")(self).handle(**options)
+            from history.management.actions import gaps
+
+            gaps.Run(self).handle(**options)

@@ -7,8 +7,6 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from history.late import late
-
 
 class Command(BaseCommand):
     help = (
@@ -32,4 +30,6 @@ class Command(BaseCommand):
         )
 
     def handle(self, *_: Any, **options: Any) -> None:
-        late("annals.management.actions.grants.run")(self, **options)
+        from annals.management.actions.grants import run
+
+        run(self, **options)

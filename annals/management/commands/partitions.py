@@ -8,9 +8,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from annals.access import journal
 from history.entities import BY_NAME
-from history.late import late
-from history.management.numbers import MOST_SECONDS, day, number
-from history.management.sizes import in_bytes
+from history.management.numbers import MOST_SECONDS, day, in_bytes, number
 
 
 class Command(BaseCommand):
@@ -69,7 +67,9 @@ class Command(BaseCommand):
             each.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        late("annals.management.actions.partitions.Run")(self).handle(**options)
+        from annals.management.actions.partitions import Run
+
+        Run(self).handle(**options)
 
 
 def _of_plan(parser: CommandParser) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from history.entities import BY_NAME, BY_TOPIC
-from history.late import late
 from history.management.numbers import whole
 from history.record import MAX_VERSION, UNSTORED_SPAN
 
@@ -41,4 +40,6 @@ class Command(BaseCommand):
         return super().create_parser(prog_name, subcommand, conflict_handler="resolve", **kwargs)
 
     def handle(self, *_: Any, **options: Any) -> None:
-        late("annals.management.actions.trace.Run")(self).handle(**options)
+        from annals.management.actions.trace import Run
+
+        Run(self).handle(**options)

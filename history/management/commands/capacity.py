@@ -6,9 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from history.late import late
-from history.management.numbers import MOST_DAYS, number, whole
-from history.management.sizes import in_bytes
+from history.management.numbers import MOST_DAYS, in_bytes, number, whole
 
 
 class Command(BaseCommand):
@@ -52,4 +50,6 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        late("history.management.actions.capacity.run")(self, **options)
+        from history.management.actions.capacity import run
+
+        run(self, **options)

@@ -10,7 +10,6 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from history.entities import BY_NAME
 from history.export.kinds import KINDS
-from history.late import late
 from history.management.numbers import day, whole
 
 
@@ -71,7 +70,9 @@ class Command(BaseCommand):
         )
 
     def handle(self, *_: Any, **options: Any) -> None:
-        late("history.management.actions.export.run")(self, **options)
+        from history.management.actions.export import run
+
+        run(self, **options)
 
 
 def _reason(text: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from history.counted import counted
-from history.late import late
 from history.management.load_file import LoadFileCommand
 
 
@@ -13,5 +12,7 @@ class Command(LoadFileCommand):
     file = ("FILE.json", 'of the form of history/labels.json; "sensitive": true masks a field')
 
     def load(self, text: bytes) -> tuple[str, dict[str, int]]:
-        count = late("history.labels.load")(text)
+        from history.labels import load
+
+        count = load(text)
         return f"{counted(count, 'label')} loaded.", {"loaded": count}

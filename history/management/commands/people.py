@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from history.late import late
 from history.management.load_file import LoadFileCommand
 
 
@@ -12,6 +11,8 @@ class Command(LoadFileCommand):
     file = ("FILE.csv", "UTF-8, with a header line")
 
     def load(self, text: bytes) -> tuple[str, dict[str, int]]:
-        done = late("history.people.load")(text)
+        from history.people import load
+
+        done = load(text)
         said = f"{done.added} added, {done.changed} changed, {done.unchanged} unchanged."
         return said, {"added": done.added, "changed": done.changed, "unchanged": done.unchanged}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from collections import Counter
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from history.late import late
+from history.counted import counted
 
 
 class Command(BaseCommand):
@@ -27,4 +30,38 @@ class Command(BaseCommand):
         index.add_argument("--json", action="store_true", help="JSON on stdout")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        late("history.management.actions.search.run")(self, **options)
+        from django.db import Error as DatabaseError
+
+        from history.error_text import describe
+
+        done: Counter[str] = Counter(partitions=0, rows=0, keys=0)
+        try:
+            _index(done, again=options["again"])
+        except KeyboardInterrupt:
+            raise CommandError(
+                f"Interrupted after {_sentence(done)} The next run continues there."
+            ) from None
+        except DatabaseError as error:
+            raise CommandError(
+                f"{describe(error)}\nIt ended after {_sentence(done)} The next run continues there."
+            ) from None
+        self.stdout.write(json.dumps(done) if options["json"] else f"Indexed {_sentence(done)}")
+
+
+def _index(done: Counter[str], *, again: bool) -> None:
+    from history.management.progress import Progress
+    from history.search_index.backfill import backfill, targets
+
+    wanted = targets(again=again)
+    pages = sum(target.pages - target.first for target in wanted)
+    with Progress("search index, pages of 8 kB", pages, sys.stderr) as progress:
+        for target in wanted:
+            for step in backfill(target):
+                done.update(rows=step.rows, keys=step.keys)
+                progress.advance(step.pages)
+            done["partitions"] += 1
+
+
+def _sentence(done: Counter[str]) -> str:
+    partitions, rows = counted(done["partitions"], "partition"), counted(done["rows"], "version")
+    return f"{partitions}: {rows}, {counted(done['keys'], 'key')}."

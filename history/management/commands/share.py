@@ -7,7 +7,6 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from history.late import late
 from history.management import numbers
 
 ROWS = 1000
@@ -45,4 +44,6 @@ class Command(BaseCommand):
         add("--json", action="store_true", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        late("history.management.actions.share.run")(self, **options)
+        from history.management.actions.share import run
+
+        run(self, **options)

@@ -9,7 +9,6 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from history.entities import BY_TOPIC
-from history.late import late
 from history.management.numbers import MOST_PORT, MOST_SECONDS, number, whole
 
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - Prometheus scrapes from another machine
@@ -40,7 +39,9 @@ class Command(BaseCommand):
             help="the address for --metrics-port (default: %(default)s, all)")  # fmt: skip
 
     def handle(self, *_: Any, **options: Any) -> None:
-        late("ingest.management.actions.consume.run")(self, **options)
+        from ingest.management.actions.consume import run
+
+        run(self, **options)
 
 
 def _group(text: str) -> str:

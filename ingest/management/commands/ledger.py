@@ -7,7 +7,6 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from history.late import late
 from history.management.numbers import whole
 
 
@@ -47,4 +46,6 @@ class Command(BaseCommand):
             each.add_argument("--json", action="store_true", default=SUPPRESS, help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        late("ingest.management.actions.ledger.Run")(self).handle(**options)
+        from ingest.management.actions.ledger import Run
+
+        Run(self).handle(**options)

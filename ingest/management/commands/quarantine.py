@@ -7,7 +7,6 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from history.late import late
 from history.management.numbers import MOST_ID, whole
 
 ID = whole(0, MOST_ID)
@@ -50,7 +49,9 @@ class Command(BaseCommand):
         resume.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        late("ingest.management.actions.quarantine.Run")(self).handle(**options)
+        from ingest.management.actions.quarantine import Run
+
+        Run(self).handle(**options)
 
 
 def _filters(add: Any) -> None:
