@@ -14,7 +14,7 @@ import msgspec
 
 from annals import own_folder
 from annals.fields import Settings as Settings
-from history.failure.sentences import Complaint, FileError, of_file, read_bytes
+from history.failure.complaints import Complaint, FileError, of_file, read_bytes
 
 EXACT = {"DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS"}
 # No setting: this process and those that it starts serve a demo because DATABASE_URL was unset.

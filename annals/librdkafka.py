@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from annals import env
-from history.failure.sentences import FileError, read_text
+from history.failure.complaints import FileError, read_text
 
 # librdkafka settings that belong to the consumer, each with what another value would break.
 OURS = {

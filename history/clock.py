@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from history.failure.sentences import Complaint
+from history.failure.complaints import Complaint
 
 # Hosts that follow a time service differ by milliseconds.
 TOLERANCE = timedelta(hours=1)

@@ -25,7 +25,7 @@ from history.day_locks import day_locked, lock_day, lock_timeout, short_waits
 from history.day_locks import retry_lock as retry_lock
 from history.day_storage import WHOLE_ROWS
 from history.distribution import fit
-from history.failure.sentences import Complaint
+from history.failure.complaints import Complaint
 
 # psqlextra's comment on a partition that a program created: one without it is never dropped.
 MARK = "psqlextra_auto_partitioned"

@@ -15,7 +15,7 @@ from django.core.checks import CheckMessage, Warning
 from django.db import connections, transaction
 
 from history.entities import BY_NAME, ENTITIES
-from history.failure.sentences import of_declaration
+from history.failure.complaints import of_declaration
 from history.kinds import Label as DeclaredLabel
 from history.kinds.declared import problems_of_mark
 from history.models import FieldLabel

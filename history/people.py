@@ -13,7 +13,7 @@ from typing import Final, Literal
 from django.db import OperationalError, transaction
 
 from history.database import prepared
-from history.failure.sentences import of_text
+from history.failure.complaints import of_text
 from history.models import Person
 from history.record import AUTHOR_LENGTH
 

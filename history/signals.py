@@ -4,7 +4,7 @@ from typing import Final
 
 from django.dispatch import Signal
 
-from history.failure.sentences import Complaint
+from history.failure.complaints import Complaint
 
 # Sent before the first row is read, with `entity`, `days` (history.export.days.Day) and `options`
 # of the command. A receiver that raises ExportRefusedError stops the export.

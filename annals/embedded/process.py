@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from history.failure.sentences import Complaint
+from history.failure.complaints import Complaint
 
 HOST = "127.0.0.1"
 

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from annals import env
 from history.entities import BY_NAME
-from history.failure.sentences import FileError, of_declaration, read_bytes
+from history.failure.complaints import FileError, of_declaration, read_bytes
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 OLD_SERVICE: Final = "old-service"

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from pyarrow import fs
 from pyarrow.lib import ArrowInvalid, ArrowNotImplementedError
 
-from history.failure.sentences import Complaint
+from history.failure.complaints import Complaint
 
 BLOCK = 1 << 20
 _NO_URL = (

@@ -8,7 +8,7 @@ from typing import Final, LiteralString
 from history import distribution
 from history.days import Connection, State
 from history.entities import ENTITIES
-from history.failure.sentences import Complaint
+from history.failure.complaints import Complaint
 from history.partitions.catalog import Partition
 
 _NODES: Final[LiteralString] = """

@@ -15,7 +15,7 @@ import requests
 from django.conf import settings
 
 from history import clock, http_call
-from history.failure.sentences import Complaint
+from history.failure.complaints import Complaint
 from history.fallback.answer import (
     OldVersion,
     Subject,

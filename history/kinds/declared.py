@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from history.failure.sentences import Complaint, of_declaration
+from history.failure.complaints import Complaint, of_declaration
 from history.json_pointer import as_pointer, segments
 from history.kinds.kind import Entity, Envelope, EnvelopeForm, Label
 from history.plain_text import one_line

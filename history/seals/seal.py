@@ -14,7 +14,7 @@ from history.canonical import Connection, Digest, digest
 from history.counted import counted
 from history.day_rows import DayRows
 from history.days import State
-from history.failure.sentences import Complaint
+from history.failure.complaints import Complaint
 from history.models import ArchivedDay, DaySeal
 from history.seals import late, settled
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import confluent_kafka as ck
 
-from history.failure.sentences import Complaint
+from history.failure.complaints import Complaint
 
 _PLACE: Final = re.compile(r"^(?:\w+://)?(\S+?)/\S+?: (.*)", re.DOTALL)
 _AFTER: Final = re.compile(r" \(after \d+ms in state \w+\)?.*", re.DOTALL)

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from history.entities import BY_TOPIC, Entity
-from history.failure.sentences import of_declaration
+from history.failure.complaints import of_declaration
 from history.json_pointer import PointerLookup, segments
 from history.kinds import Envelope as Declared
 from history.kinds import EnvelopeForm

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from history.entities import BY_TOPIC
-from history.failure.sentences import read_text
+from history.failure.complaints import read_text
 from history.record import ID_LENGTH, MAX_VERSION
 from ingest.source.envelope import EnvelopeError, Reader, Shapes
 from ingest.source.forms import DECLARED, shapes

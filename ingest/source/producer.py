@@ -9,7 +9,7 @@ from confluent_kafka import Producer as Client
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from history.failure.sentences import Complaint
+from history.failure.complaints import Complaint
 from ingest.source.client import TIMEOUT_SECONDS, Heard, made
 
 _SETTINGS: Final[Mapping[str, str | int | float | bool]] = {

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from annals import env
 from annals.access.roles import ROLES
-from history.failure.sentences import FileError, of_declaration, read_text
+from history.failure.complaints import FileError, of_declaration, read_text
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 LONGEST: Final = 2_000

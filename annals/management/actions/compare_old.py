@@ -15,7 +15,7 @@ from annals.management.comparing import Compared, Tally, Verdict, compare
 from history import masking
 from history.counted import counted
 from history.exactjson import dumps
-from history.failure.sentences import FileError, read_text
+from history.failure.complaints import FileError, read_text
 from history.fallback import OldServiceError, Service, Subject, WrongAnswerError, service
 from history.fallback.client import fetch
 from history.management.progress import Progress

@@ -13,7 +13,7 @@ from psycopg import errors, sql
 from annals.access import grants, logins
 from annals.access.grants import CONSUMER, WEB, statements
 from history import distribution
-from history.failure.sentences import FileError, read_text
+from history.failure.complaints import FileError, read_text
 
 ROLES = {"web": WEB, "consumer": CONSUMER}
 # The partitioned tables to which a role may add rows; none while there is no such role.

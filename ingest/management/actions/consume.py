@@ -22,8 +22,8 @@ from prometheus_client import start_http_server
 
 from history import heaps, privileges, schema
 from history.error_text import describe
+from history.failure.complaints import FileError
 from history.failure.database import is_refused, no_connection
-from history.failure.sentences import FileError
 from ingest import rights
 from ingest.consumer.background import Probe
 from ingest.consumer.beats import Beats
