@@ -85,13 +85,14 @@ def run(command: Callable[[], object]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(READER_LEFT)
     except Exception as error:
-        from history.failure.sentences import sentence
+        from history.failure.sentences import known, sentence
         from history.plain_text import one_line
 
         logger.debug("the command failed", exc_info=error)
+        text = known(error) or f"{sentence(error)}. With ANNALS_LOG_LEVEL=DEBUG the log says where"
         # There may be words of messages and of files in it, and this is a terminal.
-        text = one_line(sentence(error), "\n\t").rstrip(".")
-        sys.stderr.write(f"annals: {text}. With ANNALS_LOG_LEVEL=DEBUG the log says where.\n")
+        shown = one_line(text, "\n\t").rstrip(".")
+        sys.stderr.write(f"annals: {shown}.\n")
         sys.exit(1)
 
 
