@@ -35,7 +35,7 @@ def test_capacity_measures_the_days_of_all_nodes(filled: int) -> None:
 
 
 def test_share_counts_every_version(filled: int) -> None:
-    said("share", "--blocks", "100000")
+    said("share", "--rows", "1000000")
     found = shaped("share", said("share", "--stored", "--json"))
     assert found["total"]["versions"] == filled
 
