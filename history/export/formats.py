@@ -1,4 +1,4 @@
-"""The formats of an export: JSON lines, Parquet and Avro."""
+"""The formats of an export: JSON lines and Parquet."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import IO, Any, Protocol
 
-import fastavro.write
 from psycopg import sql
 
 from history.archive.parquet import Row, Writer
 from history.canonical import Connection, columns, fields
 from history.entities import Entity
-from history.export.kinds import AVRO, JSONL, PARQUET
 from history.masking import Mask
 from history.nul_text import from_store, line_from_store
 from history.record import ChangeType
@@ -21,7 +19,6 @@ from history.record import ChangeType
 # rows done since the last call
 Tick = Callable[[int], None]
 TICK_ROWS = 5_000
-AVRO_BLOCK = 1 << 20
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the lines add the Z themselves
 
 NAMES = {
@@ -97,31 +94,7 @@ class Parquet:
         self._writer.close()
 
 
-class Avro:
-    """An Avro container file; updated_at is timestamp-micros, data is the JSON text."""
-
-    def __init__(self, sink: IO[bytes], entity: Entity) -> None:
-        self._names = columns(entity)
-        self._entity = entity
-        self._writer = fastavro.write.Writer(
-            sink,
-            _avro_schema(entity),
-            codec="deflate",
-            sync_interval=AVRO_BLOCK,
-            compression_level=1,
-        )
-
-    def day(self, connection: Connection, source: sql.Composable, tick: Tick) -> int:
-        return add_rows(connection, self._entity, source, self.add, tick)
-
-    def add(self, row: Row) -> None:
-        self._writer.write(dict(zip(self._names, _document(row), strict=True)))
-
-    def close(self) -> None:
-        self._writer.flush()
-
-
-FORMATS: dict[str, type[Format]] = {JSONL: JsonLines, PARQUET: Parquet, AVRO: Avro}
+FORMATS: dict[str, type[Format]] = {"jsonl": JsonLines, "parquet": Parquet}
 
 
 class Masked:
@@ -211,17 +184,3 @@ def _json(name: str, value: Any) -> str:
             return f'"{text if value % 1_000_000 else moment.isoformat()}Z"'
         case _:
             return json.dumps(value, ensure_ascii=False)
-
-
-def _avro_schema(entity: Entity) -> dict[str, Any]:
-    types: dict[str, object] = {
-        "version": "int",
-        "type": "int",
-        "updated_at": {"type": "long", "logicalType": "timestamp-micros"},
-        "author": ["null", "string"],
-    }
-    return {
-        "type": "record",
-        "name": entity.model_name,
-        "fields": [{"name": name, "type": types.get(name, "string")} for name in columns(entity)],
-    }

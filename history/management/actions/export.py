@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
-from psycopg import sql
 
 from history import clock, masking
 from history.archive.store import Store
@@ -64,13 +62,12 @@ def run(command: BaseCommand, **options: Any) -> None:
         raise  # the reader of standard output has left
     except (*FAILURES, ExportRefusedError) as error:
         raise CommandError(f"the export failed: {_why(error)}", returncode=2) from error
-    copied = _copy(chosen.days, options["jobs"]) if options["compare"] and done.rows else None
     if options["json"]:
         # Standard output may carry the export.
         out = command.stdout if options["output"] else command.stderr
-        out.write(json.dumps(_as_object(entity, chosen, done, copied)), str)
+        out.write(json.dumps(_as_object(entity, chosen, done)), str)
     else:
-        _print(command, chosen, done, copied, options["compare"])
+        _print(command, chosen, done)
         for missing in chosen.missing:
             command.stderr.write(f"{entity.table} not exported: {missing}")
     if done.failed:
@@ -123,28 +120,16 @@ def _export(
     return done
 
 
-def _print(
-    command: BaseCommand, chosen: Chosen, done: Done, copied: Done | None, compare: bool
-) -> None:
+def _print(command: BaseCommand, chosen: Chosen, done: Done) -> None:
     """The sums, as sentences."""
     if done.kept:
         _say(command, f"{counted(done.kept, 'day was', 'days were')} exported before.")
     days = len(chosen.days) - len(done.failed)
     _say(command, f"Exported {counted(days, 'day')}, {_rate(done)}.")
-    if copied is not None:
-        share = _share(done, copied)
-        _say(command, f"Plain COPY TO: {_rate(copied)}; the export reached {share:.2f} of it.")
-    elif compare and done.rows:
-        _say(command, "No comparison: some of the days are in the archive.")
 
 
-def _as_object(entity: Entity, chosen: Chosen, done: Done, copied: Done | None) -> dict[str, Any]:
+def _as_object(entity: Entity, chosen: Chosen, done: Done) -> dict[str, Any]:
     """The sums and what was not exported, as JSON values."""
-    copy = copied and {
-        "rows": copied.rows,
-        "seconds": round(copied.seconds, 3),
-        "share": round(_share(done, copied), 3),
-    }
     return {
         "table": entity.table,
         "days": len(chosen.days) - len(done.failed),
@@ -156,24 +141,7 @@ def _as_object(entity: Entity, chosen: Chosen, done: Done, copied: Done | None) 
             {"first": str(each.first), "last": str(each.last), "why": each.why}
             for each in chosen.missing
         ],
-        "copy": copy,
     }
-
-
-def _copy(days: Sequence[Day], jobs: int) -> Done | None:
-    """Measure COPY TO of the same partitions without output: the upper limit. None if some of the
-    days are in the archive."""
-    if any(day.archived is not None for day in days):
-        return None
-    begun = time.monotonic()
-    with ThreadPoolExecutor(jobs) as pool:
-        rows = sum(pool.map(_plain_copy, days))
-    return Done(rows, max(time.monotonic() - begun, 1e-9))
-
-
-def _share(done: Done, copied: Done) -> float:
-    """The speed of the export, as a part of that of COPY."""
-    return done.rows / done.seconds * copied.seconds / max(copied.rows, 1)
 
 
 def _say(command: BaseCommand, text: str) -> None:
@@ -205,19 +173,6 @@ def _known(entity: Entity) -> Known:
 
 def _why(error: Exception) -> str:
     return known(error) or describe(error)
-
-
-def _plain_copy(day: Day) -> int:
-    rows = 0
-    try:
-        connection.ensure_connection()
-        query = sql.SQL("COPY {} TO STDOUT").format(sql.Identifier(day.name))
-        with connection.connection.cursor() as cursor, cursor.copy(query) as copy:
-            for _ in copy:
-                rows += 1
-    finally:
-        connection.close()
-    return rows
 
 
 def _rate(done: Done) -> str:

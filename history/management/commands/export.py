@@ -9,7 +9,6 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from history.entities import BY_NAME
-from history.export.kinds import KINDS
 from history.management.numbers import day, whole
 
 
@@ -36,7 +35,7 @@ class Command(BaseCommand):
             help="day after the last one, YYYY-MM-DD, UTC (default: today, which is not complete)",
         )
         parser.add_argument(
-            "--format", choices=KINDS, default="jsonl", help="format (default jsonl)"
+            "--format", choices=("jsonl", "parquet"), default="jsonl", help="format (default jsonl)"
         )
         parser.add_argument(
             "--output",
@@ -58,9 +57,6 @@ class Command(BaseCommand):
             metavar="REASON",
             help="export sensitive fields as they are; log and access journal keep the reason "
             "(default: masked)",
-        )
-        parser.add_argument(
-            "--compare", action="store_true", help="then measure a plain COPY TO of the same days"
         )
         parser.add_argument(
             "--json",
