@@ -7,7 +7,7 @@ from django.apps import AppConfig, apps
 from django.core.checks import Tags, register
 from django.db.models.signals import post_migrate
 
-from history.late import late
+from history.base.lazy import lazy
 
 RECEIVERS: Final = {
     "contenttypes": "annals.access.roles.receive",
@@ -19,10 +19,10 @@ class AnnalsConfig(AppConfig):
     name = "annals"
 
     def ready(self) -> None:
-        register(late("annals.observe.server_checks.server_settings"), Tags.database)
-        register(late("annals.observe.deploy_checks.first_hour"), Tags.security, deploy=True)
+        register(lazy("annals.observe.server_checks.server_settings"), Tags.database)
+        register(lazy("annals.observe.deploy_checks.first_hour"), Tags.security, deploy=True)
 
         # contenttypes is installed after our apps and after auth, so the permissions of all of
         # them exist when its signal arrives.
         for app, receiver in RECEIVERS.items():
-            post_migrate.connect(late(receiver), sender=apps.get_app_config(app), weak=False)
+            post_migrate.connect(lazy(receiver), sender=apps.get_app_config(app), weak=False)

@@ -85,8 +85,8 @@ def run(command: Callable[[], object]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(READER_LEFT)
     except Exception as error:
+        from history.base.plain_text import one_line
         from history.failure.sentences import known, sentence
-        from history.plain_text import one_line
 
         logger.debug("the command failed", exc_info=error)
         text = known(error) or f"{sentence(error)}. With ANNALS_LOG_LEVEL=DEBUG the log says where"

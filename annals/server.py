@@ -15,7 +15,7 @@ from typing import Any
 from annals import env
 from annals.observe import logs
 from annals.start import checked_settings, refuse_open_demo
-from history import heaps
+from history.base import memory
 
 bind = "127.0.0.1:8000"
 worker_class = "annals.serving.worker.Worker"
@@ -28,7 +28,7 @@ _settings = checked_settings()
 logconfig_dict = logs.configuration(_settings.log_level, _settings.log_format)
 accesslog = None  # annals.observe.requests writes a line for each request, without the query string
 
-heaps.limit()
+memory.limit()
 
 # A short request waits this long for each of the threads that compute, many times: 5 ms, Python's
 # default, made it seconds while dear questions were answered.

@@ -56,7 +56,7 @@ MIDDLEWARE = [
     "annals.access.journal.middleware.Journal",
     "annals.serving.deadlines.Deadlines",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "history.language.chosen_language",
+    "history.base.language.chosen_language",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",

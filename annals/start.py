@@ -74,7 +74,7 @@ def _refuse_wrong_kinds(settings: env.Settings) -> None:
 def _uncaught(error: BaseException) -> None:
     """Print an error that ends a process or a thread; of a database error nothing that quotes a
     row. Those that end a command never come here: annals.command_line has them."""
-    from history.error_text import is_of_database, trace
+    from history.base.error_text import is_of_database, trace
 
     if is_of_database(error):
         print(trace(error), file=sys.stderr)

@@ -20,7 +20,7 @@ from annals.demo.simulator import stream
 from benchmarks.diff_shapes import ITEM_BYTES, SHAPES, Pair
 from benchmarks.harness import print_json
 from history.diff import compare
-from history.exactjson import Json, canonical, dumps, loads
+from history.documents.exactjson import Json, canonical, dumps, loads
 
 REAL: Final = Path(__file__).parents[2] / "shared" / "data" / "countries-history.jsonl.gz"
 _QUANTILES: Final = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1.0)

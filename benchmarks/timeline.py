@@ -28,8 +28,8 @@ from benchmarks import clients
 from benchmarks.harness import HOST, cpu, print_json, web
 from benchmarks.timeline_data import BIG, DataSet, data_set
 from history import timeline
+from history.documents.exactjson import loads
 from history.entities import root
-from history.exactjson import loads
 from history.timeline import ApplicationQuery, Filters, Order, Query, Sort
 from history.timeline.sources import rows
 from history.timeline.sources.statements import LAST, Key

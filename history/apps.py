@@ -5,7 +5,7 @@ from django.core.checks import Tags, register
 from django.db.models.signals import m2m_changed, post_delete, post_migrate, post_save
 from django.utils.translation import gettext_lazy as _
 
-from history.late import late
+from history.base.lazy import lazy
 
 
 class HistoryConfig(AppConfig):
@@ -17,14 +17,14 @@ class HistoryConfig(AppConfig):
 
         from history.models import FieldLabel
 
-        register(late("history.kind_tables.undeclared"), Tags.database)
-        register(late("history.labels.unmarked"), Tags.database)
-        post_migrate.connect(late("history.kind_tables.create_missing"), sender=self, weak=False)
-        post_migrate.connect(late("history.labels.load_shipped"), sender=self, weak=False)
+        register(lazy("history.kind_tables.undeclared"), Tags.database)
+        register(lazy("history.labels.unmarked"), Tags.database)
+        post_migrate.connect(lazy("history.kind_tables.create_missing"), sender=self, weak=False)
+        post_migrate.connect(lazy("history.labels.load_shipped"), sender=self, weak=False)
         for changed in (post_save, post_delete):
-            changed.connect(late("history.labels.forget"), sender=FieldLabel, weak=False)
+            changed.connect(lazy("history.labels.forget"), sender=FieldLabel, weak=False)
         for path in ("history.logins.forget", "history.masking.reader.forget"):
-            forget = late(path)
+            forget = lazy(path)
             for grants in (User.groups, User.user_permissions, Group.permissions):
                 m2m_changed.connect(forget, sender=grants.through, weak=False)
             post_save.connect(forget, sender=User, weak=False)

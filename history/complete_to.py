@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from history import clock
+from history.base import clock
 from history.entities import Entity
 from history.timeline import absence
 from history.timeline.sources import statements

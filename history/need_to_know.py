@@ -27,7 +27,7 @@ from django.utils.module_loading import import_string
 from django.utils.translation import gettext as _
 
 from history import looks, masking, metrics
-from history.exactjson import Json
+from history.documents.exactjson import Json
 from history.masking.reader import Caller
 
 log = logging.getLogger(__name__)

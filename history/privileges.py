@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import psycopg
 
+from history.base.error_text import describe
 from history.entities import ENTITIES
-from history.error_text import describe
 
 log = logging.getLogger(__name__)
 

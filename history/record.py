@@ -29,7 +29,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
     updated_at: microseconds since 1970-01-01 UTC. data: the snapshot as raw JSON text in UTF-8,
     a view into the message where it came in one; of a document with a NUL character what
-    history.nul_text makes of it.
+    history.documents.jsonb makes of it.
     product_instance_id: None for the application itself, never None for its children.
     """
 

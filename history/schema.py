@@ -12,8 +12,8 @@ from django.db import connection
 from django.db.migrations.loader import MigrationLoader
 from psycopg import errors
 
+from history.base.error_text import causes
 from history.entities import ENTITIES
-from history.error_text import causes
 
 Name = tuple[str, str]
 """App and name of a migration."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from annals.demo.simulator import stream
-from history.nul_text import from_store
+from history.documents.jsonb import from_store
 from history.record import ID_LENGTH, MAX_VERSION
 from ingest.source.decode import Expired, Rejected, decode
 from ingest.store.batch import Batch, Limits

@@ -5,7 +5,7 @@ import sys
 from django.apps import AppConfig
 from django.conf import settings
 
-from history.late import late
+from history.base.lazy import lazy
 
 
 class AccessConfig(AppConfig):
@@ -17,12 +17,12 @@ class AccessConfig(AppConfig):
         from django.contrib.auth.signals import user_logged_in, user_logged_out
         from django.db.models.signals import pre_delete
 
-        from history.signals import begins
+        from history.base.signals import begins
 
-        user_logged_in.connect(late("annals.access.sessions.on_login"), weak=False)
-        user_logged_out.connect(late("annals.access.sessions.on_logout"), weak=False)
-        pre_delete.connect(late("annals.access.models.before_deletion"), sender=User, weak=False)
-        begins.connect(late("annals.access.journal.write.on_export"), weak=False)
+        user_logged_in.connect(lazy("annals.access.sessions.on_login"), weak=False)
+        user_logged_out.connect(lazy("annals.access.sessions.on_logout"), weak=False)
+        pre_delete.connect(lazy("annals.access.models.before_deletion"), sender=User, weak=False)
+        begins.connect(lazy("annals.access.journal.write.on_export"), weak=False)
         if settings.ANNALS.need_to_know is not None:
             self._check_rule()
 

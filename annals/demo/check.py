@@ -17,7 +17,8 @@ from annals.demo import shop
 from annals.demo.client import JOURNAL, LOGINS, MASKED, QUARANTINE, Client, ClientError
 from annals.demo.supervisor import MANAGE, ChildProcess, Port, Supervisor, hold, print_step
 from annals.embedded import logins, process
-from history import diff, exactjson
+from history import diff
+from history.documents import exactjson
 from history.entities import BY_TOPIC, ENTITIES
 from ingest.source import kafka
 from ingest.source.producer import Producer

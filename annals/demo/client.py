@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from http.cookiejar import CookieJar
 from typing import Any, Final
 
-from history import exactjson
+from history.documents import exactjson
 
 TIMEOUT_S = 30
 _HIDDEN = re.compile(r'<input type="hidden" name="([^"]*)"(?: value="([^"]*)")?')

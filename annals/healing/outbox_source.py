@@ -14,7 +14,7 @@ from annals.healing.answer import Answer, Range, read
 from annals.healing.pace import Pace
 from annals.healing.sources import Source
 from annals.healing.wanted import Document
-from history import http_call
+from history.base import http_call
 from history.fallback import WrongAnswerError
 
 # Of one answer: the outbox gives 4 MB, or one document.

@@ -18,8 +18,8 @@ from history.archive.adopt import adopt
 from history.archive.forget import forget
 from history.archive.restore import release, restore
 from history.archive.store import ArchiveError, Store
+from history.base.table import counted
 from history.canonical import Connection
-from history.counted import counted
 from history.entities import Entity
 
 

@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from history import clock, diff, masking
+from history import diff, masking
+from history.base import clock
 from history.entities import Entity
 from history.fallback import OldVersion
 from history.timeline.compose import identity

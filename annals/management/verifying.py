@@ -13,19 +13,18 @@ from typing import Any, Protocol
 from django.db import Error, connection
 from django.db.models import Min, QuerySet, Sum
 
-from history import clock
 from history.archive.scrub import Pace, scrub, waiting
 from history.archive.store import ArchiveError, Store
-from history.counted import counted
+from history.base import clock
+from history.base.error_text import describe
+from history.base.table import counted, print_sentence
 from history.day_rows import DayRows
 from history.entities import Entity
-from history.error_text import describe
 from history.management.progress import Progress
 from history.models import ArchivedDay, DaySeal
 from history.seals import closed, verified
 from history.seals.seal import NotSealable
 from history.seals.verify import chain_fault, newest_seal, verify
-from history.table import print_sentence
 
 
 class Out(Protocol):

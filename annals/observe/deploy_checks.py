@@ -22,10 +22,11 @@ from annals import env
 from annals.access import grants, logins
 from annals.access.grants import CONSUMER, WEB
 from annals.access.journal import days as journal
-from history import clock, schema
-from history.counted import counted
+from history import schema
+from history.base import clock
+from history.base.error_text import describe
+from history.base.table import counted
 from history.entities import ENTITIES
-from history.error_text import describe
 from history.gap_models import GapRun
 from history.partitions import runs
 from history.partitions.plan import Policy

@@ -18,9 +18,10 @@ from annals.access import grants
 from annals.access.journal import days as journal
 from annals.observe import metrics
 from annals.observe.store_metrics import check_reachable
-from history import clock, schema
+from history import schema
+from history.base import clock
+from history.base.error_text import describe, is_forbidden
 from history.days import partition_name
-from history.error_text import describe, is_forbidden
 
 OK = "ok"
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from history.error_text import describe, trace
-from history.plain_text import one_line
+from history.base.error_text import describe, trace
+from history.base.plain_text import one_line
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 

@@ -13,8 +13,8 @@ from django.utils.translation import gettext as _
 
 from history import schema
 from history.api import errors
-from history.error_text import describe
-from history.language import language_of
+from history.base.error_text import describe
+from history.base.language import language_of
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from prometheus_client.core import Metric
 
 from annals import metrics
 from annals.access.journal import days as journal
-from history import clock
+from history.base import clock
 from history.metric import single
 from history.models import ArchivedDay
 from history.partitions import runs

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from annals import metrics
 from annals.observe import gap_metrics, partition_metrics, server_metrics
 from annals.observe.share_metrics import shares
-from history.error_text import describe
+from history.base.error_text import describe
 from history.metric import single
 from ingest.completeness import figures, losses
 from ingest.completeness.figures import Entry

@@ -18,8 +18,8 @@ from annals.serving import watch
 from annals.serving.visit import VISIT, Visit
 from history import deadline
 from history.api import errors
+from history.base.language import language_of
 from history.deadline import ClientLeftError, Deadline, StoppedError
-from history.language import language_of
 from history.shares import BusyError, metered
 
 log = logging.getLogger(__name__)

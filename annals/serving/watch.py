@@ -16,8 +16,8 @@ from typing import Any, Final
 import psycopg
 from psycopg.pq import TransactionStatus
 
+from history.base.error_text import describe
 from history.deadline import ClientLeftError, Deadline
-from history.error_text import describe
 
 LOOK_S: Final = 0.5
 # Between two cancellations of one request: it may begin another statement after the first.

@@ -13,7 +13,7 @@ from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.renderers import BaseRenderer
 
 from history.complete_to import Completeness
-from history.exactjson import dumps
+from history.documents.exactjson import dumps
 from history.fallback import State
 from history.people import Author
 from history.timeline import (

@@ -21,10 +21,10 @@ from history.api.allowance import Left
 from history.api.answers import Answer, Output
 from history.api.errors import VARY, UnknownEntityError
 from history.api.parameters import TOKEN_LENGTH, Parameters, one_of
+from history.base.language import language_of
 from history.entities import BY_NAME, ENTITIES, Entity
 from history.fallback import Asked, State
 from history.fallback.breaker import PAUSE_SECONDS
-from history.language import language_of
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, MAX_VERSION, ChangeType
 from history.timeline import BadParameterError, Filters, Include, Order
 from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE

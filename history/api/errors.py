@@ -35,9 +35,9 @@ from psycopg_pool import PoolTimeout
 from rest_framework import exceptions
 
 from history import deadline
+from history.base.language import language_of
 from history.deadline import ClientLeftError, StoppedError, TooLongError
-from history.exactjson import dumps
-from history.language import language_of
+from history.documents.exactjson import dumps
 from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.shares import BusyError
 from history.timeline import (

@@ -6,10 +6,10 @@ from datetime import date, datetime
 
 import msgspec
 
-from history import clock
 from history.archive import checked, manifest, origin, record, sound
 from history.archive.store import ArchiveError, Store, folder
-from history.counted import counted
+from history.base import clock
+from history.base.table import counted
 
 
 class Adopted(msgspec.Struct, frozen=True, rename="camel"):

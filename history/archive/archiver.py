@@ -12,8 +12,8 @@ from history.archive.manifest import Manifest
 from history.archive.reseal import before, follow
 from history.archive.store import ArchiveError, Store, folder
 from history.archive.write import archive, count
+from history.base.table import counted
 from history.canonical import Connection
-from history.counted import counted
 from history.entities import BY_TABLE
 from history.models import ArchivedDay
 

@@ -6,9 +6,9 @@ from datetime import date, datetime
 
 import msgspec
 
-from history import clock
 from history.archive import manifest, record
 from history.archive.store import ArchiveError, Store, folder
+from history.base import clock
 from history.models import ArchivedDay
 
 

@@ -11,14 +11,15 @@ from datetime import date
 import msgspec
 from psycopg import sql
 
-from history import clock, days
+from history import days
 from history.archive import manifest, sound
 from history.archive.manifest import File, Manifest
 from history.archive.merge import Rows
 from history.archive.parquet import row_hash
 from history.archive.store import ArchiveError, Store
+from history.base import clock
+from history.base.table import counted
 from history.canonical import Connection, Digest
-from history.counted import counted
 from history.days import State
 from history.entities import Entity
 from history.models import ArchivedDay

@@ -14,9 +14,9 @@ from history.archive import parquet
 from history.archive.manifest import File
 from history.archive.store import ArchiveError, Store
 from history.canonical import columns
+from history.documents.jsonb import from_store
 from history.entities import Entity
 from history.models import ArchivedDay
-from history.nul_text import from_store
 
 READERS = 8
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -13,8 +13,8 @@ from history.archive.manifest import Manifest
 from history.archive.parquet import row_hash
 from history.archive.store import ArchiveError, Store
 from history.archive.write import ReportRows, count
+from history.base.table import counted
 from history.canonical import Connection, Digest, columns, digest, twins
-from history.counted import counted
 from history.days import State
 from history.distribution import APPLICATION, homes
 from history.entities import Entity

@@ -12,13 +12,14 @@ import pyarrow as pa
 from django.db import connection
 from django.db.models import F, QuerySet
 
-from history import clock, days
+from history import days
 from history.archive import manifest, sound
 from history.archive.manifest import File, Manifest
 from history.archive.parquet import Row
 from history.archive.store import ArchiveError, Store
+from history.base import clock
+from history.base.table import counted
 from history.canonical import Digest
-from history.counted import counted
 from history.days import State
 from history.entities import Entity
 from history.models import ArchivedDay, DaySeal

@@ -10,14 +10,15 @@ from datetime import date
 
 from psycopg import sql
 
-from history import clock, distribution
+from history import distribution
 from history.archive import manifest, parquet, sound
 from history.archive.manifest import File, Manifest
 from history.archive.merge import Key, Rows
 from history.archive.parquet import Row, Writer, row_hash
 from history.archive.store import ArchiveError, Store, folder
+from history.base import clock
+from history.base.table import counted
 from history.canonical import Connection, Digest
-from history.counted import counted
 from history.entities import Entity
 
 FILE_ROWS = 500_000

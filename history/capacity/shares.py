@@ -18,10 +18,10 @@ from history.canonical import Connection
 from history.days import partition_name
 from history.diff import Identity
 from history.distribution import DISTRIBUTED_BY
+from history.documents.exactjson import loads
+from history.documents.jsonb import from_store
 from history.entities import BY_TABLE, ENTITIES, Entity
-from history.exactjson import loads
 from history.models import DayShare
-from history.nul_text import from_store
 from history.partitions import catalog
 from history.record import ChangeType
 

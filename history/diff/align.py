@@ -9,7 +9,7 @@ from history.diff import identity
 from history.diff.equal import fingerprint, identical
 from history.diff.path import name_item
 from history.diff.similarity import Similarity
-from history.exactjson import Json
+from history.documents.exactjson import Json
 
 Pairs = list[tuple[int, int]]
 

@@ -12,7 +12,7 @@ from history.diff.identity import Identity
 from history.diff.leaves import longest_pointer
 from history.diff.path import escape
 from history.diff.similarity import Similarity
-from history.exactjson import Json
+from history.documents.exactjson import Json
 
 V = TypeVar("V")
 # The keys and indexes that lead to a part of a snapshot.

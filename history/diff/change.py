@@ -4,7 +4,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from history.exactjson import Json
+from history.documents.exactjson import Json
 
 # The value is absent, which is not null. msgspec omits such fields when it encodes a Change.
 MISSING = msgspec.UNSET

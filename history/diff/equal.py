@@ -4,9 +4,9 @@ from decimal import Decimal
 
 from msgspec import Raw
 
-from history import deepjson
 from history.diff.change import MISSING, Maybe
-from history.exactjson import Json, Numeral, canonical, dumps
+from history.documents import exactjson
+from history.documents.exactjson import Json, Numeral, canonical, dumps
 
 # Python's == is not enough for these types: 1.0 == 1.00, [1] == [True].
 COMPARED_AS_TEXT = frozenset((dict, list, Decimal, Numeral))
@@ -31,7 +31,7 @@ def equal_numbers(old: "Json | Raw", new: "Json | Raw") -> bool:
     """Whether both are numbers with the same value, as 1, 1.0 and 1.00; true is not a number. Or
     parts nested too deep that differ in nothing else."""
     if type(old) is Raw and type(new) is Raw:
-        return deepjson.equal_numbers(bytes(old), bytes(new))
+        return exactjson.equal_numbers(bytes(old), bytes(new))
     return type(old) in _NUMBERS and type(new) in _NUMBERS and old == new
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from history.diff.path import name_item, split
-from history.exactjson import Json
+from history.documents.exactjson import Json
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from history.diff.identity import Identity, segments
 from history.diff.path import escape, name_key
-from history.exactjson import Json
+from history.documents.exactjson import Json
 
 # Characters of all paths of one comparison, or of all leaves of one document.
 MOST = 16_000_000

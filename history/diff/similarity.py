@@ -6,7 +6,7 @@ pair of objects, so it is used only for a few small ones (docs/decisions/0011).
 
 from typing import Any
 
-from history.exactjson import Json, dumps
+from history.documents.exactjson import Json, dumps
 
 Pairs = list[tuple[int, int]]
 

@@ -17,7 +17,7 @@ from history.diff.identity import DEFAULT, Identity
 from history.diff.leaves import MOST, LongPathsError
 from history.diff.path import escape, name_key
 from history.diff.similarity import Similarity
-from history.exactjson import Json, dumps
+from history.documents.exactjson import Json, dumps
 
 
 def restructure(path: str, places: Alignment, new: list[Json]) -> Iterator[Operation]:

@@ -11,9 +11,9 @@ from psycopg import sql
 
 from history.archive.parquet import Row, Writer
 from history.canonical import Connection, columns, fields
+from history.documents.jsonb import from_store, line_from_store
 from history.entities import Entity
 from history.masking import Mask
-from history.nul_text import from_store, line_from_store
 from history.record import ChangeType
 
 # rows done since the last call

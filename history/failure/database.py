@@ -12,7 +12,7 @@ from django.db import connection
 from psycopg import errors
 from psycopg_pool import PoolTimeout
 
-from history.error_text import causes, describe
+from history.base.error_text import causes, describe
 
 # What libpq, psycopg and the server say where there is no connection. {} is the place.
 _REFUSED: Final[Mapping[str, str]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from history.error_text import causes, describe
+from history.base.error_text import causes, describe
 from history.failure.complaints import Complaint, of_file, of_text
 
 

@@ -11,8 +11,8 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from history.documents.jsonb import can_be_stored, shortened
 from history.entities import BY_NAME, ROOT, Entity
-from history.exponents import can_be_stored, shortened
 from history.record import (
     AUTHOR_LENGTH,
     CLIENT_ID_LENGTH,

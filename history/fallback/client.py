@@ -14,7 +14,7 @@ from urllib.parse import quote
 import requests
 from django.conf import settings
 
-from history import clock, http_call
+from history.base import clock, http_call
 from history.failure.complaints import Complaint
 from history.fallback.answer import (
     OldVersion,

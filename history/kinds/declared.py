@@ -13,10 +13,10 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from history.base.plain_text import one_line
+from history.documents.json_pointer import as_pointer, segments
 from history.failure.complaints import Complaint, of_declaration
-from history.json_pointer import as_pointer, segments
 from history.kinds.kind import Entity, Envelope, EnvelopeForm, Label
-from history.plain_text import one_line
 
 VARIABLE: Final = "ANNALS_ENTITIES_FILE"
 SHIPPED: Final = Path(__file__).parents[1] / "kinds.toml"

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from history import labels
-from history.deepjson import loads_shallow
 from history.diff import parse
+from history.documents.exactjson import Json, dumps, loads_shallow
 from history.entities import ENTITIES, Entity
-from history.exactjson import Json, dumps
 from history.masking import token
 from history.masking.marks import DEEP, Marks
 from history.masking.reader import reads_clear

@@ -10,7 +10,7 @@ import msgspec
 
 from history.diff.filter import Segment
 from history.diff.path import unescape
-from history.exactjson import Json, Numeral
+from history.documents.exactjson import Json, Numeral
 
 ANY = "*"  # any one segment
 DEEP = "**"  # any number of segments, also none

@@ -15,8 +15,8 @@ from django.db.models import Q
 from django.http import HttpRequest
 
 from history import looks
+from history.documents.exactjson import dumps
 from history.entities import Entity
-from history.exactjson import dumps
 
 VIEW: Final = "history.view_sensitive"
 UNMASK: Final = "history.unmask"

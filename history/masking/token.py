@@ -11,7 +11,7 @@ from hashlib import blake2b
 import msgspec
 from django.conf import settings
 
-from history.exactjson import Json, canonical
+from history.documents.exactjson import Json, canonical
 
 PREFIX = "masked:"
 DIGITS = 16

@@ -19,9 +19,9 @@ import psycopg
 from django.db import DatabaseError, ProgrammingError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from history.base.error_text import describe
 from history.days import ADVISORY_SPACE
 from history.entities import ENTITIES
-from history.error_text import describe
 
 # The advisory locks of days are (ADVISORY_SPACE, hash); this one is of the one-number kind.
 RUN_LOCK: Final = ADVISORY_SPACE << 32

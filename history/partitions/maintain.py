@@ -10,9 +10,9 @@ from functools import partial
 import psycopg
 from django.db import connections
 
+from history.base.error_text import describe
 from history.day_storage import keep_rows_whole
 from history.days import partition_name
-from history.error_text import describe
 from history.partitions.exclusive import reconnect, run_lock
 from history.partitions.plan import DayPlan, Policy, Report, plan
 from history.partitions.strategy import Archiver, DayPartition

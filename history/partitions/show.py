@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
-from history.counted import counted
+from history.base.table import Table, counted
 from history.partitions.catalog import Partition
 from history.partitions.plan import PlanLine
-from history.table import Table
 
 NUMBERS = ("~rows", "bytes")
 

@@ -9,9 +9,10 @@ import msgspec
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from history import clock, days
+from history import days
+from history.base import clock
+from history.base.table import counted
 from history.canonical import Connection, Digest, digest
-from history.counted import counted
 from history.day_rows import DayRows
 from history.days import State
 from history.failure.complaints import Complaint

@@ -9,12 +9,13 @@ from datetime import date
 import msgspec
 import psycopg
 
-from history import clock, days
+from history import days
+from history.base import clock
+from history.base.error_text import describe
+from history.base.table import counted
 from history.canonical import Connection, Digest, Range, digest
-from history.counted import counted
 from history.day_rows import DayRows
 from history.days import State
-from history.error_text import describe
 from history.models import ArchivedDay, DaySeal, SealedDay
 from history.seals import closed, late, settled
 from history.seals.seal import GENESIS, chained

@@ -16,8 +16,8 @@ from psycopg import errors, sql
 from history.database.apart import apart
 from history.days import State
 from history.distribution.held import held
+from history.documents.json_pointer import segments
 from history.entities import ENTITIES, Entity
-from history.json_pointer import segments
 from history.models import IndexedPartition
 from history.partitions import catalog
 from history.record import Record
@@ -129,7 +129,7 @@ def _files(names: Sequence[str]) -> list[tuple[str, int, int]]:
 
 def _select(target: Target) -> sql.Composed:
     """The rows of some pages, each with a document that has only the members with keys. A document
-    that is stored as a text (history.nul_text) comes whole."""
+    that is stored as a text (history.documents.jsonb) comes whole."""
     members = dict.fromkeys(segments(pointer)[0] for _, pointer in target.entity.search)
     parts = sql.SQL(", ").join(
         sql.SQL("{0}, data -> {0}").format(sql.Literal(member)) for member in members

@@ -11,9 +11,9 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from history.documents.json_pointer import PointerLookup
+from history.documents.jsonb import QUOTE, from_store
 from history.entities import BY_NAME, ENTITIES, SEARCH_VALUE_LENGTH
-from history.json_pointer import PointerLookup
-from history.nul_text import QUOTE, from_store
 from history.record import Record
 from history.window import MICROSECONDS_PER_DAY
 

@@ -12,10 +12,11 @@ from datetime import UTC, datetime, time
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from history import clock, fallback
+from history import fallback
 from history.archive import index
+from history.base import clock
+from history.documents.exactjson import Json
 from history.entities import Entity
-from history.exactjson import Json
 from history.record import ChangeType
 from history.timeline.neighbours import CLOCK_TOLERANCE, Pair
 from history.timeline.query import Absence, NotFoundError, NoVersionError, OlderThanRetentionError

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 
 from history.archive import index
-from history.exponents import shortened
+from history.documents.jsonb import shortened
 from history.timeline import paging
 from history.timeline.neighbours import CLOCK_TOLERANCE, Keys, Pair, Place
 from history.timeline.paging import Slice

@@ -11,8 +11,8 @@ from typing import TypeAlias
 from history import deadline, labels
 from history.diff.blame import Blame
 from history.diff.leaves import leaves
+from history.documents.exactjson import Json
 from history.entities import Entity
-from history.exactjson import Json
 from history.labels import Label
 from history.people import Author
 from history.record import ChangeType

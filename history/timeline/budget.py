@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from history.diff import Change
-from history.exactjson import dumps
+from history.documents.exactjson import dumps
 
 # A page ends before the version that would make it larger; a single version is never too large.
 PAGE_BYTES = 4 * 1024 * 1024

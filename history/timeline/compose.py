@@ -9,8 +9,8 @@ from functools import cache, cached_property
 from history import deadline, labels, quarantined
 from history import diff as differ
 from history.diff import Change, Diff, Identity, Operation, matching_first
+from history.documents.exactjson import Json, dumps
 from history.entities import Entity
-from history.exactjson import Json, dumps
 from history.labels import Catalogue
 from history.people import Author
 from history.quarantined import Quarantined, Wanted

@@ -11,8 +11,8 @@ from django.utils.translation import gettext as _
 
 from history import deadline, labels
 from history.diff import MISSING, Maybe, differs, find
+from history.documents.exactjson import dumps
 from history.entities import Entity
-from history.exactjson import dumps
 from history.labels import Label
 from history.timeline import compose, paging, token
 from history.timeline.blame import Origin, chain, origins

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from django.utils.translation import gettext as _
 
 from history import looks, masking, need_to_know
+from history.documents.exactjson import Json
 from history.entities import BY_NAME, CHILDREN, ENTITIES, ROOT, SEARCH_VALUE_LENGTH, Entity, root
-from history.exactjson import Json
 from history.record import ChangeType
 from history.timeline import paging, token
 from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError

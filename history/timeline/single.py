@@ -13,8 +13,8 @@ from history import labels, masking
 from history.diff import Operation
 from history.diff.leaves import leaves
 from history.diff.path import split
+from history.documents.exactjson import Json
 from history.entities import Entity
-from history.exactjson import Json
 from history.timeline import absence, ahead, compose, neighbours
 from history.timeline.neighbours import Keys, Pair
 from history.timeline.paging import check_path, storable

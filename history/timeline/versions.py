@@ -9,10 +9,9 @@ from typing import cast
 
 import msgspec
 
-from history.deepjson import loads_shallow
 from history.diff import Change, Operation
+from history.documents.exactjson import Json, loads_shallow
 from history.entities import Entity
-from history.exactjson import Json
 from history.labels import Label
 from history.people import Author
 from history.quarantined import Quarantined

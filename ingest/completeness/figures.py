@@ -13,7 +13,7 @@ from django.db.models.functions import Coalesce
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from history import clock
+from history.base import clock
 from history.entities import BY_TOPIC
 from ingest.models import Gap, Ledger, Quarantined, RetiredTopic
 from ingest.source.message import TopicPartition

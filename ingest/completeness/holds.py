@@ -8,7 +8,7 @@ from datetime import UTC, date
 
 from django.db import connection
 
-from history.counted import counted
+from history.base.table import counted
 from history.entities import BY_TOPIC, ENTITIES
 from ingest.completeness.figures import entries, retired
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from math import inf, isfinite
 from typing import Any
 
-from history.counted import counted
+from history.base.table import counted
 from ingest.completeness.figures import Entry
 from ingest.forecast import ASSUMED_RATE, Backlog, Outlook, Seen, catch_up
 from ingest.source.message import KafkaPartition

@@ -11,7 +11,7 @@ from functools import partial
 
 import psycopg
 
-from history.error_text import describe
+from history.base.error_text import describe
 from ingest.consumer.worker import Worker
 from ingest.store import ledger
 from ingest.store.batch import Claim

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from history.documents.jsonb import MOST_AFTER_POINT, MOST_BEFORE_POINT, MOST_DIGITS
 from history.entities import ENTITIES
-from history.exponents import MOST_AFTER_POINT, MOST_BEFORE_POINT, MOST_DIGITS
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH, MAX_VERSION
 from ingest.contract import schema
 from ingest.source.decode import MAX_NESTING, Reason

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from history.documents.jsonb import MOST_DIGITS
 from history.entities import ENTITIES, Entity
-from history.exponents import MOST_DIGITS
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH, MAX_VERSION, ChangeType
 from ingest.source.decode import MAX_NESTING
 from ingest.source.envelope import RULES

@@ -10,7 +10,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from history import clock
+from history.base import clock
 from history.reasons import REASONS
 from ingest.models import Quarantined
 

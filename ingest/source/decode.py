@@ -13,10 +13,10 @@ from enum import StrEnum
 import msgspec
 from msgspec import UNSET
 
-from history import exponents
-from history.deepjson import is_deeper
+from history.documents import jsonb
+from history.documents.exactjson import is_deeper
+from history.documents.jsonb import may_have_nul, to_store
 from history.entities import BY_TOPIC, Entity
-from history.nul_text import may_have_nul, to_store
 from history.record import ChangeType, Record
 from history.search_index.keys import LOOKUPS, UNREADABLE, Found
 from history.window import Window
@@ -269,12 +269,12 @@ def _snapshot(
         if data[0] == _BRACE:
             if _may_be_deep(message) and is_deeper(bytes(data), MAX_NESTING):
                 raise Rejected(Reason.TOO_DEEP, _TOO_DEEP)
-            digits = exponents.too_many_digits(data)
+            digits = jsonb.too_many_digits(data)
             if digits:
                 raise Rejected(
                     Reason.TOO_LARGE,
                     f"the exponents of the numbers in `data` stand for {digits} digits; at most"
-                    f" {exponents.MOST_DIGITS} can be returned",
+                    f" {jsonb.MOST_DIGITS} can be returned",
                 )
             return to_store(bytes(data)) if has_nul else data
         if kind == ChangeType.DELETE and bytes(data) == b"null":

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Protocol, TypeAlias, get_type_hints
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from history.json_pointer import PointerError, PointerLookup, as_pointer, segments
+from history.documents.json_pointer import PointerError, PointerLookup, as_pointer, segments
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH, MAX_VERSION
 from ingest.source.message import Message
 

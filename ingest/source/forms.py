@@ -10,9 +10,9 @@ from typing import Any, Final, get_type_hints
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from history.documents.json_pointer import PointerLookup, segments
 from history.entities import BY_TOPIC, Entity
 from history.failure.complaints import of_declaration
-from history.json_pointer import PointerLookup, segments
 from history.kinds import Envelope as Declared
 from history.kinds import EnvelopeForm
 from history.record import MAX_VERSION

@@ -14,8 +14,8 @@ import psycopg
 from msgspec.structs import astuple
 from psycopg import errors, sql
 
+from history.documents.jsonb import MOST_AFTER_POINT, MOST_BEFORE_POINT
 from history.entities import Entity
-from history.exponents import MOST_AFTER_POINT, MOST_BEFORE_POINT
 from history.record import Record
 from ingest.source.decode import Reason
 from ingest.store.batch import Reject, Row

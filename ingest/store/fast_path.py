@@ -9,7 +9,8 @@ from operator import attrgetter
 import psycopg
 from psycopg import sql
 
-from history import clock, days, distribution
+from history import days, distribution
+from history.base import clock
 from history.canonical import encoded
 from history.distribution import APPLICATION
 from history.entities import Entity

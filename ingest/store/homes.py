@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 import psycopg
 
+from history.base.error_text import describe
 from history.distribution.inserting import insert
-from history.error_text import describe
 from history.window import EPOCH, MICROSECONDS_PER_DAY
 from ingest.store.batch import Row
 from ingest.store.ledger import Connection

@@ -16,10 +16,11 @@ import psycopg
 from django.conf import settings
 from psycopg import errors
 
-from history import clock, days, distribution
-from history.counted import counted
+from history import days, distribution
+from history.base import clock
+from history.base.error_text import describe
+from history.base.table import counted
 from history.entities import BY_NAME
-from history.error_text import describe
 from history.window import Window
 from ingest.source.client import ThrottledLog
 from ingest.store.batch import Batch, EntityDay

@@ -10,7 +10,7 @@ from typing import Any
 from django.conf import settings
 from psycopg.types.json import Jsonb
 
-from history import clock
+from history.base import clock
 from ingest.source.decode import guess_day
 from ingest.source.message import Message, TopicPartition
 from ingest.source.names import declared, named

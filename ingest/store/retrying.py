@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import psycopg
 
-from history.error_text import describe
+from history.base.error_text import describe
 from history.failure.database import is_refused, no_connection
 from ingest import metrics
 from ingest.source.message import TopicPartition

@@ -25,7 +25,8 @@ from annals.access.journal import write
 from annals.access.journal.days import ROWS, TABLE, create
 from annals.access.models import JournalEntry
 from annals.observe.health import ready
-from history import clock, days
+from history import days
+from history.base import clock
 from history.days import partition_name
 from history.models import DaySeal, LateRow, MaintainRun
 from history.seals.seal import seal

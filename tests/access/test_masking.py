@@ -20,9 +20,9 @@ from django.test import Client
 
 from annals.access.models import JournalEntry
 from history import labels, masking
+from history.documents.jsonb import to_store
 from history.entities import BY_NAME, ROOT
 from history.models import FieldLabel, SearchKey
-from history.nul_text import to_store
 from ingest.models import Quarantined
 from tests.access.masked_answers import addresses, exported, leaks, mark, paths_in, whole_answer
 from tests.db.store import T0, Store, minute

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from pytest_django import DjangoDbBlocker
 
-from history import clock
+from history.base import clock
 from history.entities import ROOT
 from history.gap_models import GapRun, VersionGap
 from tests.browser.conftest import Open

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from pytest_django import DjangoDbBlocker
 
 from annals import env
-from history import clock
+from history.base import clock
 from history.fallback import asked, breaker
 from tests.browser.conftest import Open
 from tests.browser.pictured import in_both

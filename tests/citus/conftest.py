@@ -14,7 +14,8 @@ import pytest
 import pytest_django
 from django.core.management import call_command
 
-from history import clock, days
+from history import days
+from history.base import clock
 from history.entities import ENTITIES
 from tests.citus.cluster import Citus, database, disconnect, served_by
 

@@ -11,10 +11,11 @@ from django.core.management import call_command
 from django.db import connection
 from msgspec.structs import replace
 
-from history import clock, days
+from history import days
 from history.archive.archiver import Archiver
 from history.archive.restore import restore
 from history.archive.store import Store
+from history.base import clock
 from history.days import partition_name
 from history.distribution.held import held
 from history.entities import CHILDREN, root

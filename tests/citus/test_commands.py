@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from django.core.management import call_command
 
-from history import clock
+from history.base import clock
 from history.entities import ENTITIES
 from tests.citus.cluster import Citus
 from tests.db import simulated

@@ -11,7 +11,8 @@ import psycopg
 import pytest
 from django.db import connection
 
-from history import clock, days
+from history import days
+from history.base import clock
 from history.days import State
 from history.distribution import homes
 from history.entities import CHILDREN, root

@@ -18,7 +18,8 @@ from django.db.migrations.recorder import MigrationRecorder
 from msgspec.structs import replace
 
 from annals.observe.server_checks import server_settings
-from history import clock, days, distribution
+from history import days, distribution
+from history.base import clock
 from history.distributing import cluster as needed
 from history.distributing.plan import left_out
 from history.distribution import DISTRIBUTED_BY

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from django.core.management import call_command
 
-from history import clock
+from history.base import clock
 from history.entities import BY_NAME, ROOT
 from history.models import MaintainRun, SearchKey
 from history.search_index.retention import remove_old

@@ -26,7 +26,7 @@ from psycopg.conninfo import make_conninfo
 from pytest_django import DjangoDbBlocker
 
 from annals.access.models import JournalEntry
-from history import clock
+from history.base import clock
 from history.entities import ROOT
 from history.gap_models import (
     GapAnswer,

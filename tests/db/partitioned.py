@@ -13,7 +13,7 @@ import pytest_django
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from history import clock
+from history.base import clock
 from history.entities import ENTITIES
 from history.gap_models import RecoveredVersion
 from history.models import (

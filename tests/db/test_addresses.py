@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from history.admin.parts import links
+from history.documents.exactjson import loads
 from history.entities import BY_NAME, ROOT
-from history.exactjson import loads
 from tests.db.screens import A1
 from tests.db.store import Store, minute
 

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from annals.observe.gap_metrics import gaps
-from history import clock
+from history.base import clock
 from history.entities import ROOT
 from history.gap_models import GapRun, VersionGap
 from ingest.models import Quarantined

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from history import clock
+from history.base import clock
 from history.reasons import REASONS
 from ingest.consumer.positions import Breaker, Tolerance
 from ingest.models import Ledger, Quarantined

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from history import clock
+from history.base import clock
 from tests.db.screens import A1, support, text
 from tests.db.store import T0, Store
 

@@ -14,7 +14,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from history.exactjson import loads
+from history.documents.exactjson import loads
 from history.models import Person
 from tests.db.store import T0, Store, minute, queries
 

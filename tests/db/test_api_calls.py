@@ -10,8 +10,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from history import clock
 from history.api.components import COMPONENTS
+from history.base import clock
 from history.models import Person, SearchKey
 from ingest.models import Ledger, RetiredTopic
 from tests.db.store import T0, Store, minute

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.management import CommandError, call_command
 
 from annals.access.models import JournalEntry
-from history import clock
+from history.base import clock
 from history.entities import BY_NAME
 from history.models import FieldLabel
 from history.timeline.sources import members

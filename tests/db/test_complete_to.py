@@ -12,7 +12,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from history import clock, complete_to
+from history import complete_to
+from history.base import clock
 from history.entities import BY_NAME, ROOT
 from ingest.completeness import figures
 from ingest.completeness.holds import may_get_rows, unsettled

@@ -11,8 +11,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from history import timeline
+from history.documents.exactjson import loads
 from history.entities import ROOT
-from history.exactjson import loads
 from tests.db.screens import A1, WHOLE, support
 from tests.db.store import Store
 

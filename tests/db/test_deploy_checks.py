@@ -20,7 +20,7 @@ from pytest_django import Settings
 
 from annals import embedded, env
 from annals.observe.deploy_checks import first_hour
-from history import clock
+from history.base import clock
 from history.gap_models import GapRun
 from history.models import MaintainRun
 from ingest.source import kafka

@@ -17,10 +17,12 @@ from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from history import clock, days, exactjson
+from history import days
 from history.archive import parquet
 from history.archive.archiver import Archiver
 from history.archive.store import Store
+from history.base import clock
+from history.documents import exactjson
 from history.export import run
 from history.partitions.maintain import maintain
 from history.record import ChangeType

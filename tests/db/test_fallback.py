@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from annals import env
 from annals.access.models import JournalEntry
-from history import clock, fallback, labels, masking, timeline
+from history import fallback, labels, masking, timeline
+from history.base import clock
 from history.entities import BY_NAME, ROOT
 from history.fallback import OldVersion, Subject, asked, breaker
 from history.fallback.answer import part, says_nothing_there

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from annals.access.models import JournalEntry
-from history import clock
+from history.base import clock
 from history.entities import ROOT
 from ingest.models import Quarantined
 from tests.db.screens import support

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pytest_django import DjangoDbBlocker
 
-from history import clock
+from history.base import clock
 from history.days import partition_name
 from history.entities import ROOT
 from history.gap_models import GapDay, GapDocument, GapPending, GapRun, VersionGap

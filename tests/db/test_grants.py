@@ -18,7 +18,7 @@ from psycopg import errors, sql
 
 from annals.access.grants import CONSUMER, WEB
 from annals.access.local_logins import make_break_glass, switch_off
-from history import clock
+from history.base import clock
 from history.entities import ENTITIES, ROOT
 from history.failure.sentences import sentence
 from history.seals.seal import seal

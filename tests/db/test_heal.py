@@ -19,7 +19,8 @@ from django.test import Client
 
 from annals.access.grants import CONSUMER
 from annals.observe import gap_metrics
-from history import clock, days
+from history import days
+from history.base import clock
 from history.entities import BY_NAME, ROOT
 from history.gap_models import GapAnswer, GapDay, GapDocument, GapSource, VersionGap
 from history.seals import late

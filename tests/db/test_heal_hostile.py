@@ -16,7 +16,7 @@ from django.core.management import CommandError
 from django.db import connection
 
 from annals.healing import outbox_source, pace
-from history import clock
+from history.base import clock
 from history.entities import ROOT
 from history.gap_models import GapAnswer, GapSource
 from ingest.models import Quarantined

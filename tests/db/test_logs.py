@@ -9,7 +9,7 @@ import pytest
 from django.db import DataError, IntegrityError, OperationalError, ProgrammingError, connection
 
 from annals.observe.logs import ConsoleFormatter, JsonFormatter, request_id
-from history.error_text import describe
+from history.base.error_text import describe
 
 pytestmark = pytest.mark.django_db
 

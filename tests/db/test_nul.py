@@ -23,9 +23,9 @@ from history.archive import parquet
 from history.archive.archiver import Archiver
 from history.archive.restore import restore
 from history.archive.store import Store
+from history.documents.exactjson import dumps, loads
+from history.documents.jsonb import from_store, to_store
 from history.entities import ROOT
-from history.exactjson import dumps, loads
-from history.nul_text import from_store, to_store
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
 from history.window import Window

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from history import labels, timeline
+from history.documents.exactjson import loads
 from history.entities import BY_NAME, ROOT
-from history.exactjson import loads
 from history.models import FieldLabel
 from history.timeline import ApplicationQuery, Filters, Order, Page, Query, Sort, Version, budget
 from history.timeline.sources import statements

@@ -15,7 +15,8 @@ from django.conf import settings
 from django.db import connection
 
 from annals import env
-from history import clock, days
+from history import days
+from history.base import clock
 from history.days import State, partition_name
 from history.partitions import catalog, runs
 from history.partitions.exclusive import AlreadyRunningError

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from history import clock, quarantined
+from history import quarantined
+from history.base import clock
 from history.entities import ROOT
 from ingest.models import Quarantined
 

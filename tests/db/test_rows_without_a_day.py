@@ -17,7 +17,8 @@ from django.core.management import call_command
 from psycopg import errors
 
 from annals.access.grants import CONSUMER
-from history import clock, days
+from history import days
+from history.base import clock
 from history.days import State
 from history.entities import ROOT
 from history.partitions.maintain import maintain

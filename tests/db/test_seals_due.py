@@ -12,7 +12,8 @@ from django.conf import settings
 
 from annals import env
 from annals.management.actions.partitions import Run
-from history import clock, days
+from history import days
+from history.base import clock
 from history.canonical import Connection
 from history.day_rows import DayRows
 from history.entities import BY_NAME, CHILDREN, ENTITIES

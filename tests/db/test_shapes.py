@@ -14,7 +14,7 @@ from django.conf import settings
 from django.core.management import CommandError, call_command, get_commands, load_command_class
 
 from annals import command_line
-from history import clock
+from history.base import clock
 from history.entities import ROOT
 from ingest.models import Ledger
 from ingest.store.batch import Gap

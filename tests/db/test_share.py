@@ -13,7 +13,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from history import clock, days
+from history import days
+from history.base import clock
 from history.capacity import shares
 from history.models import DayShare, FieldLabel
 from history.partitions import catalog

@@ -7,7 +7,7 @@ import io
 import pytest
 from django.core.management import call_command
 
-from history import clock
+from history.base import clock
 from history.entities import ROOT
 from history.gap_models import VersionGap
 from ingest.models import Quarantined

@@ -9,8 +9,8 @@ import pytest
 from django.db import connection
 
 from history import timeline
+from history.documents.exactjson import dumps, loads
 from history.entities import ROOT
-from history.exactjson import dumps, loads
 from history.record import ChangeType
 from history.timeline import (
     Absence,

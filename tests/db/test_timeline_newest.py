@@ -8,7 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from history import clock, timeline
+from history import timeline
+from history.base import clock
 from history.entities import ROOT
 from tests.db.screens import A1, WHOLE, support, text
 from tests.db.store import Store

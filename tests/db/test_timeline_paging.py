@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from history import timeline
+from history.documents.exactjson import loads
 from history.entities import ROOT
-from history.exactjson import loads
 from history.record import ChangeType
 from history.timeline import Filters, Order, Query, Sort, Version
 from tests.db.store import Store, minute

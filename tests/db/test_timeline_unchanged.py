@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from history import looks, timeline
+from history.documents.jsonb import to_store
 from history.entities import BY_NAME, ROOT
 from history.labels import forget
 from history.models import FieldLabel
-from history.nul_text import to_store
 from history.timeline.sources.unchanged import Unchanged
 from tests.db.store import Store, queries
 

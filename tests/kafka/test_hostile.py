@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Producer
 
 from annals.embedded.broker import Daemon
+from history.documents.jsonb import from_store
 from history.entities import ENTITIES
-from history.nul_text import from_store
 from tests.consuming import Consumers, Database, send, until
 from tests.kafka import brokers
 from tests.kafka.raw_producer import raw_producer

@@ -26,7 +26,8 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from psycopg.conninfo import make_conninfo
 
-from history import clock, entities
+from history import entities
+from history.base import clock
 from history.entities import Entity
 from history.partitions import plan, tables
 from ingest.store import session

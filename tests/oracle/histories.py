@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from history.nul_text import to_store
+from history.documents.jsonb import to_store
 from history.record import Record
 from tests.db.store import T0
 from tests.oracle.reference import KINDS, ROOT

@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from history import clock
+from history.base import clock
 from ingest.store import session
 from tests.soak.clock import FILE_VARIABLE, PATH, read
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from history.exactjson import Numeral
+from history.documents.exactjson import Numeral
 
 Document = Any
 

@@ -16,7 +16,7 @@ from history.admin.parts.field_names import Fields
 from history.admin.parts.text_diff import mark_differences
 from history.admin.parts.values import ABSENT, MAX_ITEMS, Item, Value, readable
 from history.diff import changes
-from history.exactjson import loads
+from history.documents.exactjson import loads
 from history.labels import Catalogue
 from history.models import FieldLabel
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from history.counted import counted
+from history.base.table import counted
 from outbox.counted import counted as of_the_outbox
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from history.documents.jsonb import MOST_DIGITS
 from history.entities import ENTITIES, ROOT
-from history.exponents import MOST_DIGITS
 from history.record import ChangeType, Record
 from history.window import MICROSECONDS_PER_DAY
 from ingest.source.decode import (

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history import deepjson
-from history.deepjson import DEEPEST, indented, is_deeper, loads_shallow, opened
 from history.diff import DEFAULT, compare, differs, find, touches
 from history.diff.blame import Blame
-from history.exactjson import dumps
+from history.documents import exactjson
+from history.documents.exactjson import DEEPEST, dumps, indented, is_deeper, loads_shallow, opened
 from tests.unit.diff_documents import DOCUMENTS, exact
 
 DEPTHS = [DEEPEST - 1, DEEPEST, DEEPEST + 1, 2 * DEEPEST + 1, 900, 6000]
@@ -85,7 +84,7 @@ def test_a_number_that_is_written_in_another_way_is_no_change_at_any_depth(
 @given(DOCUMENTS, st.integers(1, 4))
 def test_cut_anywhere_it_is_the_same_document(document: Any, deepest: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deepjson, "DEEPEST", deepest)
+        patch.setattr(exactjson, "DEEPEST", deepest)
         cut = loads_shallow(dumps(document))
         assert dumps(cut) == dumps(document)
         assert exact(whole(cut)) == exact(document)
@@ -132,7 +131,7 @@ def test_indented_is_what_json_would_write(document: Any, deepest: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         text = dumps(document)
         expected = json.loads(text)
-        patch.setattr(deepjson, "DEEPEST", deepest)
+        patch.setattr(exactjson, "DEEPEST", deepest)
         shown = indented(text)
         assert json.loads(shown) == expected
         assert "[\n]" not in shown

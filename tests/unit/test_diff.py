@@ -245,7 +245,7 @@ def test_key_paths_read_one_way_only() -> None:
 
 
 def test_an_encoded_change_leaves_out_what_is_missing() -> None:
-    from history.exactjson import dumps
+    from history.documents.exactjson import dumps
 
     [change] = changes({}, {"a": None})
     encoded = dumps(change)  # type: ignore[arg-type]

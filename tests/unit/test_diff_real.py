@@ -9,7 +9,7 @@ import jsonpatch
 import pytest
 
 from history.diff import compare
-from history.exactjson import dumps, loads
+from history.documents.exactjson import dumps, loads
 from tests.unit.diff_documents import equal, exact
 
 FILE = Path(__file__).parents[3] / "shared" / "data" / "countries-history.jsonl.gz"

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.diff_shapes import SHAPES
 from history.diff import changes, patch
-from history.exactjson import dumps
+from history.documents.exactjson import dumps
 from tests.unit.diff_documents import exact
 
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
+from history.documents.json_pointer import PointerError, PointerLookup
 from history.entities import BY_NAME, BY_TOPIC, ROOT
-from history.json_pointer import PointerError, PointerLookup
 from history.window import Window
 from ingest.source.decode import Decode, Reason, Rejected
 from ingest.source.envelope import ShapeError

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.exactjson import dumps, loads
+from history.documents.exactjson import dumps, loads
 from tests.unit.diff_documents import DOCUMENTS, equal, exact
 
 LONG = "9" * 5000

@@ -9,7 +9,7 @@ from decimal import Decimal
 import msgspec
 import pytest
 
-from history.exponents import LEAST_BYTES, can_be_stored, shortened
+from history.documents.jsonb import LEAST_BYTES, can_be_stored, shortened
 
 ZEROS = "0" * 100
 LONG = "0" * 131_000
@@ -77,7 +77,7 @@ def test_what_postgresql_can_store(number: str, fits: bool) -> None:
 def test_the_longest_numbers_hold_no_process(number: str) -> None:
     """One such number in a stored message held a web process for many minutes."""
     code = (
-        "import sys; from history.exponents import can_be_stored, shortened;"
+        "import sys; from history.documents.jsonb import can_be_stored, shortened;"
         "text = sys.stdin.buffer.read(); assert can_be_stored(text);"
         "sys.stdout.buffer.write(shortened(text))"
     )

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from history import http_call
+from history.base import http_call
 from tests.old_service import OldService
 
 MEGABYTE = 1_000_000

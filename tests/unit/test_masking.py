@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.deepjson import loads_shallow
 from history.diff import parse
-from history.exactjson import Numeral, dumps, loads
+from history.documents.exactjson import Numeral, dumps, loads, loads_shallow
 from history.masking import is_token, shown
 from history.masking.documents import Mask
 from history.masking.marks import Marks

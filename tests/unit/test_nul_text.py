@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.exactjson import canonical, dumps, loads
-from history.nul_text import from_store, line_from_store, may_have_nul, to_store
+from history.documents.exactjson import canonical, dumps, loads
+from history.documents.jsonb import from_store, line_from_store, may_have_nul, to_store
 from history.record import Record
 from history.search_index.keys import NewKeys
 from ingest.source.decode import decode

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from history.diff import Identity, compare, patch
-from history.exactjson import dumps, loads
+from history.documents.exactjson import dumps, loads
 from tests.unit.diff_documents import DOCUMENTS, PAIRS, exact
 
 

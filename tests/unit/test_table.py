@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.table import Table, cells, print_sentence, print_table
+from history.base.table import Table, cells, print_sentence, print_table
 
 
 def table(*rows: tuple[str, ...]) -> Table:

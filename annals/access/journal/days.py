@@ -12,7 +12,8 @@ from django.db import connection, connections
 
 from annals.access import journal
 from annals.access.models import JournalEntry
-from history import clock, days
+from history import days
+from history.base import clock
 from history.day_rows import Closed, Column, Form
 from history.models import DaySeal
 from history.partitions import catalog

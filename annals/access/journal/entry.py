@@ -18,9 +18,9 @@ from annals.access.journal.words import BREAK_GLASS, Action, Actor, Outcome
 from annals.access.models import identity_of
 from annals.access.roles import Service
 from history import need_to_know
+from history.base.plain_text import letters
 from history.entities import ROOT, Entity
 from history.looks import Look
-from history.plain_text import letters
 
 QUARANTINE: Final = "quarantine"
 TRACE: Final = "api/v1/trace"  # what it is about is in its parameters

@@ -17,7 +17,7 @@ from annals.access.journal.words import Actor, Outcome, action_of
 from annals.access.journal.write import JournalError, write
 from history import looks
 from history.api import errors
-from history.error_text import describe
+from history.base.error_text import describe
 from history.looks import Look
 
 log = logging.getLogger(__name__)

@@ -17,12 +17,12 @@ from django.db.models import QuerySet, TextChoices
 
 from annals.access.journal.words import Action, Actor, Outcome
 from annals.access.models import USER, JournalEntry
-from history import clock
 from history.admin.parts import links
 from history.admin.parts.cards import title
+from history.base import clock
+from history.base.plain_text import one_line
 from history.entities import BY_NAME
 from history.people import Author, authors
-from history.plain_text import one_line
 
 SPAN: Final = timedelta(days=31)
 CHUNK: Final = 1000

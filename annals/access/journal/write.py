@@ -18,10 +18,10 @@ from django.db import Error, connection
 from annals.access.journal.entry import Entry
 from annals.access.journal.words import Action, Actor, Outcome
 from annals.access.models import JournalEntry
+from history.base.error_text import describe
+from history.base.plain_text import one_line
+from history.base.signals import ExportRefusedError
 from history.entities import Entity
-from history.error_text import describe
-from history.plain_text import one_line
-from history.signals import ExportRefusedError
 
 if TYPE_CHECKING:
     from history.export.days import Day

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from django.conf import settings
 
 from annals.access.oidc.providers import Provider, is_usable
-from history import http_call
+from history.base import http_call
 from history.shares import Share
 
 CONNECT_SECONDS: Final = 3.0

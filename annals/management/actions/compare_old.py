@@ -13,13 +13,13 @@ from annals.access.journal.words import Action
 from annals.access.journal.write import JournalError, record
 from annals.management.comparing import Compared, Tally, Verdict, compare
 from history import masking
-from history.counted import counted
-from history.exactjson import dumps
+from history.base.plain_text import one_line
+from history.base.table import counted
+from history.documents.exactjson import dumps
 from history.failure.complaints import FileError, read_text
 from history.fallback import OldServiceError, Service, Subject, WrongAnswerError, service
 from history.fallback.client import fetch
 from history.management.progress import Progress
-from history.plain_text import one_line
 from history.record import ID_LENGTH
 from history.timeline import absence
 from history.timeline.sources import members

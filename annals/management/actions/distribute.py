@@ -11,16 +11,16 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
 from history import schema
+from history.base.error_text import describe
+from history.base.table import Table, print_table
 from history.days import Connection
 from history.distributing import cluster, steps
 from history.distributing.plan import Plan, plan
 from history.distribution import DISTRIBUTED_BY
 from history.entities import ENTITIES
-from history.error_text import describe
 from history.partitions import catalog
 from history.partitions.exclusive import AlreadyRunningError, run_lock
 from history.partitions.show import size
-from history.table import Table, print_table
 from ingest import rights
 
 AFTERWARDS = (

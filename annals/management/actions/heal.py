@@ -21,11 +21,11 @@ from annals.healing.run import BusyError, Outcome, Selection, documents, heal
 from annals.healing.sources import SourcesError
 from annals.healing.wanted import Asked
 from history import fallback
-from history.counted import counted
-from history.error_text import describe
+from history.base.error_text import describe
+from history.base.plain_text import one_line
+from history.base.table import counted
 from history.gaps.run import latest
 from history.management.progress import Progress
-from history.plain_text import one_line
 from ingest.management.actions.consume import decoding, refuse_other_tables
 from ingest.store.missing_days import current, kept
 from ingest.store.outside import Outside

@@ -25,16 +25,17 @@ from annals.access.journal import days as journal
 from annals.management import archiving
 from annals.management.archiving import Done
 from annals.management.verifying import verify_archive, verify_tables
-from history import clock, schema
+from history import schema
 from history.archive.archiver import Archiver
 from history.archive.store import ArchiveError, Store
+from history.base import clock
+from history.base.error_text import describe
+from history.base.table import counted, print_table
 from history.canonical import Connection
-from history.counted import counted
 from history.day_rows import DayRows
 from history.days import ForeignTableError, partition_name
 from history.distribution import homes
 from history.entities import BY_NAME, ENTITIES, Entity
-from history.error_text import describe
 from history.failure.sentences import known
 from history.partitions import catalog, locks, runs, show
 from history.partitions.exclusive import AlreadyRunningError, reconnect, run_lock
@@ -45,7 +46,6 @@ from history.seals import late
 from history.seals.finished import due, seal_days
 from history.seals.seal import NotSealable, seal
 from history.search_index import retention as search_retention
-from history.table import print_table
 from ingest.completeness.holds import may_get_rows, unsettled
 from ingest.quarantine import messages as quarantine_retention
 from ingest.store import unstored

@@ -11,8 +11,8 @@ from django.utils import translation
 from annals.access.journal.words import Action
 from annals.access.journal.write import record
 from history import trace
+from history.base.plain_text import one_line
 from history.entities import BY_NAME
-from history.plain_text import one_line
 from history.record import ID_LENGTH
 from history.trace import Bounds, Fate, Place
 from ingest.management.actions.consume import brokers

@@ -19,7 +19,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import errors
 
 from history import distribution, schema
-from history.counted import counted
+from history.base.table import counted
 from history.management.numbers import MOST_SECONDS, number
 
 # Less than the access journal waits (annals.access.journal.write), so that no answer is lost.

@@ -55,7 +55,7 @@ class Command(BaseCommand):
         from django.conf import settings
 
         from annals.demo.simulator import KINDS, PlanError, plan
-        from history import clock
+        from history.base import clock
         from history.entities import BY_NAME, ENTITIES
         from ingest.source.producer import Producer, ProducerError
 

@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
-from history import clock, timeline
+from history import timeline
 from history.admin.pages.missing import not_found_page
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, title, utc
@@ -18,6 +18,7 @@ from history.admin.parts.headline import headline
 from history.admin.parts.subject import changed_by, subject
 from history.admin.parts.values import Item, members
 from history.admin.site.access import may_view_history
+from history.base import clock
 from history.entities import root
 from history.record import ChangeType
 from history.shares import dear_view

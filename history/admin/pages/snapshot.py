@@ -17,7 +17,7 @@ from history.admin.parts.json_html import coloured
 from history.admin.parts.subject import subject
 from history.admin.parts.twins import other_versions
 from history.admin.site.access import may_view_history
-from history.deepjson import indented
+from history.documents.exactjson import indented
 from history.entities import Entity
 from history.timeline import Version
 

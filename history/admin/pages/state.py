@@ -18,8 +18,8 @@ from history.admin.parts.row_pages import AFTER, MOST_ROWS, row_pages, start_of
 from history.admin.parts.subject import subject
 from history.admin.parts.values import Value, readable
 from history.admin.site.access import may_view_history
+from history.documents.exactjson import Json
 from history.entities import Entity
-from history.exactjson import Json
 from history.shares import dear_view
 from history.timeline import Leaf, Origin
 

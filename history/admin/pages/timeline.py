@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
-from history import clock, complete_to, timeline
+from history import complete_to, timeline
 from history.admin.pages.missing import not_found_page
 from history.admin.parts import links, recently_opened
 from history.admin.parts.cards import CardBuilder
@@ -18,6 +18,7 @@ from history.admin.parts.filter_form import FilterForm, known_authors, known_ser
 from history.admin.parts.page_links import PAGE, pages
 from history.admin.parts.subject import Children, children, subject
 from history.admin.site.access import may_view_history
+from history.base import clock
 from history.entities import PARTS, Entity, root
 from history.shares import dear_view
 from history.timeline import ApplicationQuery, Filters, Include, Page, Query, Version

@@ -17,8 +17,8 @@ from history.admin.parts.change_rows import steps
 from history.admin.parts.subject import subject
 from history.admin.parts.values import Value, readable
 from history.admin.site.access import may_view_history
+from history.base.plain_text import letters
 from history.entities import Entity
-from history.plain_text import letters
 from history.timeline import Version
 
 SHORTEST_REASON, LONGEST_REASON = 5, 500

@@ -17,7 +17,7 @@ from history.admin.parts.value_html import row_html
 from history.admin.parts.values import ABSENT, Value, caption, readable
 from history.diff import Change, Maybe, matches, parse
 from history.diff.path import escape, unescape
-from history.exactjson import Json
+from history.documents.exactjson import Json
 from history.timeline import LabelledChange
 
 SHORT_ID = 10

@@ -8,8 +8,8 @@ from history import timeline
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, title, utc
 from history.admin.parts.headline import headline, status
+from history.documents.exactjson import Json
 from history.entities import ENTITIES, Entity
-from history.exactjson import Json
 from history.record import ChangeType
 from history.timeline import Carrier, Found, Results
 

@@ -2,7 +2,7 @@
 
 from history import masking
 from history.admin.parts.field_names import Fields
-from history.exactjson import Json
+from history.documents.exactjson import Json
 
 KEYS = ("fullName", "name", "title", "brand", "type")
 STATUS_KEYS = ("stage", "status", "state")

@@ -11,8 +11,8 @@ from history import fallback, timeline
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, title, utc
 from history.admin.parts.headline import headline, status
+from history.documents.exactjson import Json
 from history.entities import CHILDREN, Entity, root
-from history.exactjson import Json
 from history.record import ChangeType
 from history.timeline import Application, Carrier, Version
 

@@ -16,7 +16,7 @@ from history.admin.parts import amounts
 from history.admin.parts.field_names import Fields
 from history.admin.parts.value_html import value_html
 from history.diff.path import escape
-from history.exactjson import Json, dumps
+from history.documents.exactjson import Json, dumps
 
 Form = Literal[
     "absent", "null", "text", "long", "number", "flag", "moment", "list", "object", "masked"

@@ -12,14 +12,13 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
-from history import clock
+from history.base import clock
+from history.base.table import Table, counted, print_table
 from history.capacity import measured
 from history.capacity.model import Load, Need, Server, from_rate, full_on, need
-from history.counted import counted
 from history.entities import ENTITIES
 from history.partitions import catalog
 from history.partitions.show import size
-from history.table import Table, print_table
 
 RETENTIONS = (30, 60, 90, 180, 365)
 

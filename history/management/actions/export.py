@@ -16,19 +16,20 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
-from history import clock, masking
+from history import masking
 from history.archive.store import Store
-from history.counted import counted
+from history.base import clock
+from history.base.error_text import describe
+from history.base.signals import ExportRefusedError, begins
+from history.base.table import counted
+from history.documents.exactjson import dumps
 from history.entities import BY_NAME, Entity
-from history.error_text import describe
-from history.exactjson import dumps
 from history.export.days import Chosen, Day, Known, choose
 from history.export.run import FAILURES, Export, to_directory, to_stream
 from history.failure.sentences import known
 from history.management.progress import Progress
 from history.models import ArchivedDay
 from history.partitions import catalog
-from history.signals import ExportRefusedError, begins
 from history.window import Window
 
 # The name that the log lines of the command always had.

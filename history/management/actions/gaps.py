@@ -9,14 +9,14 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.utils import translation
 
-from history import clock, trace
-from history.counted import counted
+from history import trace
+from history.base import clock
+from history.base.plain_text import one_line
+from history.base.table import Table, counted, print_table
 from history.gaps import read
 from history.gaps.read import Listed, Said, Selection
 from history.gaps.run import Outcome, latest, run
 from history.management.progress import Progress
-from history.plain_text import one_line
-from history.table import Table, print_table
 from history.window import Window
 
 

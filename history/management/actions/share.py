@@ -11,13 +11,12 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from history import clock
+from history.base import clock
+from history.base.plain_text import one_line
+from history.base.table import Table, counted, print_table
 from history.capacity import shares
 from history.capacity.shares import Amount, Brought, Shares
-from history.counted import counted
 from history.partitions.show import size
-from history.plain_text import one_line
-from history.table import Table, print_table
 
 COLUMNS = ("service", "kind", "versions", "share", "bytes", "changed nothing", "technical only")
 

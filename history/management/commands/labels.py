@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from history.counted import counted
+from history.base.table import counted
 from history.management.load_file import LoadFileCommand
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from history.counted import counted
+from history.base.table import counted
 
 
 class Command(BaseCommand):
@@ -32,7 +32,7 @@ class Command(BaseCommand):
     def handle(self, *_: Any, **options: Any) -> None:
         from django.db import Error as DatabaseError
 
-        from history.error_text import describe
+        from history.base.error_text import describe
 
         done: Counter[str] = Counter(partitions=0, rows=0, keys=0)
         try:

@@ -12,8 +12,8 @@ from datetime import datetime
 from operator import attrgetter
 
 from history import fallback
+from history.documents.exactjson import Json
 from history.entities import ROOT, Entity, root
-from history.exactjson import Json
 from history.fallback import OldVersion, Subject
 from history.need_to_know import Unknown
 from history.timeline.versions import parse

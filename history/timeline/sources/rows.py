@@ -10,8 +10,8 @@ from datetime import datetime
 from psycopg.types.numeric import Int4
 
 from history import looks, masking, need_to_know
+from history.documents.exactjson import Json
 from history.entities import Entity, root
-from history.exactjson import Json
 from history.need_to_know import Unknown
 from history.timeline.query import Filters, Order, Sort
 from history.timeline.sources import homes, memory, old, several, statements

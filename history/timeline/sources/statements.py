@@ -21,9 +21,8 @@ from psycopg.types.numeric import Int4
 
 from history import deadline
 from history.database import prepared
+from history.documents.jsonb import from_store, shortened
 from history.entities import Entity
-from history.exponents import shortened
-from history.nul_text import from_store
 from history.record import MAX_VERSION
 from history.timeline.query import Filters
 from history.timeline.sources import memory

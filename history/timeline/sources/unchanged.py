@@ -10,8 +10,8 @@ from psycopg.types.numeric import Int4
 from history import deadline, looks, masking
 from history.database import prepared
 from history.diff.blame import Steps
+from history.documents.exactjson import Json, dumps, loads
 from history.entities import Entity
-from history.exactjson import Json, dumps, loads
 from history.timeline.neighbours import Keys
 from history.timeline.sources import homes, old, rows
 from history.timeline.sources.homes import Within

@@ -20,8 +20,9 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from prometheus_client import start_http_server
 
-from history import heaps, privileges, schema
-from history.error_text import describe
+from history import privileges, schema
+from history.base import memory
+from history.base.error_text import describe
 from history.failure.complaints import FileError
 from history.failure.database import is_refused, no_connection
 from ingest import rights
@@ -54,7 +55,7 @@ HALTED: Final = 3
 
 def run(command: BaseCommand, **options: Any) -> None:
     """Consume until it is stopped. options: as the command declares them."""
-    heaps.limit()
+    memory.limit()
     faulthandler.register(signal.SIGUSR1)  # prints the stacks, also while Python's lock is held
     if options["metrics_port"] is not None:
         _serve_metrics(options["metrics_address"], options["metrics_port"])

@@ -11,9 +11,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import translation
 
-from history.counted import counted
+from history.base.table import Table, counted, print_sentence, print_table
 from history.entities import BY_TOPIC
-from history.table import Table, print_sentence, print_table
 from ingest.completeness import figures, losses
 from ingest.completeness.figures import acknowledge, retire, unretire
 from ingest.forecast import Outlook

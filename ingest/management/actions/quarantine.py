@@ -11,9 +11,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db.models import Count, F, Max, Min, Q
 
+from history.base.plain_text import one_line
+from history.base.table import Table, print_table
 from history.management.progress import Progress
-from history.plain_text import one_line
-from history.table import Table, print_table
 from ingest.management.actions.consume import decoding
 from ingest.management.known import (
     refuse_missing_ids,

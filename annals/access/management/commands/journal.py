@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from history.counted import counted
+from history.base.table import counted
 from history.management.numbers import day
 
 if TYPE_CHECKING:

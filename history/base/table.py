@@ -1,5 +1,4 @@
-"""Tables of commands: as wide as the screen allows, and a block for each row where a table would be
-wider. Sentences on a terminal. Pure but for width()."""
+"""A number and its noun, in what commands print. The screens have ngettext."""
 
 from __future__ import annotations
 
@@ -111,3 +110,8 @@ def _broken(text: str, width: int) -> list[str]:
         else:
             lines[-1] = longer
     return lines
+
+
+def counted(count: int, one: str, several: str = "") -> str:
+    """`1 day`, `1,234 days`. several: the words for another number than 1, if not one + s."""
+    return f"{count:,} {one if count == 1 else several or one + 's'}"

@@ -1,0 +1,1 @@
+"""JSON documents, read and written exactly; what JSONB cannot hold; values at a pointer."""
