@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 BEGIN, END = "<!-- begin -->", "<!-- end -->"
 OUR_APPS = ("annals", "history", "ingest")
-PRODUCERS = {"python": "produce.py", "java": "java/Produce.java", "go": "go/main.go"}
+PRODUCERS = {"python": "produce.py"}
 FOLDERS = (*OUR_APPS, "outbox")
 # Options of every Django command; Django documents them.
 DJANGO_OPTIONS = {

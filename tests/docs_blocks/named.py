@@ -41,10 +41,6 @@ ELSEWHERE: Final = {
      " 2147483647, written in digits without quotes"): "tests/unit/test_contract_reasons.py",
     ("docs/contract.md", '"""Sends three versions of one application: python produce.py'
      ' localhost:9092 TOPIC ID"""'): "tests/kafka/test_producers.py",
-    ("docs/contract.md", "// Sends three versions of one application: java Produce localhost:9092"
-     " TOPIC ID"): "tests/kafka/test_producers.py",
-    ("docs/contract.md", "// Sends three versions of one application: go run . localhost:9092"
-     " TOPIC ID"): "tests/kafka/test_producers.py",
     ("docs/embedded.md", "scripts/kafka start"): _KAFKA_SCRIPT,
     ("docs/embedded.md", "scripts/kafka start --secured"): _KAFKA_SCRIPT,
     ("docs/embedded.md", "scripts/kafka status"): _KAFKA_SCRIPT,
