@@ -18,7 +18,7 @@ from outbox import repair
 from outbox.message import TYPES
 from outbox.models import Document, Message, Relay
 from outbox.read_only import ReadOnly
-from outbox.state import IN_HAND, State, state
+from outbox.status import IN_HAND, State, state
 
 _SHOWN_VERSIONS = 100
 

@@ -15,10 +15,10 @@ class OutboxConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from outbox import checks, deletions
+        from outbox import checks, recorded
 
         checks.register()
-        deletions.connect()
+        recorded.connect()
         if find_spec("celery"):
             from outbox import tasks
 

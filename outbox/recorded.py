@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as default
 from datetime import date, time, timedelta
 from decimal import Decimal
+from functools import partial
 from types import MappingProxyType, NoneType
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
 from django.apps import apps
 from django.db import connections, models, router, transaction
+from django.db.models.signals import post_delete, pre_delete
 
 from outbox.errors import OutboxError
-from outbox.snapshot import Snapshot
+from outbox.message import Snapshot
 from outbox.writer import Change, record_many
 
 # Rows that are read and recorded at a time.
@@ -87,8 +90,8 @@ class _Block:
     """What a block of as_one() has to record at its end: rows by model, and the deletions of
     documents by model and primary key."""
 
-    rows: dict[type[models.Model], dict[Any, None]] = field(default_factory=dict)
-    deleted: dict[type[models.Model], dict[Any, Change]] = field(default_factory=dict)
+    rows: dict[type[models.Model], dict[Any, None]] = default(default_factory=dict)
+    deleted: dict[type[models.Model], dict[Any, Change]] = default(default_factory=dict)
 
 
 # By the alias of the database.
@@ -297,3 +300,76 @@ def _wholes(
 
 def _parts(keys: Sequence[Any]) -> Iterator[Sequence[Any]]:
     return (keys[at : at + _ROWS] for at in range(0, len(keys), _ROWS))
+
+
+# What is to be recorded once the row is deleted; an attribute of its instance.
+_LATER = "_outbox_later"
+# With these no row that refers to a deleted one is left, or Django changes none.
+_CHANGE_NOTHING = (models.CASCADE, models.PROTECT, models.RESTRICT, models.DO_NOTHING)
+
+
+def connect() -> None:
+    """Have deletions recorded that concern a recorded model."""
+    for model in apps.get_models():
+        if issubclass(model, Recorded):
+            _connect(model, "itself", _before)
+            for field, target in _changed_with(model):
+                _connect(target, f"{model._meta.label}.{field.name}", partial(_left, model, field))
+
+
+def _connect(sender: type[models.Model], name: str, before: Callable[..., None]) -> None:
+    pre_delete.connect(before, sender, weak=False, dispatch_uid=f"outbox {name}")
+    post_delete.connect(_after, sender, dispatch_uid="outbox")
+
+
+def _changed_with(
+    model: type[models.Model],
+) -> Iterator[tuple[models.Field[Any, Any], type[models.Model]]]:
+    """The foreign keys that Django changes when it deletes a row of the other model, as SET_NULL;
+    with that model and its proxies."""
+    for field in model._meta.concrete_fields:
+        relation = field.remote_field
+        if relation is not None and relation.on_delete not in _CHANGE_NOTHING:
+            for target in apps.get_models():
+                if target._meta.concrete_model is relation.model._meta.concrete_model:
+                    yield field, target
+
+
+def _before(instance: models.Model, using: str, origin: object = None, **_: Any) -> None:
+    """What the row is known by, as long as the database has it."""
+    model: type[models.Model] = type(instance)
+    row: models.Model | None = instance
+    if origin is instance:
+        # It may have been changed without save().
+        row = model._base_manager.using(using).filter(pk=instance.pk).first()
+    if row is None:
+        return
+    kind: Kind | PartOf = model.recorded_as  # type: ignore[attr-defined]
+    if isinstance(kind, PartOf):
+        whole = foreign_key(model, kind).value_from_object(row)
+        _later(instance, partial(record_rows, whole_of(model, kind), [whole], using))
+    else:
+        change = kind.change(row, deleted=True)
+        _later(instance, partial(record_deleted, model, instance.pk, change, using))
+
+
+def _left(
+    model: type[models.Model],
+    field: models.Field[Any, Any],
+    instance: models.Model,
+    using: str,
+    **_: Any,
+) -> None:
+    """The rows that refer to the instance are there afterwards, and refer to another or to none."""
+    rows = model._base_manager.using(using).filter(**{field.name: instance})
+    keys = list(rows.values_list("pk", flat=True))
+    _later(instance, partial(record_rows, model, keys, using))
+
+
+def _later(instance: models.Model, task: Callable[[], None]) -> None:
+    instance.__dict__.setdefault(_LATER, []).append(task)
+
+
+def _after(instance: models.Model, **_: Any) -> None:
+    for task in instance.__dict__.pop(_LATER, ()):
+        task()

@@ -12,14 +12,14 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonRespons
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_safe
 
-from outbox import bearer, resend, status
+from outbox import bearer, repair, status
 from outbox.conf import ID_LENGTH, conf
 from outbox.errors import WrongSettings
-from outbox.inbox import metrics as inbox_metrics
+from outbox.inbox import status as inbox_metrics
 from outbox.inbox import status as inbox_status
 from outbox.inbox.models import Waiting
-from outbox.metrics import CONTENT_TYPE, render
 from outbox.models import Document
+from outbox.status import CONTENT_TYPE, render
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def versions(request: HttpRequest) -> HttpResponseBase:
         return _error(429, "this process gives other versions now", ("Retry-After", "1"))
     try:
         # Not from a replica: what that does not have yet is not gone.
-        answer = resend.read(router.db_for_write(Document), document, first, last)
+        answer = repair.read(router.db_for_write(Document), document, first, last)
     except DatabaseError:
         logger.exception("versions cannot be read")
         return _error(503, "the database does not answer", ("Retry-After", "30"))

@@ -17,11 +17,11 @@ from django.apps import apps
 from django.db import connections, router
 
 from outbox import author as authors
-from outbox import snapshot
+from outbox import message
 from outbox.conf import ID_LENGTH, NAME_LENGTH, conf
 from outbox.errors import NotInTransaction, WrongChange
+from outbox.message import Snapshot
 from outbox.ring import SLOT
-from outbox.snapshot import Snapshot
 
 CHANNEL = "outbox"
 # Relays share the documents by these numbers. A document keeps its number.
@@ -122,7 +122,7 @@ def record_many(
         _require_name("author", who)
     for change in given:
         _check(change)
-    texts = [snapshot.text(change.data, change.key) for change in given]
+    texts = [message.text(change.data, change.key) for change in given]
     numbers: list[int | None] = [None] * len(given)
     for part in _statements(given):
         written = [(given[place], texts[place]) for place in part]
@@ -162,7 +162,7 @@ def _store(
         [change.key for change, _ in written],
         [bucket(change.key) for change, _ in written],
         [2 if change.deleted else 0 for change, _ in written],
-        [snapshot.digest(text, change.parent, change.deleted) for change, text in written],
+        [message.digest(text, change.parent, change.deleted) for change, text in written],
         [change.parent for change, _ in written],
         [text for _, text in written],
     ]

@@ -1,6 +1,5 @@
 """The inbox: a service reacts to each message of Kafka once in effect, in order of its key."""
 
-from outbox.inbox.message import Message, Reject
-from outbox.inbox.registry import handler
+from outbox.inbox.message import Message, Reject, handler
 
 __all__ = ["Message", "Reject", "handler"]

@@ -11,7 +11,7 @@ from django.utils.translation import ngettext
 
 from outbox.inbox import repair
 from outbox.inbox.models import Waiting
-from outbox.inbox.store import headers_from
+from outbox.inbox.queue import headers_from
 from outbox.read_only import ReadOnly
 
 _SHOWN_BYTES = 20_000

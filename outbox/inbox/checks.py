@@ -8,10 +8,9 @@ from typing import Any
 from django.core import checks
 from django.db import connections, router
 
-from outbox.counted import counted
-from outbox.errors import WrongSettings
+from outbox.errors import WrongSettings, counted
 from outbox.inbox.conf import conf
-from outbox.inbox.registry import handlers
+from outbox.inbox.message import handlers
 
 TAG = "inbox"
 Found = list[checks.CheckMessage]

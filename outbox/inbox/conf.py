@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from outbox.given import Given, KafkaSettings, is_number
+from outbox.conf import Given, KafkaSettings, is_number
 
 # What the promises depend on.
 FIXED_IN_KAFKA: Mapping[str, str | bool] = {

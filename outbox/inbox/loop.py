@@ -12,11 +12,10 @@ from time import monotonic
 from django.db import InterfaceError, OperationalError
 
 from outbox.errors import WrongSettings
-from outbox.inbox import cleaning, queue, status, store
+from outbox.inbox import cleaning, queue, status
 from outbox.inbox.conf import Conf
-from outbox.inbox.message import Message
+from outbox.inbox.message import Message, handlers
 from outbox.inbox.reader import Reader
-from outbox.inbox.registry import handlers
 from outbox.inbox.worker import Away, Worker
 from outbox.relay.backoff import Backoff
 
@@ -94,7 +93,7 @@ class Consume:
 
     def _store(self, reader: Reader) -> None:
         if self._read:
-            self._worker.counts += store.store(self._read, self._worker.handlers, self.alias)
+            self._worker.counts += queue.store(self._read, self._worker.handlers, self.alias)
             reader.commit(self._read)
             self._read, self._busy_at = (), monotonic()
 

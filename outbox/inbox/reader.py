@@ -12,8 +12,7 @@ from confluent_kafka import Message as Raw
 
 from outbox.errors import WrongSettings
 from outbox.inbox.conf import FIXED_IN_KAFKA, Conf
-from outbox.inbox.headers import headers
-from outbox.inbox.message import Message
+from outbox.inbox.message import Message, headers
 
 logger = logging.getLogger(__name__)
 

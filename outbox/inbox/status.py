@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from django.db import connections
 
 from outbox.inbox.models import State
+from outbox.status import Metric, write
 
 _WAITING = """
 SELECT handler, state, count(*),
@@ -60,3 +61,43 @@ def add(counts: Mapping[tuple[str, str], int], using: str) -> None:
         handlers, whats = zip(*counts, strict=True)
         with connections[using].cursor() as cursor:
             cursor.execute(_TALLY, [list(handlers), list(whats), list(counts.values())])
+
+
+def render(status: Mapping[str, HandlerStatus]) -> str:
+    """One text for all metrics."""
+
+    def counted(what: str) -> list[tuple[dict[str, object], float]]:
+        return [({"handler": name}, each.counts.get(what, 0)) for name, each in status.items()]
+
+    metrics: list[Metric] = [
+        (
+            "inbox_messages", "gauge", "Messages that are not processed, by state.",
+            [
+                ({"handler": name, "state": state}, count)
+                for name, each in status.items()
+                for state, count in each.states.items()
+            ],
+        ),
+        (
+            "inbox_oldest_message_seconds", "gauge",
+            "How long the oldest message that is not processed is here.",
+            [({"handler": name}, each.oldest_seconds) for name, each in status.items()],
+        ),
+        ("inbox_stored_total", "counter", "Messages that came from Kafka.", counted("stored")),
+        (
+            "inbox_repeated_total", "counter", "Messages that came again and were skipped.",
+            counted("repeated"),
+        ),
+        ("inbox_attempts_total", "counter", "Attempts that began.", counted("attempts")),
+        ("inbox_processed_total", "counter", "Messages that were processed.", counted("done")),
+        ("inbox_dead_letters_total", "counter", "Messages that became dead.", counted("dead")),
+        (
+            "inbox_failures_total", "counter", "Attempts that failed, by the class of the error.",
+            [
+                ({"handler": name, "reason": reason}, times)
+                for name, each in status.items()
+                for reason, times in each.failures.items()
+            ],
+        ),
+    ]  # fmt: skip
+    return write(metrics)

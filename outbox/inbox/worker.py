@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 
 import psycopg
 from django.db import InterfaceError, OperationalError, connections, transaction
@@ -13,12 +17,34 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from outbox.inbox import queue
 from outbox.inbox.conf import Conf
-from outbox.inbox.limit import TimeLimit, limited
-from outbox.inbox.message import Message, Reject
-from outbox.inbox.queue import Turn
-from outbox.inbox.registry import Handler
-from outbox.inbox.store import storable
+from outbox.inbox.message import Handler, Message, Reject
+from outbox.inbox.queue import Turn, storable
 from outbox.relay.backoff import Backoff
+
+
+class TimeLimit(BaseException):
+    """An attempt took too long. No Exception, so that no handler takes it for one of its own."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raises TimeLimit in the block after so many seconds. Python looks at signals between its own
+    instructions, in the main thread only: elsewhere the limit is PostgreSQL's."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(_: int, __: FrameType | None) -> None:
+        raise TimeLimit
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
 
 logger = logging.getLogger(__name__)
 

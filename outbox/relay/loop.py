@@ -19,8 +19,7 @@ from outbox.relay import cleaning, database, membership, queue
 from outbox.relay.backoff import Backoff
 from outbox.relay.database import Connection
 from outbox.relay.membership import Fenced, Membership
-from outbox.relay.outcome import Due, Failure, Outcome
-from outbox.relay.queue import Reader
+from outbox.relay.queue import Due, Failure, Outcome, Reader
 from outbox.relay.sender import Sender
 from outbox.status import FAILURE
 from outbox.writer import CHANNEL

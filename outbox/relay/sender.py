@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from outbox.conf import FIXED_IN_KAFKA, Conf
 from outbox.errors import WrongSettings
 from outbox.message import IDEMPOTENCY_KEY
-from outbox.relay.outcome import Chain, Failure, Outcome
+from outbox.relay.queue import Chain, Failure, Outcome
 
 logger = logging.getLogger(__name__)
 

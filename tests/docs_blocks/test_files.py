@@ -27,7 +27,7 @@ from ingest.source.decode import Decode
 from ingest.source.message import Message
 from outbox import conf
 from outbox.inbox import conf as inbox_conf
-from outbox.inbox import registry
+from outbox.inbox import message
 from tests.docs_blocks.checked import LINES, of, one
 from tests.docs_blocks.pages import SPANS, Block, settings
 
@@ -174,7 +174,7 @@ def test_the_settings_of_a_service_are_read() -> None:
 
 def test_the_handler_of_the_inbox_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     place: dict[str, Any] = {"INSTALLED_APPS": [], "__name__": "stock.inbox"}
-    monkeypatch.setattr(registry, "_handlers", {})
+    monkeypatch.setattr(message, "_handlers", {})
     run(one("python", "docs/inbox.md"), place)
     inbox_conf.read(place["INBOX"])
-    assert [set(each.topics) for each in registry.handlers().values()] == [{"shop.order"}]
+    assert [set(each.topics) for each in message.handlers().values()] == [{"shop.order"}]

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from outbox.inbox import Message, store
+from outbox.inbox import Message, queue
 from outbox.inbox.conf import read
+from outbox.inbox.message import handlers
 from outbox.inbox.models import Waiting
-from outbox.inbox.registry import handlers
 from outbox.inbox.worker import Worker
 from tests.outbox import processes, settings
 from tests.outbox.processes import Process
@@ -33,7 +33,7 @@ def message(
 
 def put(*messages: Message) -> dict[tuple[str, str], int]:
     """Store messages as one batch."""
-    return dict(store.store(messages, handlers(), "default"))
+    return dict(queue.store(messages, handlers(), "default"))
 
 
 def worker(**changes: Any) -> Worker:

@@ -17,10 +17,9 @@ from django.db.models import F
 
 from outbox import inbox, ring
 from outbox.inbox import cleaning, queue, repair
-from outbox.inbox.message import name_of
+from outbox.inbox.message import _handlers, handlers, name_of
 from outbox.inbox.models import Done, Waiting
-from outbox.inbox.registry import _handlers, handlers
-from outbox.inbox.store import headers_from
+from outbox.inbox.queue import headers_from
 from outbox.inbox.worker import Away, Worker
 from tests.outbox import relays
 from tests.outbox.consumers import effects, message, put, states, work, worker

@@ -15,7 +15,7 @@ from django.db import connections
 from django.test import Client, override_settings
 
 from outbox import inbox
-from outbox.inbox import registry, status
+from outbox.inbox import status
 from outbox.inbox.checks import TAG
 from outbox.inbox.models import Waiting
 from tests.need import promtool
@@ -158,7 +158,7 @@ def test_checks_of_what_waits(letters: None) -> None:
 
 
 def test_no_handler(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_handlers", {})
+    monkeypatch.setattr("outbox.inbox.message._handlers", {})
     assert found() == [("inbox.W001", "The inbox has no handler.")]
     monkeypatch.setattr("signal.signal", lambda *_: None)
     with pytest.raises(CommandError, match="no handler for any topic"):

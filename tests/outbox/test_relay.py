@@ -19,8 +19,7 @@ from outbox.models import Bucket, Document, Relay
 from outbox.relay import database
 from outbox.relay.backoff import Backoff
 from outbox.relay.membership import Membership
-from outbox.relay.outcome import Chain, Failure, Outcome
-from outbox.relay.queue import Reader
+from outbox.relay.queue import Chain, Failure, Outcome, Reader
 from outbox.relay.sender import Pulse, Sender
 from outbox.writer import BUCKETS, Change
 from tests.kafka import brokers

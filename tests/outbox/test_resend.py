@@ -13,7 +13,7 @@ from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 
 import outbox
-from outbox import resend, views
+from outbox import repair, views
 from outbox.message import Version
 from outbox.models import Message
 from tests.outbox import settings
@@ -79,16 +79,16 @@ def test_versions_come_byte_for_byte_and_the_others_are_named() -> None:
 @pytest.mark.usefixtures("tokens")
 def test_pages_by_rows_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     record("A1", 7, sent=7)
-    monkeypatch.setattr(resend, "MOST_VERSIONS", 3)
+    monkeypatch.setattr(repair, "MOST_VERSIONS", 3)
     lines, rest = read(ask(1, 9))
     assert (lines, rest) == (values("A1", 1, 2, 3), nothing(next=4))
     assert read(ask(rest["next"], 9))[1] == nothing(next=7)
     assert read(ask(7, 9)) == (values("A1", 7), nothing(unrecorded=[[8, 9]]))
     Message.objects.filter(version=3).delete()
     assert read(ask(1, 9)) == (values("A1", 1, 2, 4), nothing(gone=[[3, 3]], next=5))
-    monkeypatch.setattr(resend, "MOST_BYTES", 60)
+    monkeypatch.setattr(repair, "MOST_BYTES", 60)
     assert read(ask(1, 9)) == (values("A1", 1, 2), nothing(next=4, gone=[[3, 3]]))
-    monkeypatch.setattr(resend, "MOST_BYTES", 1)
+    monkeypatch.setattr(repair, "MOST_BYTES", 1)
     assert read(ask(1, 1)) == (values("A1", 1), nothing())
 
 

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.test import Client, override_settings
 
 import outbox
-from outbox import metrics, status
+from outbox import status
 from outbox.models import Document
 from tests.need import promtool
 from tests.outbox import settings
@@ -96,7 +96,7 @@ def test_a_relay_does_not_start_with_wrong_settings(
 
 def test_metrics_are_what_prometheus_reads(documents: None) -> None:
     answer = Client().get("/outbox/metrics")
-    assert answer.headers["Content-Type"] == metrics.CONTENT_TYPE
+    assert answer.headers["Content-Type"] == status.CONTENT_TYPE
     text = answer.content.decode()
     assert "outbox_pending_documents 3\n" in text
     assert 'outbox_failures_total{reason="X"} 3\n' in text
@@ -106,7 +106,7 @@ def test_metrics_are_what_prometheus_reads(documents: None) -> None:
 
 
 def test_label_values_are_escaped() -> None:
-    assert metrics._escaped('a"b\\c\nd') == 'a\\"b\\\\c\\nd'
+    assert status._escaped('a"b\\c\nd') == 'a\\"b\\\\c\\nd'
 
 
 def test_the_list_has_what_waits_and_why(documents: None) -> None:

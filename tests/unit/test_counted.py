@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from history.base.table import counted
-from outbox.counted import counted as of_the_outbox
+from outbox.errors import counted as of_the_outbox
 
 
 @pytest.mark.parametrize("words", [counted, of_the_outbox])

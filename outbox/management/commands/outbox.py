@@ -14,8 +14,7 @@ from django.db import router
 
 from outbox import status
 from outbox.conf import conf
-from outbox.counted import counted
-from outbox.errors import WrongSettings
+from outbox.errors import WrongSettings, counted
 from outbox.models import Document
 from outbox.relay.loop import Relay
 

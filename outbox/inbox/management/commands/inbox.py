@@ -12,8 +12,7 @@ from typing import Any
 from django.core.management import BaseCommand, CommandError
 from django.db import router
 
-from outbox.counted import counted
-from outbox.errors import WrongSettings
+from outbox.errors import WrongSettings, counted
 from outbox.inbox import status
 from outbox.inbox.conf import conf
 from outbox.inbox.loop import Consume
