@@ -88,10 +88,6 @@ def test_a_strange_host(auditor: Client, settings: Any, https: bool) -> None:
     assert auditor.get("/admin/", headers={"Host": "evil.example"}).status_code == 400
 
 
-def test_too_many_parameters(auditor: Client) -> None:
-    error(auditor.get(f"{BASE}?{'a=1&' * 1001}"), 400, "bad_request")
-
-
 @pytest.mark.parametrize("place", ["view", "renderer", "middleware"])
 def test_an_unexpected_error(
     auditor: Client, store: Store, monkeypatch: pytest.MonkeyPatch, place: str

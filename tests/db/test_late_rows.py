@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -364,18 +363,3 @@ def _of_twin(writer: Ingested) -> Any:
     batch = writer.batch()
     writer.fill(batch, message(old("migrated"), 0, TWIN), source=ingesting.TWIN_SOURCE)
     return batch
-
-
-def test_the_migration_marks_the_days_that_are_sealed_already(writer: Ingested) -> None:
-    other = OLD - timedelta(days=1)
-    with raw() as plain:
-        plain.execute("DELETE FROM sealed_day")
-        plain.execute(
-            'INSERT INTO day_seal SELECT id + 1, "table", day - 1, rows, digest, ranges, previous,'
-            " 'x', sealed_at FROM day_seal"
-        )
-        migration = import_module("history.migrations.0004_late_rows").Migration
-        (statement,) = [each.sql for each in migration.operations if hasattr(each, "sql")]
-        plain.execute(statement)
-        found = plain.execute("SELECT day, dropped_at IS NULL FROM sealed_day ORDER BY day")
-        assert found.fetchall() == [(other, False), (OLD, True)]
