@@ -105,6 +105,8 @@ def _command(program: str, words: list[str]) -> None:
         case [] | ["help"] | ["-h" | "--help"]:
             print(overview(program))
             return
+        case ["diffsettings", *_]:
+            sys.exit("annals: diffsettings would print passwords and keys; see docs/settings.md.")
         case ["help", "--all"]:
             words = ["help"]
         case ["help", name] if not name.startswith("-"):

@@ -14,8 +14,7 @@ from rich.progress import Progress
 from annals.access.journal.words import Action
 from annals.access.journal.write import JournalError, record
 from history.archive import origin
-from history.archive.adopt import adopt
-from history.archive.forget import forget
+from history.archive.decisions import adopt, forget
 from history.archive.restore import release, restore
 from history.archive.store import ArchiveError, Store
 from history.base.table import counted

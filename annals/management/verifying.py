@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from django.db import Error, connection
 from django.db.models import Min, QuerySet, Sum
 
-from history.archive.scrub import Pace, scrub, waiting
+from history.archive.scrubbing import Pace, scrub, waiting
 from history.archive.store import ArchiveError, Store
 from history.base import clock
 from history.base.error_text import describe
@@ -22,9 +22,9 @@ from history.day_rows import DayRows
 from history.entities import Entity
 from history.management.progress import Progress
 from history.models import ArchivedDay, DaySeal
-from history.seals import closed, verified
+from history.seals import verification
 from history.seals.seal import NotSealable
-from history.seals.verify import chain_fault, newest_seal, verify
+from history.seals.verification import chain_fault, newest_seal, verify
 
 
 class Out(Protocol):
@@ -76,7 +76,7 @@ def _refuse_unsealed(tables: Sequence[DayRows], day: date | None) -> None:
     names = [rows.table for rows in tables]
     if day is None or DaySeal.objects.filter(table__in=names, day=day).exists():
         return
-    if any(day in dict(closed.unsealed(connection.connection, rows)) for rows in tables):
+    if any(day in dict(verification.unsealed(connection.connection, rows)) for rows in tables):
         return  # it has to have a seal, and verify says that it has none
     raise NotSealable(
         f"{day} has no seal in {', '.join(names)}, so there is nothing to check it against. "
@@ -87,7 +87,7 @@ def _refuse_unsealed(tables: Sequence[DayRows], day: date | None) -> None:
 def _note(rows: DayRows, began: datetime, days: int, faults: int, err: Out) -> None:
     """Where nothing can be written, such as on a standby, the days are checked all the same."""
     try:
-        verified.note(rows.table, began, days, faults)
+        verification.note(rows.table, began, days, faults)
     except Error as error:
         err.write(f"{rows.table}: the result is not recorded for the metrics: {describe(error)}")
 

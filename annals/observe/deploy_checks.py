@@ -28,9 +28,9 @@ from history.base.error_text import describe
 from history.base.table import counted
 from history.entities import ENTITIES
 from history.gap_models import GapRun
-from history.partitions import runs
+from history.partitions import state
 from history.partitions.plan import Policy
-from history.partitions.status import status
+from history.partitions.state import status
 from ingest.source.client import Unreachable
 from ingest.source.kafka import bounds
 
@@ -208,7 +208,7 @@ def _people() -> Iterator[Warning]:
 
 def _cron() -> Iterator[Warning]:
     now = clock.now()
-    maintained = runs.latest_whole()
+    maintained = state.latest_whole()
     if maintained is None or now - maintained.started_at > LATE:
         yield _warning(
             119,

@@ -14,12 +14,12 @@ from annals.access.journal import days as journal
 from history.base import clock
 from history.metric import single
 from history.models import ArchivedDay
-from history.partitions import runs
+from history.partitions import state
 from history.partitions.plan import Policy
-from history.partitions.status import status
-from history.seals import verified
+from history.partitions.state import status
+from history.seals.verification import latest
 
-# Fields of history.partitions.status.Status.
+# Fields of history.partitions.state.Status.
 TABLES = {
     "bytes": metrics.STORE_BYTES,
     "rows": metrics.STORE_ROWS,
@@ -43,7 +43,7 @@ def tables() -> Iterator[Metric]:
 
 def last_run() -> Iterator[Metric]:
     """The latest completed run; no metrics before the first."""
-    latest = runs.latest()
+    latest = state.latest()
     if latest is None:
         return
     yield single(metrics.MAINTAIN_STARTED, latest.started_at.timestamp())
@@ -55,7 +55,7 @@ def last_run() -> Iterator[Metric]:
 def verification() -> Iterator[Metric]:
     """What `partitions verify` has found in the tables that have seals."""
     since, faults = metrics.VERIFY_STARTED(), metrics.VERIFY_FAULTS()
-    for found in verified.latest():
+    for found in latest():
         since.add_metric([found.table], found.since.timestamp())
         if found.faults is not None:
             faults.add_metric([found.table], found.faults)

@@ -25,7 +25,7 @@ from annals.observe.server_rules import (
     faults,
 )
 from history import distribution
-from history.distributing.plan import left_out
+from history.distributing.steps import left_out
 from ingest import rights
 
 NAMES: Final = (

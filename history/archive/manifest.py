@@ -9,13 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
+import pyarrow as pa
+from django.db import connection
 
 from history.archive import parquet
-from history.archive.parquet import Row
+from history.archive.parquet import Row, row_hash
 from history.archive.store import ArchiveError, Store, folder
+from history.canonical import Digest
+from history.entities import Entity
+from history.models import ArchivedDay
 
 FORMAT = 1
 # In the folder of its day; no path.
@@ -141,3 +146,59 @@ def _path(table: str, day: date, name: str) -> str:
 
 def _json(value: object) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=2)
+
+
+def checked_rows(store: Store, known: Manifest) -> Iterator[Row]:
+    """The archived rows of a day, in their order; one row group in memory.
+
+    Raises ArchiveError if a file cannot be read, or after the last row if the rows are not those of
+    the manifest: what was made of them must then be thrown away.
+    """
+    digest = Digest()
+    try:
+        for row in rows(store, known):
+            digest.add(row[0], row[1], row_hash(row))
+            yield row
+    except (OSError, pa.ArrowException) as error:
+        raise ArchiveError(f"{known.table} {known.day} cannot be read: {error}") from error
+    if (digest.rows, digest.finish()) != (known.rows, known.digest):
+        raise ArchiveError(f"the archived rows of {known.table} {known.day} are not as written")
+
+
+Entry = TypeVar("Entry", bound=msgspec.Struct)
+
+
+def read(store: Store, name: str, kind: type[Entry]) -> list[Entry]:
+    """The decisions in a file, oldest first."""
+    text = store.read(name)
+    return msgspec.json.decode(text, type=list[kind]) if text else []  # type: ignore[valid-type]
+
+
+def add(store: Store, name: str, kind: type[Entry], entry: Entry) -> None:
+    entries = [*read(store, name, kind), entry]
+    store.put(name, msgspec.json.format(msgspec.json.encode(entries), indent=2))
+
+
+def newest_day(entity: Entity) -> date | None:
+    """The newest day of an entity's table that is in the archive; None if there is none."""
+    days = ArchivedDay.objects.filter(table=entity.table).order_by("-day")
+    return days.values_list("day", flat=True).first()
+
+
+def oldest_day(entity: Entity) -> date | None:
+    """The oldest day of an entity's table that is in the archive; None where none is."""
+    days = ArchivedDay.objects.filter(table=entity.table).order_by("day")
+    return days.values_list("day", flat=True).first()
+
+
+def may_have(entity: Entity, id_: str) -> bool:
+    """Whether the range of ids of an archived file includes this id, so that it may be there."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM archived_day, jsonb_array_elements(files) AS file"
+            ' WHERE archived_day."table" = %s AND %s COLLATE "C"'
+            " BETWEEN file->>'first' AND file->>'last')",
+            [entity.table, id_],
+        )
+        (found,) = cursor.fetchone() or (False,)
+        return bool(found)

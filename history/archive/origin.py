@@ -12,10 +12,10 @@ import msgspec
 from psycopg import sql
 
 from history import days
-from history.archive import manifest, sound
+from history.archive import manifest, scrubbing
 from history.archive.manifest import File, Manifest
-from history.archive.merge import Rows
 from history.archive.parquet import row_hash
+from history.archive.read import Rows
 from history.archive.store import ArchiveError, Store
 from history.base import clock
 from history.base.table import counted
@@ -79,7 +79,7 @@ def check(connection: Connection, store: Store, entity: Entity, day: date) -> No
         return
     with one_snapshot(connection):
         table = Rows(connection, store, entity, _source(connection, entity.table, day))
-        if sound.damaged(store, found):
+        if scrubbing.damaged(store, found):
             again = known is None or known.digest == found.digest
             if again and table.digest(lambda _: None) == found.digest:
                 return  # the files will be written again, from the table alone
@@ -87,7 +87,7 @@ def check(connection: Connection, store: Store, entity: Entity, day: date) -> No
                 _strange(found, entity, "has damaged rows of {}, and the database noted others")
             )
         archived = _digest(table, found)
-        if known and sound.damaged(store, known):
+        if known and scrubbing.damaged(store, known):
             raise ArchiveError(
                 _strange(found, entity, "has other rows of {} than the database noted")
             )

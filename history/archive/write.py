@@ -7,19 +7,22 @@ import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import partial
 
 from psycopg import sql
 
-from history import distribution
-from history.archive import manifest, parquet, sound
+from history import days, distribution
+from history.archive import manifest, origin, parquet, scrubbing
+from history.archive.decisions import before, follow
 from history.archive.manifest import File, Manifest
-from history.archive.merge import Key, Rows
 from history.archive.parquet import Row, Writer, row_hash
+from history.archive.read import Key, Rows
 from history.archive.store import ArchiveError, Store, folder
 from history.base import clock
 from history.base.table import counted
 from history.canonical import Connection, Digest
-from history.entities import Entity
+from history.entities import BY_TABLE, Entity
+from history.models import ArchivedDay
 
 FILE_ROWS = 500_000
 
@@ -71,7 +74,7 @@ def archive(
     known = manifest.load(store, entity.table, day)
     if known is None:
         return _write(table, _Generation(store, entity, day, 1, progress))
-    damage = sound.damaged(store, known)
+    damage = scrubbing.damaged(store, known)
     new = _Generation(store, entity, day, known.generation + 1, progress)
     if table.digest(progress) == known.digest:
         return _write(table, new, known, known.digest) if damage else known
@@ -130,7 +133,7 @@ def _resume(new: _Generation) -> bool:
     is none."""
     known = manifest.load_progress(new.store, new.entity.table, new.day)
     for said in known.files if known and known.generation == new.number else ():
-        if sound.damage(new.store, said):
+        if scrubbing.damage(new.store, said):
             break
         with new.store.open(said.name) as opened:
             for row in parquet.rows(opened):
@@ -160,7 +163,7 @@ def _file(new: _Generation, stream: Iterator[Row]) -> bool:
                 new.progress(new.digest.rows)
             row = next(stream, None) if done < FILE_ROWS else None
         writer.close()
-    file = sound.read(new.store, name)
+    file = scrubbing.read(new.store, name)
     if (file.rows, file.digest) != (done, written.hexdigest()):
         raise ArchiveError(
             f"{name}: read back {counted(file.rows, 'row')}, not as the {done} written"
@@ -183,3 +186,66 @@ def _bytes(connection: Connection, source: sql.Composable) -> int:
         query = "SELECT citus_total_relation_size(%s::regclass)"
     row = connection.execute(query, [source.as_string(connection)]).fetchone()
     return int(row[0]) if row else 0
+
+
+# If none of this many days can be found, it is not the archive that they were written to.
+LAST_DAYS = 10
+
+
+class Archiver:
+    """Archives days, and lets no day be dropped that is not in the archive."""
+
+    def __init__(
+        self, store: Store, progress: Callable[[str, date, int], None] = lambda *_: None
+    ) -> None:
+        """progress: called with table, day and rows done so far."""
+        self.archived: dict[tuple[str, date], Manifest] = {}
+        self._rows: dict[tuple[str, date], int] = {}
+        self._store = store
+        self._progress = progress
+
+    def archive(self, connection: Connection, table: str, day: date) -> None:
+        """Archive a day. Raises ArchiveError or OSError if that is not possible."""
+        self._check_known(table, day)
+        origin.check(connection, self._store, BY_TABLE[table], day)
+        place = days.locate(connection, table, day)
+        progress = partial(self._progress, table, day)
+        self._rows[table, day] = count(connection, place.child)
+        earlier = before(connection, table, day)
+        done = archive(connection, self._store, BY_TABLE[table], day, place.child, progress)
+        follow(connection, self._store, BY_TABLE[table], earlier, done)
+        self.archived[table, day] = done
+        origin.note(done)
+        manifest.tidy(self._store, table, day, done.files)
+
+    def confirm(self, connection: Connection, table: str, day: date) -> None:
+        """Archive the day again if rows came after archive(), when nobody can write to the table
+        any more. Raises ArchiveError or OSError if that is not possible."""
+        place = days.locate(connection, table, day)
+        if count(connection, place.child) != self._rows[table, day]:
+            self.archive(connection, table, day)
+
+    def _check_known(self, table: str, day: date) -> None:
+        """Raise ArchiveError if the archive has less of a day than the database says, or if it has
+        none of the days that were archived last: a volume that is not mounted is empty, and what
+        is written to it instead is gone when it is mounted."""
+        known = ArchivedDay.objects.filter(table=table, day=day).first()
+        if known is None:
+            self._check_place()
+            return
+        found = manifest.load(self._store, table, day)
+        if (found.rows if found else 0) < known.rows:
+            raise ArchiveError(
+                f"The archive had {counted(known.rows, 'row')} of {table} {day}, and "
+                f"{self._store.place} has fewer. Check ANNALS_ARCHIVE_URL and the files there, or "
+                "give up the archived rows of this day with `partitions forget`"
+            )
+
+    def _check_place(self) -> None:
+        last = list(ArchivedDay.objects.order_by("-archived_at")[:LAST_DAYS])
+        if last and not any(self._store.names(folder(each.table, each.day)) for each in last):
+            raise ArchiveError(
+                f"{self._store.place} has none of the {len(last)} days that were archived last. "
+                "Check ANNALS_ARCHIVE_URL and whether its volume is mounted, or give these days up "
+                "with `partitions forget`"
+            )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from datetime import date
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from typing import Final, LiteralString
 
 from psycopg import sql
@@ -11,10 +12,183 @@ from psycopg import sql
 from history import days, distribution
 from history.day_locks import LOCK_TIMEOUT_MS, lock_day, retry_lock
 from history.days import Connection, State
-from history.distributing.plan import Plan
 from history.distribution import COPIED, DISTRIBUTED_BY, fit, homes
-from history.entities import BY_TABLE
+from history.entities import BY_TABLE, ENTITIES
+from history.failure.complaints import Complaint
 from history.partitions.catalog import Partition
+
+_NODES: Final[LiteralString] = """
+SELECT EXISTS (SELECT FROM pg_dist_node WHERE groupid = 0),
+    (SELECT count(*) FROM pg_dist_node WHERE noderole = 'primary' AND shouldhaveshards),
+    (SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(%s))
+"""
+_AWAY: Final[LiteralString] = """
+SELECT nodename || ':' || nodeport, split_part(result, E'\\n', 1)
+FROM run_command_on_workers('SELECT 1') WHERE NOT success ORDER BY 1 LIMIT 1
+"""
+_CONSUMERS: Final[LiteralString] = """
+SELECT pid, usename FROM pg_stat_activity
+WHERE datname = current_database() AND application_name LIKE 'annals-consume%' LIMIT 1
+"""
+
+
+# Each shard of a node has a connection of its own while rows are added to it. The owner needs some
+# more for other commands.
+_CONNECTIONS: Final[LiteralString] = """
+SELECT rolname, rolconnlimit, (SELECT ceil(%s::numeric / count(*))::int FROM pg_dist_node
+    WHERE noderole = 'primary' AND shouldhaveshards)
+FROM pg_roles WHERE rolname = current_user AND NOT rolsuper AND rolconnlimit >= 0
+"""
+OTHER_COMMANDS: Final = 7
+
+
+class NotDistributableError(Complaint, RuntimeError):
+    """Why this database cannot be distributed, and what to do."""
+
+
+def check(connection: Connection, partitions: Iterable[Partition]) -> None:
+    """Raise NotDistributableError if something is missing, or in the way. partitions: of the tables
+    of versions."""
+    if not distribution.has_citus(connection):
+        raise NotDistributableError(
+            "this database has no Citus: run CREATE EXTENSION citus on the coordinator and on each "
+            "worker, then citus_add_node(). See docs/citus.md"
+        )
+    if distribution.on_worker(connection):
+        raise NotDistributableError(
+            "DATABASE_URL names a worker: it must name the coordinator of the cluster"
+        )
+    row = connection.execute(_NODES, [ENTITIES[0].table]).fetchone()
+    known, workers, owner = row or (False, 0, None)
+    if not known:
+        raise NotDistributableError(
+            "the coordinator does not know its own address: run "
+            "SELECT citus_set_coordinator_host('HOST', PORT)"
+        )
+    if not workers:
+        raise NotDistributableError(
+            "the cluster has no worker: run SELECT citus_add_node('HOST', PORT) for each"
+        )
+    if (away := connection.execute(_AWAY).fetchone()) is not None:
+        node, said = away
+        raise NotDistributableError(f"the worker {node} does not answer this login: {said}")
+    if not owner:
+        raise NotDistributableError("only the owner of the tables can distribute them")
+    _check_partitions(partitions)
+
+
+def refuse_consumers(connection: Connection) -> None:
+    """Raise NotDistributableError if a consumer is connected: it would not find the days, and would
+    write no homes of children until it is started again."""
+    row = connection.execute(_CONSUMERS).fetchone()
+    if row is not None:
+        raise NotDistributableError(
+            f"a consumer is connected (session {row[0]} of the login {row[1]!r}): stop all "
+            "consumers, and start them again afterwards"
+        )
+
+
+def check_connections(connection: Connection, shards: int) -> None:
+    """Raise NotDistributableError if the login may not have as many connections on each node as
+    shards of a table may be there. shards: of a table, on all nodes."""
+    row = connection.execute(_CONNECTIONS, [shards]).fetchone()
+    if row is None:
+        return
+    login, limit, of_node = row
+    if limit < of_node + OTHER_COMMANDS:
+        raise NotDistributableError(
+            f"the login {login!r} may have {limit} connections to each node, and the {shards} "
+            f"shards of a table need {of_node} on each: run "
+            f"ALTER ROLE {login} CONNECTION LIMIT {of_node + OTHER_COMMANDS}"
+        )
+
+
+def _check_partitions(partitions: Iterable[Partition]) -> None:
+    for part in partitions:
+        if part.day is None and not part.restored:
+            raise NotDistributableError(
+                f"{part.name} is no partition of a UTC day that Annals made: detach it, or let "
+                "it be one"
+            )
+        if part.state is State.PENDING:
+            raise NotDistributableError(
+                f"the detach of {part.name} was interrupted: run `annals partitions maintain`"
+            )
+
+
+_KNOWN: Final[LiteralString] = """
+SELECT relname, repmodel = 't' FROM pg_dist_partition JOIN pg_class ON pg_class.oid = logicalrelid
+WHERE relnamespace = 'public'::regnamespace
+"""
+_EXISTING: Final[LiteralString] = """
+SELECT name FROM unnest(%s::text[]) name WHERE to_regclass(name) IS NOT NULL ORDER BY name
+"""
+_SHARDS: Final[LiteralString] = """
+SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = to_regclass(%s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DayLeft:
+    """A day whose rows are on the coordinator only. rows: an estimate; bytes: on disk."""
+
+    table: str
+    name: str
+    day: date
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """parents: tables of versions to be distributed. lookups: other tables to be distributed.
+    locals: tables that become reachable from each node, or are copied to it. days: newest
+    first, as they are worked on. shards: of a table; 0: none is distributed yet."""
+
+    parents: Sequence[str]
+    lookups: Sequence[str]
+    locals: Sequence[str]
+    days: Sequence[DayLeft]
+    shards: int
+
+    @property
+    def done(self) -> bool:
+        return not (self.parents or self.lookups or self.locals or self.days)
+
+
+def plan(connection: Connection, partitions: Sequence[Partition], local: Collection[str]) -> Plan:
+    """local: the tables that each node must reach. Only reads."""
+    known: dict[str, bool] = dict(connection.execute(_KNOWN).fetchall())
+    there = known.keys() - {name for name in COPIED if not known.get(name)}
+    tables = [entity.table for entity in ENTITIES]
+    parents = [table for table in tables if table not in there]
+    lookups = [table for table in DISTRIBUTED_BY if table not in {*there, *tables}]
+    row = connection.execute(_SHARDS, [next(iter(set(tables) & there), None)]).fetchone()
+    left = [
+        DayLeft(part.table, part.name, found, part.rows, part.bytes)
+        for part in partitions
+        if part.name not in there and (found := day_of(part)) is not None
+        if part.state is State.DETACHED or part.table in parents
+    ]
+    left.sort(key=lambda each: (-each.day.toordinal(), each.table))
+    return Plan(parents, lookups, sorted({*local, *COPIED} - there), left, row[0] if row else 0)
+
+
+def left_out(connection: Connection, local: Collection[str]) -> list[str]:
+    """The tables that are not distributed, or that the nodes do not reach: of kinds and migrations
+    that came after `annals distribute`. Of those that exist. local: as of plan."""
+    wanted = {*local, *DISTRIBUTED_BY}
+    there = {name for name, _ in connection.execute(_KNOWN)}
+    found = connection.execute(_EXISTING, [sorted(wanted - there)])
+    return [name for (name,) in found]
+
+
+def day_of(part: Partition) -> date | None:
+    """The UTC day of a partition of ours, restored ones among them."""
+    if not part.restored:
+        return part.day
+    return datetime.strptime(part.name[-8:], "%Y%m%d").replace(tzinfo=UTC).date()
+
 
 # For how long a step waits until readers give it a table.
 WAIT_S: Final = 60.0

@@ -16,8 +16,8 @@ from django.db import Error as DatabaseError
 from django.db import connection
 from psycopg import sql
 
-from history.archive import checked, manifest, origin
-from history.archive.merge import Rows, union
+from history.archive import manifest, origin
+from history.archive.read import Rows, union
 from history.archive.store import ArchiveError, Store
 from history.archive.write import count
 from history.canonical import Connection, twins
@@ -131,7 +131,7 @@ def _write(export: Export, day: Day, output: Format, plain: Connection) -> int:
     if known is None:
         raise ArchiveError(f"{day.name} is not in the archive, and the database says that it is")
     origin.check(plain, export.store, export.entity, day.day)
-    archived = checked.rows(export.store, known)
+    archived = manifest.checked_rows(export.store, known)
     if day.part is None:
         return _add(archived, output, export.tick)
     table = Rows(plain, export.store, export.entity, sql.Identifier(day.name), None)

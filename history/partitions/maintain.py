@@ -15,8 +15,7 @@ from history.day_storage import keep_rows_whole
 from history.days import partition_name
 from history.partitions.exclusive import reconnect, run_lock
 from history.partitions.plan import DayPlan, Policy, Report, plan
-from history.partitions.strategy import Archiver, DayPartition
-from history.partitions.tables import VERSIONS, Partitioned
+from history.partitions.strategy import VERSIONS, Archiver, DayPartition, Partitioned
 
 
 @dataclass

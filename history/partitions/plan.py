@@ -20,8 +20,7 @@ from psqlextra.partitioning import (
 from history import distribution
 from history.partitions import catalog
 from history.partitions.catalog import Partition
-from history.partitions.strategy import Archiver, DayPartition, DayStrategy
-from history.partitions.tables import VERSIONS, Partitioned
+from history.partitions.strategy import VERSIONS, Archiver, DayPartition, DayStrategy, Partitioned
 from history.window import Window
 
 # Given days that are about to be dropped, each a table and a day: those that must stay, and why.

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 
 from history import fallback
-from history.archive import index
+from history.archive import manifest
 from history.base import clock
 from history.documents.exactjson import Json
 from history.entities import Entity
@@ -100,7 +100,7 @@ def _never() -> Absence:
 
 
 def _in_archive(entity: Entity, id: str) -> Absence | None:
-    found = settings.ANNALS.archive_url and index.may_have(entity, id)
+    found = settings.ANNALS.archive_url and manifest.may_have(entity, id)
     return Absence.ARCHIVED if found else None
 
 

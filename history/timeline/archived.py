@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, time
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from history.archive import index
+from history.archive import manifest
 from history.documents.jsonb import shortened
 from history.timeline import paging
 from history.timeline.neighbours import CLOCK_TOLERANCE, Keys, Pair, Place
@@ -52,7 +52,7 @@ def page(query: Query) -> Page:
     if not both:
         text = _("neither store nor archive has a version of {kind} {id}")
         raise NoVersionError(text.format(kind=query.entity.name, id=query.id))
-    oldest = index.oldest_day(query.entity)
+    oldest = manifest.oldest_day(query.entity)
     return replace(shown, versions=tuple(_settle(each, oldest) for each in shown.versions))
 
 

@@ -12,15 +12,15 @@ from django.db import connection
 from msgspec.structs import replace
 
 from history import days
-from history.archive.archiver import Archiver
 from history.archive.restore import restore
 from history.archive.store import Store
+from history.archive.write import Archiver
 from history.base import clock
 from history.days import partition_name
 from history.distribution.held import held
 from history.entities import CHILDREN, root
 from history.partitions import catalog
-from history.search_index.retention import remove_old
+from history.search_index.backfill import remove_old
 from tests.citus.again import own_labels, tables, transactional_db
 from tests.citus.test_seals import NOON, OLD, insert
 from tests.db.partitioned import raw

@@ -18,7 +18,7 @@ from history.distribution import homes
 from history.entities import CHILDREN, root
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
-from history.search_index.retention import remove_old
+from history.search_index.backfill import remove_old
 from history.window import Window
 from tests.citus.cluster import Citus
 

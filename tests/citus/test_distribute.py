@@ -20,8 +20,8 @@ from msgspec.structs import replace
 from annals.observe.server_checks import server_settings
 from history import days, distribution
 from history.base import clock
-from history.distributing import cluster as needed
-from history.distributing.plan import left_out
+from history.distributing import steps as needed
+from history.distributing.steps import left_out
 from history.distribution import DISTRIBUTED_BY
 from history.entities import CHILDREN, ENTITIES, root
 from history.models import VERSION_MODELS, LateRow

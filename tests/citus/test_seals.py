@@ -15,7 +15,7 @@ from history.days import bounds
 from history.entities import CHILDREN, root
 from history.seals import late, settled
 from history.seals.seal import seal
-from history.seals.verify import verify
+from history.seals.verification import verify
 from tests.citus.again import move, own_labels, tables, transactional_db
 from tests.citus.cluster import Citus
 from tests.db.partitioned import day, raw

@@ -12,7 +12,7 @@ from django.core.management import call_command
 from history.base import clock
 from history.entities import BY_NAME, ROOT
 from history.models import MaintainRun, SearchKey
-from history.search_index.retention import remove_old
+from history.search_index.backfill import remove_old
 from tests.citus.cluster import Citus
 from tests.db.store import Store
 

@@ -12,7 +12,7 @@ from django.test import Client
 
 from history import labels
 from history.admin.parts.cards import OPEN_ROWS
-from history.admin.parts.row_pages import MOST_ROWS
+from history.admin.parts.links import MOST_ROWS
 from history.models import FieldLabel, Person
 from history.timeline import budget
 from tests.db.screens import A1, SCREENS, WHOLE, documents, link, support, text

@@ -19,11 +19,10 @@ from psycopg import sql
 
 from annals import env
 from history import days
-from history.archive import index, manifest, parquet, read, write
-from history.archive.archiver import Archiver
+from history.archive import manifest, parquet, read, write
 from history.archive.restore import release, restore
 from history.archive.store import ArchiveError, Store
-from history.archive.write import archive
+from history.archive.write import Archiver, archive
 from history.canonical import Connection, Digest, digest, encode, fields, order
 from history.entities import BY_NAME, ENTITIES
 from history.models import ArchivedDay
@@ -370,11 +369,11 @@ def test_versions_of_one_id_are_read_by_row_group(
     assert len(groups_read) <= 2
     assert read.versions(store, PRODUCT, "missing") == []
     assert read.versions(store, PRODUCT, "Б0042", since=OLD + timedelta(days=1)) == []
-    assert index.newest_day(PRODUCT) == OLD
-    assert index.newest_day(TASK) is None
-    assert index.may_have(PRODUCT, "Б0042")
-    assert not index.may_have(PRODUCT, "0")
-    assert not index.may_have(TASK, "Б0042")
+    assert manifest.newest_day(PRODUCT) == OLD
+    assert manifest.newest_day(TASK) is None
+    assert manifest.may_have(PRODUCT, "Б0042")
+    assert not manifest.may_have(PRODUCT, "0")
+    assert not manifest.may_have(TASK, "Б0042")
 
 
 def test_the_simulators_days_shrink_to_a_quarter(store: Store) -> None:

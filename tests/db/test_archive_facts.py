@@ -12,10 +12,10 @@ import pytest
 from pyarrow import parquet as pq
 
 from history.archive import parquet, read, write
-from history.archive.archiver import Archiver
 from history.archive.manifest import FinishedFiles
-from history.archive.scrub import Pace, scrub, waiting
+from history.archive.scrubbing import Pace, scrub, waiting
 from history.archive.store import Store
+from history.archive.write import Archiver
 from history.canonical import Connection
 from history.models import ArchivedDay
 from history.partitions.maintain import maintain

@@ -13,12 +13,11 @@ from psycopg import sql
 
 from history import days
 from history.archive import manifest, parquet, read, write
-from history.archive.archiver import Archiver
-from history.archive.forget import forget
+from history.archive.decisions import forget
 from history.archive.manifest import Manifest
 from history.archive.restore import release, restore
 from history.archive.store import ArchiveError, Store
-from history.archive.write import archive
+from history.archive.write import Archiver, archive
 from history.canonical import Connection
 from history.entities import BY_NAME
 from history.models import ArchivedDay

@@ -16,9 +16,8 @@ from msgspec.structs import replace
 from annals import env
 from annals.access.journal.words import Actor
 from history.archive import manifest, origin, read
-from history.archive.archiver import Archiver
 from history.archive.store import Store
-from history.archive.write import archive
+from history.archive.write import Archiver, archive
 from history.models import ArchivedDay
 from history.partitions.maintain import maintain
 from tests.db.partitioned import TABLE, insert, names, policy, raw

@@ -13,9 +13,9 @@ from django.db import connections
 
 from history import days
 from history.archive import manifest, parquet, write
-from history.archive.archiver import Archiver
 from history.archive.restore import restore
 from history.archive.store import Store
+from history.archive.write import Archiver
 from history.canonical import Connection
 from history.entities import BY_NAME
 from history.models import ArchivedDay

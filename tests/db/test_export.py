@@ -19,8 +19,8 @@ from django.db import connection
 
 from history import days
 from history.archive import parquet
-from history.archive.archiver import Archiver
 from history.archive.store import Store
+from history.archive.write import Archiver
 from history.base import clock
 from history.documents import exactjson
 from history.export import run

@@ -13,9 +13,9 @@ import pytest
 from django.conf import settings
 
 from history import days
-from history.archive.archiver import Archiver
 from history.archive.restore import release, restore
 from history.archive.store import Store as Archive
+from history.archive.write import Archiver
 from history.entities import ROOT
 from history.models import ArchivedDay, DaySeal, LateRow
 from history.partitions.maintain import maintain
@@ -23,7 +23,7 @@ from history.partitions.plan import Policy
 from history.seals import late
 from history.seals import seal as sealing
 from history.seals.seal import seal
-from history.seals.verify import Verdict, chain_fault, verify
+from history.seals.verification import Verdict, chain_fault, verify
 from history.window import Window
 from ingest.quarantine.messages import Selection, retry
 from ingest.store.batch import Row

@@ -20,9 +20,9 @@ from hypothesis import settings as hypothesis_settings
 from annals import env
 from history import days
 from history.archive import parquet
-from history.archive.archiver import Archiver
 from history.archive.restore import restore
 from history.archive.store import Store
+from history.archive.write import Archiver
 from history.documents.exactjson import dumps, loads
 from history.documents.jsonb import from_store, to_store
 from history.entities import ROOT

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.db import connection, transaction
 
-from history.partitions import locks
+from history.partitions import state
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy, plan
 from history.window import Window
@@ -28,4 +28,4 @@ def test_a_timeline_over_all_days_has_room(table: str) -> None:
             " AND relation NOT IN ('pg_locks'::regclass)"
         )
         [held] = cursor.fetchone() or ()
-    assert 40 < held <= locks.count(connection, plan(policy)).needed
+    assert 40 < held <= state.count(connection, plan(policy)).needed

@@ -18,11 +18,11 @@ from annals import env
 from history import days
 from history.base import clock
 from history.days import State, partition_name
-from history.partitions import catalog, runs
+from history.partitions import catalog, state
 from history.partitions.exclusive import AlreadyRunningError
 from history.partitions.maintain import Outcome, maintain
 from history.partitions.plan import SPARE_DAYS, plan
-from history.partitions.status import status
+from history.partitions.state import status
 from tests.db.partitioned import (
     NOW,
     TABLE,
@@ -304,9 +304,9 @@ def test_the_command_exits_2_where_it_is_broken(small: Any) -> None:
 
 
 def test_a_run_is_remembered_for_the_metrics(small: Any) -> None:
-    assert runs.latest() is None
+    assert state.latest() is None
     run("maintain")
-    latest = runs.latest()
+    latest = state.latest()
     assert latest is not None
     assert (latest.exit_code, latest.created, latest.dropped) == (0, DAYS * len(TABLES), 0)
     assert abs(latest.started_at - datetime.now(UTC)) < timedelta(minutes=5)
@@ -320,7 +320,7 @@ def test_a_run_whose_clock_was_ahead_is_not_the_latest_for_ever(
     for at in (now, now + timedelta(days=300), now + timedelta(hours=1), now + timedelta(hours=2)):
         move(at)
         assert run("maintain")[0] == 0
-        latest = runs.latest()
+        latest = state.latest()
         assert latest is not None
         assert latest.started_at == at
         assert latest.search_keys_before == (at - timedelta(days=3)).date()
@@ -337,7 +337,7 @@ def test_nothing_is_done_by_a_clock_that_differs_from_the_servers(
     code, _, err = run("maintain", "--force")
     assert (code, names()) == (2, there)
     assert f"the clock of this machine says {right + wrong:%Y-%m-%d %H}" in err
-    latest = runs.latest()
+    latest = state.latest()
     assert latest is not None
     assert latest.exit_code == 2
     assert abs(latest.started_at - right) < timedelta(minutes=5)

@@ -19,9 +19,9 @@ from django.db import connection as django_connection
 from annals import env
 from history import days
 from history.archive import parquet
-from history.archive.archiver import Archiver
 from history.archive.restore import restore
 from history.archive.store import ArchiveError, Store
+from history.archive.write import Archiver
 from history.canonical import Connection
 from history.days import State
 from history.entities import BY_NAME

@@ -14,7 +14,7 @@ from django.core.management import call_command
 from history import days
 from history.entities import ROOT
 from history.models import MaintainRun
-from history.search_index import retention as search_retention
+from history.search_index import backfill as search_retention
 from history.window import Window
 from ingest.quarantine import messages
 from ingest.quarantine.messages import Removed, Selection, by_ids, retry
@@ -175,7 +175,7 @@ def test_a_consumer_that_stores_a_key_while_it_is_removed(ingested: Ingested) ->
 def test_many_pages_are_read_piece_by_piece(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_retention, "PAGES_AT_ONCE", 3)
+    monkeypatch.setattr(search_retention, "PAGES_REMOVED_AT_ONCE", 3)
     with connect("test") as plain:
         plain.execute(
             "INSERT INTO search_key SELECT 'v' || n, 'number', 'product-instance', 'id',"

@@ -13,13 +13,12 @@ from django.conf import settings
 
 from annals.observe import partition_metrics
 from history import days
-from history.archive import manifest, parquet, sound
-from history.archive import scrub as scrubbing
-from history.archive.archiver import Archiver
+from history.archive import manifest, parquet, scrubbing
 from history.archive.manifest import Manifest
 from history.archive.parquet import Writer, row_hash
-from history.archive.scrub import Pace, scrub, waiting
+from history.archive.scrubbing import Pace, scrub, waiting
 from history.archive.store import Store
+from history.archive.write import Archiver
 from history.canonical import Digest
 from history.entities import ROOT
 from history.models import ArchivedDay, DaySeal
@@ -221,17 +220,17 @@ def test_a_day_that_is_forgotten_meanwhile_is_passed_over(archive: Store) -> Non
 def test_a_generation_that_is_replaced_meanwhile_is_not_a_fault(
     archive: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = sound.damage
+    real = scrubbing.damage
 
     def replace_first(store: Store, *rest: Any) -> str | None:
-        monkeypatch.setattr(sound, "damage", real)
+        monkeypatch.setattr(scrubbing, "damage", real)
         fill(FIRST)
         with raw() as plain:
             insert(plain, evening(FIRST), "new")
         leave(archive)
         return real(store, *rest)
 
-    monkeypatch.setattr(sound, "damage", replace_first)
+    monkeypatch.setattr(scrubbing, "damage", replace_first)
     found = {each.day: each for each in scrub(archive, waiting(), Pace())}
     # The rows of the second generation came without a message, so its seal does not fit.
     assert found[FIRST].rows == 5
@@ -249,7 +248,7 @@ def test_a_generation_that_an_interrupted_run_left_is_not_a_fault(
     def killed(*_: Any) -> None:
         raise OSError("killed")
 
-    monkeypatch.setattr("history.archive.archiver.follow", killed)
+    monkeypatch.setattr("history.archive.write.follow", killed)
     assert maintain(policy(keep=3), archiver=Archiver(archive)).exit_code == 2
     found = {each.day: each for each in scrub(archive, waiting(), Pace())}
     assert (found[LAST].fault, "interrupted" in found[LAST].note) == (None, True)

@@ -12,13 +12,13 @@ from psycopg import sql
 
 from annals import env
 from history import canonical, days
-from history.archive.archiver import Archiver
 from history.archive.store import Store
+from history.archive.write import Archiver
 from history.entities import BY_NAME
 from history.models import ArchivedDay, DaySeal
 from history.partitions.maintain import maintain
 from history.seals.seal import GENESIS, NotSealable, seal
-from history.seals.verify import chain_fault, newest_seal, verify
+from history.seals.verification import chain_fault, newest_seal, verify
 from tests.db import simulated
 from tests.db.partitioned import TABLE, day, insert, policy, raw, read_all_to_end, run
 from tests.shape import shaped

@@ -15,9 +15,9 @@ from rest_framework.test import APIClient
 
 from annals import env
 from history import days, labels, masking
-from history.archive.archiver import Archiver
 from history.archive.restore import restore
 from history.archive.store import Store
+from history.archive.write import Archiver
 from history.entities import BY_NAME, ROOT
 from history.gap_models import RecoveredVersion
 from history.models import FieldLabel

@@ -14,9 +14,9 @@ from psycopg import errors, sql
 
 from annals.management.actions import partitions
 from history import days
-from history.archive import archiver, manifest, restore, write
+from history.archive import manifest, restore, write
 from history.archive.manifest import Manifest
-from history.archive.merge import Rows
+from history.archive.read import Rows
 from history.archive.store import ArchiveError, Store
 from history.canonical import Connection
 from history.days import State
@@ -45,8 +45,8 @@ def _archive_overwritten(replace: Replace) -> None:
         number = known.generation + 1 if known else 1
         return write._write(rows, write._Generation(store, entity, day, number, progress))
 
-    replace(archiver, "archive", archive)
-    replace(archiver.Archiver, "_check_known", lambda *_: None)
+    replace(write, "archive", archive)
+    replace(write.Archiver, "_check_known", lambda *_: None)
 
 
 def _dropped_day_created(replace: Replace) -> None:

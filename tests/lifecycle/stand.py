@@ -29,7 +29,7 @@ from psycopg.conninfo import make_conninfo
 from history import entities
 from history.base import clock
 from history.entities import Entity
-from history.partitions import plan, tables
+from history.partitions import plan, strategy
 from ingest.store import session
 from tests.lifecycle.sent import ENTITIES
 
@@ -186,8 +186,8 @@ def _less(few: tuple[Entity, ...]) -> Iterator[None]:
 
     They are replaced in all modules, and where they are the default of an argument.
     """
-    versions = tuple(each for each in tables.VERSIONS if each.rows in few)
-    swaps: dict[int, object] = {id(entities.ENTITIES): few, id(tables.VERSIONS): versions}
+    versions = tuple(each for each in strategy.VERSIONS if each.rows in few)
+    swaps: dict[int, object] = {id(entities.ENTITIES): few, id(strategy.VERSIONS): versions}
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(plan, "SPARE_DAYS", 1))
         for module in [each for name, each in sys.modules.items() if name.startswith(OURS)]:

@@ -10,10 +10,9 @@ from django.utils import translation
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.admin.parts import amounts
-from history.admin.parts.change_rows import ChangeRow, row, steps
-from history.admin.parts.field_names import Fields
-from history.admin.parts.text_diff import mark_differences
+from history.admin.parts import values
+from history.admin.parts.change_rows import ChangeRow, mark_differences, row, steps
+from history.admin.parts.headline import Fields
 from history.admin.parts.values import ABSENT, MAX_ITEMS, Item, Value, readable
 from history.diff import changes
 from history.documents.exactjson import loads
@@ -167,8 +166,8 @@ def test_what_reads_the_same_but_differs_is_shown_as_stored() -> None:
 
 @given(st.integers(), st.integers(min_value=0, max_value=10**9))
 def test_money_keeps_every_digit(whole: int, fraction: int) -> None:
-    text = amounts.money(f"{whole}.{fraction}")
-    plain = text.replace(amounts.SPACE, "").replace(amounts.MINUS, "-").replace(",", ".")
+    text = values.money(f"{whole}.{fraction}")
+    plain = text.replace(values.SPACE, "").replace(values.MINUS, "-").replace(",", ".")
     assert Decimal(plain) == Decimal(f"{whole}.{fraction}")
 
 

@@ -43,6 +43,12 @@ def test_wrong_words_are_refused_and_start_nothing(tmp_path: Path, words: str, t
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_prints_passwords_is_refused(tmp_path: Path) -> None:
+    done = run(tmp_path, "annals", "diffsettings")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "would print passwords and keys" in done.stderr
+
+
 @pytest.mark.parametrize("words", ["contract asyncapi", "migrate --help", "help --all"])
 def test_what_only_prints_leaves_nothing(tmp_path: Path, words: str) -> None:
     """Such as a key in the folder in which somebody asks for help."""

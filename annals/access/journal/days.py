@@ -18,7 +18,7 @@ from history.day_rows import Closed, Column, Form
 from history.models import DaySeal
 from history.partitions import catalog
 from history.partitions.plan import Policy
-from history.partitions.tables import VERSIONS, Partitioned
+from history.partitions.strategy import VERSIONS, Partitioned
 from history.seals import finished
 from history.window import Window
 

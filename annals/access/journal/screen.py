@@ -31,7 +31,7 @@ from annals.access.journal.words import Action, Outcome
 from annals.access.models import JournalEntry
 from history import shares
 from history.admin.parts.cards import title
-from history.admin.parts.page_links import PAGE, pages
+from history.admin.parts.links import PAGE, pages
 from history.deadline import TooLongError
 from history.entities import ENTITIES, Entity
 from history.shares import BusyError

@@ -14,8 +14,8 @@ from history import schema
 from history.base.error_text import describe
 from history.base.table import Table, print_table
 from history.days import Connection
-from history.distributing import cluster, steps
-from history.distributing.plan import Plan, plan
+from history.distributing import steps
+from history.distributing.steps import Plan, plan
 from history.distribution import DISTRIBUTED_BY
 from history.entities import ENTITIES
 from history.partitions import catalog
@@ -39,16 +39,16 @@ def run(command: BaseCommand, **options: Any) -> None:
         with run_lock():
             plain = connection.connection
             partitions = catalog.read(connection, [entity.table for entity in ENTITIES])
-            cluster.check(plain, partitions)
+            steps.check(plain, partitions)
             left = plan(plain, partitions, rights.tables() - DISTRIBUTED_BY.keys())
             _refuse_shards(left, options["shards"])
-            cluster.check_connections(plain, left.shards or options["shards"] or _default(plain))
+            steps.check_connections(plain, left.shards or options["shards"] or _default(plain))
             if not options["dry_run"]:
-                cluster.refuse_consumers(plain)
+                steps.refuse_consumers(plain)
                 quiet = options["json"]
                 say = (lambda _: None) if quiet else command.stdout.write
                 steps.run(plain, left, partitions, options["shards"], say)
-    except (AlreadyRunningError, cluster.NotDistributableError) as error:
+    except (AlreadyRunningError, steps.NotDistributableError) as error:
         raise CommandError(f"Nothing done: {error}.") from error
     except psycopg.Error as error:
         raise CommandError(
@@ -67,7 +67,7 @@ def run(command: BaseCommand, **options: Any) -> None:
 
 def _refuse_shards(left: Plan, asked: int | None) -> None:
     if asked is not None and left.shards not in (0, asked):
-        raise cluster.NotDistributableError(
+        raise steps.NotDistributableError(
             f"the tables have {left.shards} shards already, which --shards cannot change"
         )
 

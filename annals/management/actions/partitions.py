@@ -26,8 +26,8 @@ from annals.management import archiving
 from annals.management.archiving import Done
 from annals.management.verifying import verify_archive, verify_tables
 from history import schema
-from history.archive.archiver import Archiver
 from history.archive.store import ArchiveError, Store
+from history.archive.write import Archiver
 from history.base import clock
 from history.base.error_text import describe
 from history.base.table import counted, print_table
@@ -37,7 +37,7 @@ from history.days import ForeignTableError, partition_name
 from history.distribution import homes
 from history.entities import BY_NAME, ENTITIES, Entity
 from history.failure.sentences import known
-from history.partitions import catalog, locks, runs, show
+from history.partitions import catalog, show, state
 from history.partitions.exclusive import AlreadyRunningError, reconnect, run_lock
 from history.partitions.maintain import Outcome, maintain
 from history.partitions.plan import DayPlan, Policy, plan
@@ -45,7 +45,7 @@ from history.partitions.strategy import DayPartition
 from history.seals import late
 from history.seals.finished import due, seal_days
 from history.seals.seal import NotSealable, seal
-from history.search_index import retention as search_retention
+from history.search_index import backfill as search_retention
 from ingest.completeness.holds import may_get_rows, unsettled
 from ingest.quarantine import messages as quarantine_retention
 from ingest.store import unstored
@@ -106,7 +106,7 @@ class Run:
             action: sum(line.action == action for line in lines)
             for action in ("create", "drop", "keep")
         }
-        room = locks.count(connection, plans)
+        room = state.count(connection, plans)
         if self.options["json"]:
             days = {
                 "oldest": str(self.policy.window.oldest),
@@ -144,7 +144,7 @@ class Run:
         except clock.WrongClockError as error:
             outcome = Outcome()
             outcome.failed("clock", error)
-            runs.note(outcome, clock.of_server(plain), 0)
+            state.note(outcome, clock.of_server(plain), 0)
             raise
 
     def _maintain(self) -> int:
@@ -174,7 +174,7 @@ class Run:
                 self._seal_due(progress, outcome)
                 self._remove_old(outcome)
         seconds = time.monotonic() - begun
-        runs.note(outcome, started, seconds)
+        state.note(outcome, started, seconds)
         self._summary(outcome, archiver, seconds)
         return outcome.exit_code
 

@@ -15,9 +15,8 @@ from history.admin.pages.missing import not_found_page
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, utc
 from history.admin.parts.change_rows import change_rows, ordered
-from history.admin.parts.row_pages import AFTER, row_pages, start_of
-from history.admin.parts.subject import changed_by, subject
-from history.admin.parts.twins import Twin, other_versions
+from history.admin.parts.heads import Twin, changed_by, other_versions, subject
+from history.admin.parts.links import AFTER, row_pages, start_of
 from history.admin.site.access import may_view_history
 from history.diff import BadPath, parse
 from history.entities import Entity

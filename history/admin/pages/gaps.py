@@ -13,9 +13,9 @@ from django.utils.translation import gettext as _
 from history import trace
 from history.admin.parts import gaps as words
 from history.admin.parts import links
-from history.admin.parts.amounts import count
 from history.admin.parts.cards import title
-from history.admin.parts.page_links import PAGE, pages
+from history.admin.parts.links import PAGE, pages
+from history.admin.parts.values import count
 from history.admin.site.access import PERMISSION
 from history.entities import BY_NAME
 from history.gaps import read

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from history.admin.parts import recently_opened
+from history.admin.parts import heads
 from history.admin.parts.cards import title
 from history.admin.site.access import PERMISSION
 from history.entities import ENTITIES
@@ -16,6 +16,6 @@ def first_page(request: HttpRequest) -> dict[str, Any]:
         return {"entities": [], "recent": [], "hide_finder": True}
     return {
         "entities": [title(entity) for entity in ENTITIES],
-        "recent": recently_opened.opened(request),
+        "recent": heads.opened(request),
         "hide_finder": True,
     }

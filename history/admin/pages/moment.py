@@ -12,10 +12,9 @@ from history import timeline
 from history.admin.pages.missing import not_found_page
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, title, utc
-from history.admin.parts.field_names import Room
 from history.admin.parts.filter_form import MomentForm
-from history.admin.parts.headline import headline
-from history.admin.parts.subject import changed_by, subject
+from history.admin.parts.headline import Room, headline
+from history.admin.parts.heads import changed_by, subject
 from history.admin.parts.values import Item, members
 from history.admin.site.access import may_view_history
 from history.base import clock

@@ -12,8 +12,8 @@ from django.shortcuts import render
 from django.utils.formats import get_format, number_format
 from django.utils.translation import gettext as _
 
-from history.admin.parts.amounts import count
 from history.admin.parts.cards import title
+from history.admin.parts.values import count
 from history.capacity import shares
 from history.capacity.shares import Amount, Brought, Shares
 from history.partitions.show import size

@@ -13,9 +13,8 @@ from history.admin.pages.missing import not_found_page
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of
 from history.admin.parts.change_rows import steps
-from history.admin.parts.json_html import coloured
-from history.admin.parts.subject import subject
-from history.admin.parts.twins import other_versions
+from history.admin.parts.heads import other_versions, subject
+from history.admin.parts.value_html import coloured
 from history.admin.site.access import may_view_history
 from history.documents.exactjson import indented
 from history.entities import Entity

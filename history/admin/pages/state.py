@@ -13,9 +13,9 @@ from history.admin.pages.missing import not_found_page
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, utc
 from history.admin.parts.change_rows import steps
-from history.admin.parts.field_names import Fields
-from history.admin.parts.row_pages import AFTER, MOST_ROWS, row_pages, start_of
-from history.admin.parts.subject import subject
+from history.admin.parts.headline import Fields
+from history.admin.parts.heads import subject
+from history.admin.parts.links import AFTER, MOST_ROWS, row_pages, start_of
 from history.admin.parts.values import Value, readable
 from history.admin.site.access import may_view_history
 from history.documents.exactjson import Json

@@ -11,12 +11,12 @@ from django.utils.translation import gettext as _
 
 from history import complete_to, timeline
 from history.admin.pages.missing import not_found_page
-from history.admin.parts import links, recently_opened
+from history.admin.parts import heads, links
 from history.admin.parts.cards import CardBuilder
-from history.admin.parts.completeness_note import CompletenessNote
 from history.admin.parts.filter_form import FilterForm, known_authors, known_services
-from history.admin.parts.page_links import PAGE, pages
-from history.admin.parts.subject import Children, children, subject
+from history.admin.parts.gaps import CompletenessNote
+from history.admin.parts.heads import Children, children, subject
+from history.admin.parts.links import PAGE, pages
 from history.admin.site.access import may_view_history
 from history.base import clock
 from history.entities import PARTS, Entity, root
@@ -80,7 +80,7 @@ def _respond(request: HttpRequest, source: Source) -> HttpResponse:
         newest = _newest(source)
     except timeline.NotFoundError as error:
         return not_found_page(request, source.entity, source.id, error)
-    recently_opened.remember(request, source.entity, source.id)
+    heads.remember(request, source.entity, source.id)
     head = subject(source.entity, source.id, newest, tab="whole" if source.whole else "card")
     kept = form.parameters()
     cards = CardBuilder(

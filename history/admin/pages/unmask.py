@@ -11,10 +11,10 @@ from django.views.decorators.http import require_http_methods
 
 from history import masking, timeline
 from history.admin.pages.missing import not_found_page
-from history.admin.parts import links, one_time
+from history.admin.parts import links
 from history.admin.parts.cards import fields_of
 from history.admin.parts.change_rows import steps
-from history.admin.parts.subject import subject
+from history.admin.parts.heads import subject
 from history.admin.parts.values import Value, readable
 from history.admin.site.access import may_view_history
 from history.base.plain_text import letters
@@ -59,7 +59,7 @@ def page(request: HttpRequest, entity: Entity, id: str, version: int) -> HttpRes
     asked = request.POST if request.method == "POST" else request.GET
     path, made = asked.get("path", ""), links.parse_moment(request.GET.get(links.AT))
     sent = request.method == "POST"
-    again = sent and not one_time.unused(request)
+    again = sent and not links.unused(request)
     form = ReasonForm(request.POST if sent and not again else None, initial={"path": path})
     try:
         newest = timeline.version(entity, id, version, frozenset(), made)
@@ -87,7 +87,7 @@ def page(request: HttpRequest, entity: Entity, id: str, version: int) -> HttpRes
             "again": again,
             "shortest": SHORTEST_REASON,
             "letters": FEWEST_LETTERS,
-            "once": "" if value else one_time.issue(request),
+            "once": "" if value else links.issue(request),
             "back_url": links.snapshot(entity, id, version, newest.updated_at),
         },
     )
@@ -97,7 +97,7 @@ def _unmasked(request: HttpRequest, form: ReasonForm, version: Version) -> Value
     """The value, after its unmasking is recorded; None without a sufficient reason."""
     if not form.is_valid():
         return None
-    one_time.use(request)
+    links.use(request)
     reason = form.cleaned_data["reason"]
     entity, id, number = version.entity, version.id, version.version
 

@@ -10,10 +10,9 @@ from django.utils.translation import gettext as _
 from history import labels, trace
 from history.admin.parts import gaps, links
 from history.admin.parts.change_rows import ChangeRow, ChangeRows, change_rows, ordered
-from history.admin.parts.field_names import Fields, Room
 from history.admin.parts.gaps import GapLink
-from history.admin.parts.headline import headline
-from history.admin.parts.row_pages import MOST_ROWS, after
+from history.admin.parts.headline import Fields, Room, headline
+from history.admin.parts.links import MOST_ROWS, after
 from history.admin.parts.values import Item, members
 from history.diff import Change
 from history.entities import Entity

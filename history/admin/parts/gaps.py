@@ -4,8 +4,9 @@ of each."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
@@ -13,6 +14,7 @@ from django.utils.translation import ngettext
 
 from history import trace
 from history.admin.parts import links
+from history.complete_to import Completeness
 from history.entities import Entity
 from history.gaps.read import Said
 from history.timeline import Absence, Version
@@ -122,3 +124,22 @@ def _time(moment: datetime) -> str:
     """A time element that annals.js converts to the browser's time zone."""
     plain = trace.plain(moment)
     return format_html('<time datetime="{}" data-when="full">{}</time>', moment.isoformat(), plain)
+
+
+LATE_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class CompletenessNote:
+    """late: messages have been unread for longer than LATE_SECONDS."""
+
+    complete_to: datetime | None
+    retention_start: datetime
+    halted: bool
+    late: bool
+
+    @classmethod
+    def of(cls, found: Completeness) -> Self:
+        lag = found.lag_seconds
+        late = bool(found.lag_messages) and (lag is None or lag > LATE_SECONDS)
+        return cls(found.complete_to, found.retention_start, found.halted, late)

@@ -1,9 +1,15 @@
 """Addresses of the support screens."""
 
+from __future__ import annotations
+
+import re
+import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Final
 from urllib.parse import urlencode
 
+from django.http import HttpRequest
 from django.urls import reverse
 
 from history.entities import Entity
@@ -110,3 +116,96 @@ def parse_moment(text: str | None) -> datetime | None:
 
 def _with(address: str, query: Mapping[str, str | int] | None) -> str:
     return f"{address}?{urlencode(query)}" if query else address
+
+
+PAGE = "page"
+VISITED = "visited"
+MAX_VISITED = 25
+
+
+def pages(
+    request: HttpRequest,
+    address: str,
+    parameters: Mapping[str, str],
+    token: str | None,
+    following: str | None,
+) -> dict[str, str]:
+    """older_url, newer_url and newest_url, each only where there is such a page.
+
+    address: of the page without parameters. parameters: the filter, kept on every page.
+    token: that of the page itself, None for the first one. following: that of the next page.
+    """
+    here = token or ""
+    visited = [token for token in request.GET.get(VISITED, "").split(",") if token]
+    found: dict[str, str] = {}
+    if following:
+        found["older_url"] = _url(
+            address, parameters, following, [*visited, here] if here else visited
+        )
+    if here:
+        found["newest_url"] = _url(address, parameters, "", [])
+        found["newer_url"] = _url(address, parameters, visited[-1] if visited else "", visited[:-1])
+    return found
+
+
+def _url(address: str, parameters: Mapping[str, str], token: str, visited: list[str]) -> str:
+    asked = dict(parameters)
+    if token:
+        asked[PAGE] = token
+    if visited:
+        asked[VISITED] = ",".join(visited[-MAX_VISITED:])
+    return f"{address}?{urlencode(asked)}" if asked else address
+
+
+AFTER = "after"
+# A page takes about a millisecond for each row. A small document can have thousands of changes.
+MOST_ROWS = 1000
+
+
+def start_of(after: str, count: int) -> int:
+    """The place of the first row of the page; 0 for what is no place in this table."""
+    start = int(after) if re.fullmatch(r"[0-9]{1,9}", after) else 0
+    return start if start < count else 0
+
+
+def row_pages(address: str, start: int, count: int, text: str) -> dict[str, str]:
+    """range_text, next_url and previous_url, as far as there are other pages. text: says which rows
+    these are, with {first}, {last} and {count}."""
+    end = min(start + MOST_ROWS, count)
+    found: dict[str, str] = {}
+    if end - start < count:
+        found["range_text"] = text.format(first=start + 1, last=end, count=count)
+    if end < count:
+        found["next_url"] = after(address, end)
+    if start:
+        before = max(0, start - MOST_ROWS)
+        found["previous_url"] = after(address, before) if before else address
+    return found
+
+
+def after(address: str, start: int) -> str:
+    """The address of the page that begins with this row."""
+    return f"{address}{'&' if '?' in address else '?'}{AFTER}={start}"
+
+
+FIELD: Final = "once"
+KEY: Final = "one_time_forms"
+MOST: Final = 20  # forms that one login has open; older ones have to be opened again
+
+
+def issue(request: HttpRequest) -> str:
+    """The token for a form that is shown now."""
+    token = secrets.token_urlsafe(12)
+    request.session[KEY] = [*request.session.get(KEY, []), token][-MOST:]
+    return token
+
+
+def unused(request: HttpRequest) -> bool:
+    """Whether the form that was sent has not been used yet."""
+    return request.POST.get(FIELD) in request.session.get(KEY, [])
+
+
+def use(request: HttpRequest) -> None:
+    """The form that was sent is used now: a reload of its answer does not send it again."""
+    left = request.session.get(KEY, [])
+    request.session[KEY] = [each for each in left if each != request.POST.get(FIELD)]

@@ -3,10 +3,13 @@ them, and rendering templates would be most of its time."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
@@ -99,3 +102,29 @@ def _nested(value: Value, text: str) -> str:
         items += f'<div><dt>…</dt><dd class="quiet">{escape(more)}</dd></div>'
     opened = "" if value.folded else " open"
     return f'<details class="nested"{opened}><summary>{text}</summary>\n<dl>{items}</dl></details>'
+
+
+_TOKEN = re.compile(
+    r'(?P<text>"(?:[^"\\]|\\.)*")(?P<colon>:)?'
+    r"|(?P<number>-?\d[\d.eE+-]*)|(?P<literal>true|false|null)"
+)
+
+
+def coloured(text: str) -> SafeString:
+    """Indented JSON text as HTML, its keys and values in spans of their own class."""
+    tokens = list(_TOKEN.finditer(text))
+    rest = text[tokens[-1].end() :] if tokens else text
+    marked = format_html_join("", '{}<span class="{}">{}</span>{}', _pieces(text, tokens))
+    return format_html("{}{}", marked, rest)
+
+
+def _pieces(text: str, tokens: list[re.Match[str]]) -> Iterator[tuple[str, str, str, str]]:
+    """For each token: what stands before it, its class, itself, the colon after it."""
+    end = 0
+    for token in tokens:
+        if token["text"] is not None:
+            kind, shown = ("key" if token["colon"] else "str"), token["text"]
+        else:
+            kind, shown = ("num" if token["number"] is not None else "lit"), token[0]
+        yield text[end : token.start()], kind, shown, token["colon"] or ""
+        end = token.end()

@@ -1,5 +1,6 @@
 """JSON values for a person to read: what a template shows, and the exact value."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -7,16 +8,84 @@ from itertools import islice
 from typing import Literal
 
 import msgspec
+from django.utils.formats import get_format
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from history import masking
-from history.admin.parts import amounts
-from history.admin.parts.field_names import Fields
+from history.admin.parts.headline import Fields
 from history.admin.parts.value_html import value_html
 from history.diff.path import escape
 from history.documents.exactjson import Json, dumps
+
+SPACE = "\N{NO-BREAK SPACE}"
+MINUS = "\N{MINUS SIGN}"
+MAX_DIGITS = 60
+NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,20})?")
+MOMENT = re.compile(
+    r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)"
+    r"([T ](?P<time>\d\d:\d\d(:\d\d)?)(\.\d{1,9})?(?P<offset>Z|[+-]\d\d:?\d\d)?)?"
+)
+
+
+def plain(value: int | Decimal) -> str:
+    """All digits, no exponent. An int would go through float if it were formatted with f."""
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
+def number(value: int | Decimal) -> str:
+    """A number in plain notation, without separators: it may be a year or an account."""
+    written = plain(value)
+    if len(written) > MAX_DIGITS:
+        return str(value)
+    return written.replace("-", MINUS).replace(".", _point())
+
+
+def count(value: float) -> str:
+    """A whole number with separated thousands."""
+    return f"{round(value):,}".replace(",", SPACE)
+
+
+def money(text: str) -> str:
+    """A plain decimal number with separated thousands; a fraction has at least two digits."""
+    sign = MINUS if text.startswith("-") else ""
+    whole, point, fraction = text.lstrip("-").partition(".")
+    tail = _point() + fraction.ljust(2, "0") if point else ""
+    return sign + SPACE.join(_thousands(whole)) + tail
+
+
+def percent(text: str) -> str:
+    return text.replace("-", MINUS).replace(".", _point()) + SPACE + "%"
+
+
+def date(found: re.Match[str]) -> str:
+    """A match of MOMENT for pages without JavaScript, in the zone it was written in."""
+    day = _("{day}.{month}.{year}").format(**found.groupdict())
+    return f"{day} {found['time']} {_zone(found)}" if found["time"] else day
+
+
+def iso(found: re.Match[str]) -> str:
+    """A match of MOMENT that has a time, with its offset. Without one it is UTC, as everywhere
+    in the messages."""
+    return found[0].replace(" ", "T") if found["offset"] else found[0].replace(" ", "T") + "Z"
+
+
+def _zone(found: re.Match[str]) -> str:
+    return "UTC" if found["offset"] in (None, "Z") else f"UTC{found['offset']}"
+
+
+def _thousands(whole: str) -> Iterator[str]:
+    first = len(whole) % 3
+    if first:
+        yield whole[:first]
+    for place in range(first, len(whole), 3):
+        yield whole[place : place + 3]
+
+
+def _point() -> str:
+    return str(get_format("DECIMAL_SEPARATOR"))
+
 
 Form = Literal[
     "absent", "null", "text", "long", "number", "flag", "moment", "list", "object", "masked"
@@ -146,26 +215,26 @@ def _text(value: str, fields: Fields, path: str) -> Value:
     kind = fields.kind(path)
     if kind == "enum":
         return Value("text", fields.word(path, value) or value, exact)
-    if kind in ("money", "percent") and amounts.NUMBER.fullmatch(value):
+    if kind in ("money", "percent") and NUMBER.fullmatch(value):
         return Value("number", _amount(value, kind), exact)
-    if moment := amounts.MOMENT.fullmatch(value):
+    if moment := MOMENT.fullmatch(value):
         if moment["time"]:
-            return Value("moment", amounts.date(moment), exact, moment=amounts.iso(moment))
-        return Value("text", amounts.date(moment), exact)
+            return Value("moment", date(moment), exact, moment=iso(moment))
+        return Value("text", date(moment), exact)
     if len(value) > LONG_TEXT or value.count("\n") > 3:
         return Value("long", value, folded=True)
     return Value("text", value, exact if "\0" in value else "")
 
 
 def _number(value: int | Decimal, fields: Fields, path: str) -> Value:
-    exact, kind, plain = dumps(value).decode(), fields.kind(path), amounts.plain(value)
-    if kind in ("money", "percent") and amounts.NUMBER.fullmatch(plain):
-        return Value("number", _amount(plain, kind), exact)
-    return Value("number", amounts.number(value), exact)
+    exact, kind, written = dumps(value).decode(), fields.kind(path), plain(value)
+    if kind in ("money", "percent") and NUMBER.fullmatch(written):
+        return Value("number", _amount(written, kind), exact)
+    return Value("number", number(value), exact)
 
 
 def _amount(plain: str, kind: str) -> str:
-    return amounts.percent(plain) if kind == "percent" else amounts.money(plain)
+    return percent(plain) if kind == "percent" else money(plain)
 
 
 def _list(values: Sequence[Json], fields: Fields, path: str, depth: int) -> Value:

@@ -1,25 +1,107 @@
 """The admin site of the support screens: history first, then the models a login may see."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from django import forms
 from django.contrib import admin
-from django.core.exceptions import BadRequest, PermissionDenied
+from django.contrib.admin import ModelAdmin, helpers
+from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path
 from django.utils.functional import Promise, SimpleLazyObject
+from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 from django.views.i18n import set_language
 
-from history import shares
+from history import labels, shares
 from history.addresses import ID, KIND
-from history.admin.site.access import May, holds, was_given
-from history.admin.site.visible import visible
+from history.admin.site.access import May, holds, visible, was_given
 from history.entities import ROOT, Entity
+from history.models import FieldLabel, Person
+
+if TYPE_CHECKING:
+    PeopleAdmin = admin.ModelAdmin[Person]
+    LabelsAdmin = admin.ModelAdmin[FieldLabel]
+else:  # Django's class takes no parameters where it runs
+    PeopleAdmin = LabelsAdmin = admin.ModelAdmin
+
+
+class PersonAdmin(PeopleAdmin):
+    """For one or two people; `annals people import` loads a file."""
+
+    list_display = ("login", "full_name", "kind")
+    list_filter = ("kind",)
+    search_fields = ("login", "full_name")
+    ordering = ("login",)
+    list_per_page = 100
+    show_full_result_count = False
+
+    def save_model(self, request: HttpRequest, obj: Person, form: Any, change: bool) -> None:
+        """What somebody saves here, no login changes any more."""
+        obj.written_by = ""
+        super().save_model(request, obj, form, change)
+
+
+class FieldLabelForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Refuses what the catalogue cannot use."""
+
+    def clean(self) -> dict[str, Any]:
+        given: dict[str, Any] = super().clean() or {}
+        entity, path, kind = (given.get(name, "") for name in ("entity", "path", "kind"))
+        if problems := labels.problems(entity, path, kind, bool(given.get("sensitive"))):
+            raise forms.ValidationError(problems)
+        return given
+
+
+class FieldLabelAdmin(LabelsAdmin):
+    form = FieldLabelForm
+    list_display = ("path", "entity", "russian", "english", "kind", "sensitive")
+    list_display_links = ("path",)
+    list_filter = ("entity", "kind", "sensitive")
+    search_fields = ("path", "russian", "english")
+    list_per_page = 100
+    show_full_result_count = False
+
+
+if TYPE_CHECKING:
+    Lists = ModelAdmin[Any]
+else:  # Django's class takes no parameters where it runs
+    Lists = ModelAdmin
+
+
+class OwnFilters(Lists):
+    """Django lets the address of a list ask for any field of its model: `password__startswith`
+    would read a hidden field letter by letter."""
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
+        """The title is the name of the list: Django's sentence has a wrong case in Russian."""
+        for key in request.POST.getlist(helpers.ACTION_CHECKBOX_NAME):
+            try:
+                self.opts.pk.to_python(key)
+            except ValidationError:  # no row has it, and Django fails on it
+                raise BadRequest from None
+        named = {"title": capfirst(str(self.opts.verbose_name_plural))}
+        return super().changelist_view(request, named | (extra_context or {}))
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:  # noqa: ARG002
+        """Whether a filter of the page makes this lookup."""
+        return any(lookup in self._lookups(str(name)) for name in self.list_filter)
+
+    def _lookups(self, name: str) -> frozenset[str]:
+        """What Django's filters of this field put into the address. Raises FieldDoesNotExist."""
+        related = self.opts.get_field(name).related_model
+        if related is not None:
+            key = related._meta.pk.name
+            return frozenset({f"{name}__{key}__exact", f"{name}__isnull"})
+        return frozenset({name, f"{name}__exact", f"{name}__isnull"})
+
 
 ENTITY = f"history/{KIND}/{ID}"
 View = Callable[[HttpRequest], HttpResponseBase]
@@ -93,7 +175,7 @@ class AnnalsSite(admin.AdminSite):
         super().__init__(name)
         # Imported late: the class is loaded before the models are.
         from history.admin.pages import gaps, share
-        from history.admin.site.catalogues import FieldLabelAdmin, PersonAdmin
+        from history.admin.site.admin_site import FieldLabelAdmin, PersonAdmin
         from history.models import FieldLabel, Person
 
         self.screens: list[Screen] = []
@@ -119,7 +201,7 @@ class AnnalsSite(admin.AdminSite):
         self, model_or_iterable: Any, admin_class: type[Any] | None = None, **options: Any
     ) -> None:
         """As Django's; whatever the class, its list takes the filters of its page only."""
-        from history.admin.site.own_filters import OwnFilters
+        from history.admin.site.admin_site import OwnFilters
 
         given = admin_class or admin.ModelAdmin
         limited = type(given.__name__, (OwnFilters, given), {"__module__": given.__module__})

@@ -1,10 +1,11 @@
 """The head of a page: which entity this is, its title and its status."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
 from history import fallback, timeline
@@ -12,7 +13,7 @@ from history.admin.parts import links
 from history.admin.parts.cards import fields_of, title, utc
 from history.admin.parts.headline import headline, status
 from history.documents.exactjson import Json
-from history.entities import CHILDREN, Entity, root
+from history.entities import BY_NAME, CHILDREN, Entity, root
 from history.record import ChangeType
 from history.timeline import Application, Carrier, Version
 
@@ -151,3 +152,69 @@ def _tabs(entity: Entity, id: str, current: TabName) -> list[Tab]:
         found.insert(0, Tab(_("Whole application"), links.application(id), current == "whole"))
         found.append(Tab(_("At a moment"), links.application_at(id), current == "at"))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """Another version with the number of the one that is shown. url: its snapshot. compare_url:
+    the older and the younger one compared. old: it is the old service's. from_old: the one
+    that is shown is."""
+
+    version: int
+    updated_at: datetime
+    utc: str
+    url: str
+    compare_url: str
+    old: bool
+    from_old: bool
+
+
+def other_versions(entity: Entity, id: str, number: int, shown: Collection[datetime]) -> list[Twin]:
+    """The versions with a number that are not shown, the older ones first."""
+    twins = timeline.twins(entity, id, number)
+    from_old = any(twin.old for twin in twins if twin.updated_at in shown)
+    return [
+        Twin(
+            number,
+            twin.updated_at,
+            utc(twin.updated_at),
+            links.snapshot(entity, id, number, twin.updated_at),
+            _comparison(entity, id, number, sorted([twin.updated_at, *shown])),
+            twin.old,
+            from_old,
+        )
+        for twin in twins
+        if twin.updated_at not in shown
+    ]
+
+
+def _comparison(entity: Entity, id: str, number: int, times: list[datetime]) -> str:
+    return links.comparison(entity, id, (number, times[0]), (number, times[-1]))
+
+
+KEY = "opened"
+MAX_OPENED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    id: str
+    title: str
+    url: str
+
+
+def remember(request: HttpRequest, entity: Entity, id: str) -> None:
+    """Put an entity first. The session is written only when the order changes."""
+    before = request.session.get(KEY, [])
+    after = [[entity.name, id], *(one for one in before if one != [entity.name, id])][:MAX_OPENED]
+    if after != before:
+        request.session[KEY] = after
+
+
+def opened(request: HttpRequest) -> list[Opened]:
+    """Newest first."""
+    return [
+        Opened(id, title(BY_NAME[name]), links.landing(BY_NAME[name], id))
+        for name, id in request.session.get(KEY, [])
+        if name in BY_NAME
+    ]

@@ -2,23 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
 
 import msgspec
 import psycopg
+from django.db.models import Min
+from psycopg import sql
 
 from history import days
 from history.base import clock
 from history.base.error_text import describe
 from history.base.table import counted
 from history.canonical import Connection, Digest, Range, digest
-from history.day_rows import DayRows
+from history.day_rows import Closed, DayRows
 from history.days import State
-from history.models import ArchivedDay, DaySeal, SealedDay
-from history.seals import closed, late, settled
+from history.models import ArchivedDay, DaySeal, LateRow, SealedDay, VerifiedTable
+from history.partitions import state
+from history.seals import late, settled
 from history.seals.seal import GENESIS, chained
+
+_LATE: Final = "rows are noted as late, and no row can be late here"
+
+
+def closed_fault(known: DaySeal) -> str | None:
+    """What is wrong with a sealed day, whatever its rows are."""
+    if LateRow.objects.filter(table=known.table, day=known.day).exists():
+        return _LATE
+    of_day = DaySeal.objects.filter(table=known.table, day=known.day)
+    if of_day.values("digest").distinct().count() > 1:
+        return "it was sealed again with other rows"
+    return None
+
+
+def may_be_dropped(closed: Closed, day: date, today: date) -> bool:
+    """Whether retention is over for a day."""
+    return day < today - timedelta(days=closed.kept_days)
+
+
+def unsealed(connection: Connection, kept: DayRows) -> Iterator[tuple[date, str]]:
+    """The days without a seal that must have one, oldest first, each with what is wrong: those that
+    a run of maintain had to seal, since the oldest one with a seal or with rows. And those without
+    a seal that have late rows.
+
+    Where maintain has not run yet, was killed, or could not do everything, its next run seals the
+    days that have ended: that it does not run, or fails, is what AnnalsMaintainFails reports.
+    """
+    if kept.closed is None:
+        return
+    sealed = set(DaySeal.objects.filter(table=kept.table).values_list("day", flat=True))
+    late = set(LateRow.objects.filter(table=kept.table).values_list("day", flat=True))
+    filled = _first_with_rows(connection, kept)
+    first = min((*sealed, *([filled] if filled else ())), default=date.max)
+    end = _passed(sealed, kept.closed)
+    wanted = {first + timedelta(days=number) for number in range((end - first).days)}
+    for day in sorted((late | (wanted if kept.closed.seal_after else set())) - sealed):
+        yield day, _LATE if day in late else "it has no seal, and a day before it has one or rows"
+
+
+def _passed(sealed: Collection[date], closed: Closed) -> date:
+    """The day up to which, exclusive, maintain has sealed all days."""
+    run = state.latest_whole()
+    if run is None:
+        return max(sealed, default=date.min)
+    return run.started_at.astimezone(UTC).date() - timedelta(days=closed.seal_after)
+
+
+def _first_with_rows(connection: Connection, kept: DayRows) -> date | None:
+    query = sql.SQL("SELECT (min({}) AT TIME ZONE 'UTC')::date FROM {}").format(
+        sql.Identifier(kept.order[0]), sql.Identifier(kept.table)
+    )
+    row = connection.execute(query).fetchone()
+    return row[0] if row else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +145,7 @@ def verify(connection: Connection, kept: DayRows, day: date | None = None) -> It
         yield Verdict(
             known.table, known.day, known.rows, found.late, known.seal, found.fault, found.note
         )
-    for missing, why in closed.unsealed(connection, kept):
+    for missing, why in unsealed(connection, kept):
         if day in (None, missing):
             yield Verdict(kept.table, missing, 0, 0, "", why, "not compared")
 
@@ -120,7 +177,7 @@ def _compare(connection: Connection, kept: DayRows, known: DaySeal) -> _Result:
         missing = f"{count - found} of {counted(count, 'late row')} missing or changed"
         fault = f"{fault}; {missing}" if fault else missing
     if kept.closed:
-        fault = fault or closed.fault(known)
+        fault = fault or closed_fault(known)
     return _Result(fault, note, count)
 
 
@@ -135,7 +192,7 @@ def _compare_dropped(kept: DayRows, known: DaySeal, otherwise: str) -> tuple[str
     dropped = SealedDay.objects.filter(
         table=known.table, day=known.day, dropped_at__isnull=False
     ).exists()
-    if dropped and kept.closed and not closed.may_be_dropped(kept.closed, known.day, _today()):
+    if dropped and kept.closed and not may_be_dropped(kept.closed, known.day, _today()):
         return "it was dropped before its retention was over", "dropped, not archived"
     return (None, "dropped, not archived") if dropped else (otherwise, "not archived")
 
@@ -167,3 +224,32 @@ def _difference(sealed: list[Range], found: Digest, known: DaySeal) -> str:
 
 def _key(place: tuple[str, int]) -> str:
     return f"{place[0]} v{place[1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """The latest complete check of a table with seals. since: when it began; before the first
+    check, the time of the first seal, from which on a check is due. faults: days that differ, and
+    one more if the chain is broken; None before the first check."""
+
+    table: str
+    since: datetime
+    faults: int | None
+
+
+def note(table: str, started_at: datetime, days: int, faults: int) -> None:
+    """Record a check of all sealed days of a table."""
+    VerifiedTable.objects.update_or_create(
+        table=table, defaults={"started_at": started_at, "days": days, "faults": faults}
+    )
+
+
+def latest() -> Iterator[Verified]:
+    """The latest check of each table that has seals, or had some when it was checked."""
+    checked = {found.table: found for found in VerifiedTable.objects.all()}
+    sealed = DaySeal.objects.values("table").annotate(first=Min("sealed_at")).order_by("table")
+    for found in sealed:
+        if found["table"] not in checked:
+            yield Verified(found["table"], found["first"], None)
+    for table, check in checked.items():
+        yield Verified(table, check.started_at, check.faults)

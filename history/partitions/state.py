@@ -1,0 +1,133 @@
+"""The state of the partitions, for metrics and readiness. It is read from the catalog, so a scrape
+does not depend on the latest run of maintain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Q
+
+from history.days import State
+from history.models import MaintainRun
+from history.partitions.maintain import Outcome
+from history.partitions.plan import DayPlan, Policy, plan
+from history.partitions.strategy import VERSIONS, Partitioned
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One table. Counts are partitions; rows is an estimate; bytes include indexes and TOAST.
+
+    ahead: days after today that have their partition without a gap; -1 if today's is missing.
+    missing: days of the window without a partition. overdue: those that maintain would drop. held:
+    those that it would drop if they were not held. pending: detaches that were interrupted.
+    """
+
+    table: str
+    partitions: int
+    rows: int
+    bytes: int
+    ahead: int
+    missing: int
+    overdue: int
+    held: int
+    pending: int
+
+
+def status(policy: Policy, tables: Sequence[Partitioned] = VERSIONS) -> list[Status]:
+    """The status of each of the tables, in their order.
+
+    Raises PostgresPartitioningError if a table is missing.
+    """
+    return [_status(table, policy.today) for table in plan(policy, tables=tables)]
+
+
+def _status(table: DayPlan, today: date) -> Status:
+    strategy = table.strategy
+    lacking = {part.day for part in table.creations}
+    ahead = -1
+    while ahead < (strategy.window.newest - today).days:
+        if today + timedelta(days=ahead + 1) in lacking:
+            break
+        ahead += 1
+    return Status(
+        table=strategy.table,
+        partitions=len(strategy.existing),
+        rows=sum(part.rows for part in strategy.existing),
+        bytes=sum(part.bytes for part in strategy.existing),
+        ahead=ahead,
+        missing=len(table.creations),
+        overdue=len(table.deletions),
+        held=len(table.held()),
+        pending=sum(part.state is State.PENDING for part in strategy.existing),
+    )
+
+
+KEPT = timedelta(days=90)
+
+
+def note(outcome: Outcome, started_at: datetime, seconds: float) -> None:
+    """Record a run, and delete the records of old ones, and of those that began later: their clock
+    was ahead. Such a record would be the latest until then, whatever the runs after it did."""
+    MaintainRun.objects.create(
+        started_at=started_at,
+        seconds=seconds,
+        exit_code=outcome.exit_code,
+        created=len(outcome.created),
+        dropped=len(outcome.dropped),
+        held=len(outcome.held),
+        busy=len(outcome.busy),
+        broken=len(outcome.broken),
+        search_keys_before=outcome.search_keys_before,
+    )
+    kept = Q(started_at__gte=started_at - KEPT, started_at__lte=started_at)
+    MaintainRun.objects.exclude(kept).delete()
+
+
+def latest() -> MaintainRun | None:
+    """The latest run that was completed; None if there was none yet."""
+    return MaintainRun.objects.order_by("-started_at").first()
+
+
+def latest_whole() -> MaintainRun | None:
+    """The latest completed run in which nothing failed; None if there was none yet."""
+    return MaintainRun.objects.filter(busy=0, broken=0).order_by("-started_at").first()
+
+
+@dataclass(frozen=True, slots=True)
+class Locks:
+    """configured: max_locks_per_transaction. needed: the lowest value with which every connection
+    can read a whole table at once; a statement over all days locks every partition and index."""
+
+    configured: int
+    needed: int
+
+    @property
+    def enough(self) -> bool:
+        return self.configured >= self.needed
+
+
+def count(connection: BaseDatabaseWrapper, plans: Iterable[DayPlan]) -> Locks:
+    """The locks for the days that exist and those that the plan creates.
+
+    Only the tables of versions count: no statement reads more than a few days of another one. A run
+    itself never holds more locks than those of one day.
+    """
+    needed = 0
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('max_locks_per_transaction')::int")
+        (configured,) = cursor.fetchone() or (0,)
+        for table in plans:
+            if not table.of_versions:
+                continue
+            cursor.execute(
+                "SELECT count(*) FROM pg_index WHERE indrelid = %s::regclass",
+                [table.strategy.table],
+            )
+            (indexes,) = cursor.fetchone() or (0,)
+            days = len(table.strategy.existing) + len(table.creations) + 1
+            needed = max(needed, days * (1 + indexes))
+    return Locks(configured, needed)
