@@ -10,11 +10,13 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.encoding import escape_uri_path
 from django.utils.functional import empty
 
+from annals.access.address import address_of
 from annals.observe import metrics
 from annals.observe.logs import request_id
 
 HEADER = "X-Request-ID"
 ACCEPTED = re.compile(r"[A-Za-z0-9._-]{1,64}")
+REFUSED = frozenset({401, 403, 429})
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +59,8 @@ def _write(request: HttpRequest, response: HttpResponse, seconds: float) -> None
             "status": response.status_code,
             "ms": round(seconds * 1000, 1),
             "user": _user(request),
+            # Who is refused has no row in the access journal if nobody knows the login.
+            "address": address_of(request) if response.status_code in REFUSED else None,
         },
     )
 

@@ -148,6 +148,7 @@ def _most_opened() -> Iterator[Metric]:
     family = metrics.MOST_OPENED()
     with connection.cursor() as cursor:
         cursor.execute(_MOST_OPENED)
-        for actor, opened in cursor.fetchall():
-            family.add_metric([actor], opened)
+        found = dict(cursor.fetchall())
+    for actor in ("person", "program"):
+        family.add_metric([actor], found.get(actor, 0))
     yield family
